@@ -1,0 +1,1 @@
+"""Answers from a trace: first non-finite gradient, missing gradients, cost, divergence."""

@@ -1,0 +1,1 @@
+"""Built-in models that `agviz demo` trains for a step."""

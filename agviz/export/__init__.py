@@ -1,0 +1,1 @@
+"""Files for other tools: DOT, SVG, PNG, PDF, Chrome trace and JSON."""

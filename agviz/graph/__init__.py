@@ -1,0 +1,1 @@
+"""From a trace to a drawable model: modules as clusters, chains folded, neighbourhoods."""

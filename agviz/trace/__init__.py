@@ -1,0 +1,1 @@
+"""What a backward pass did, kept in a SQLite file: recording, reading and replaying it."""

@@ -1,0 +1,1 @@
+"""The terminal user interface on a trace, growing or finished."""
