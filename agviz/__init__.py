@@ -1,3 +1,3 @@
-"""A debugger for PyTorch's backward pass: see, step, rewind and compare the autograd engine's work."""
+"""A debugger for PyTorch's backward pass: see, step, rewind and compare its work."""
 
 __version__ = "0.1.0"
