@@ -22,6 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  fi; \
 	  $$found -m venv .venv; \
 	fi; \
+	echo "Installing agviz and its tools into .venv (torch is large: the first time takes a while)."; \
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'; \
 	touch $@
 
