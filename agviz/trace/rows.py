@@ -1,0 +1,252 @@
+"""What a trace tells: plain immutable rows, free of SQL, torch and live objects.
+
+All times are ``time.monotonic_ns()`` of the recorded process, as in the events; subtract
+:attr:`Meta.start_ns` for the time since the recording began. All sizes are bytes. Strings hold no
+control characters: the reader replaced them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class NodeStatus(StrEnum):
+    """How far a node has come in its graph task."""
+
+    WAITING = "waiting"
+    """Dependencies are missing; at the end of a graph task: it was never reached."""
+    READY = "ready"
+    """In a ReadyQueue."""
+    RUNNING = "running"
+    DONE = "done"
+    SKIPPED = "skipped"
+    """Taken up, but its function was not called."""
+    FAILED = "failed"
+
+
+class GraphTaskStatus(StrEnum):
+    """How a graph task ended."""
+
+    RUNNING = "running"
+    """The recording still grows and the graph task has not ended."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    CUT = "cut"
+    """The recording ended before the graph task did."""
+
+
+class Meta(NamedTuple):
+    """What was recorded, by what. Nothing here names the machine."""
+
+    script: str
+    """The script as it was called, or ``-m module``; empty where unknown."""
+    argv: tuple[str, ...]
+    """Its arguments, without the script."""
+    pid: int
+    started_unix_ns: int
+    """Wall clock at the start of the recording, ns since 1970."""
+    start_ns: int
+    """``time.monotonic_ns()`` at the start of the recording: the zero of all times."""
+    end_ns: int | None
+    """``time.monotonic_ns()`` when the recording was closed; None: cut off, or still growing."""
+    python: str
+    torch: str
+    """Version; empty where torch was not imported when the recording began."""
+    agviz: str
+    partial: bool
+    """Only some graph tasks were recorded (``steps=``)."""
+    stopped: str
+    """Why the recording stopped before its end (disk full, …); empty where it did not."""
+
+
+class GraphTaskRow(NamedTuple):
+    """One GraphTask: one call of backward or grad."""
+
+    id: int
+    parent: int
+    """Graph task in whose node this one was started (reentrant backward), or -1."""
+    parent_node: int
+    reentrant_depth: int
+    keep_graph: bool
+    create_graph: bool
+    accumulate_grad: bool
+    """True for ``backward``, False for ``grad``."""
+    roots: int
+    inputs: int
+    """Number of ``inputs=``; 0 means every leaf that is reached."""
+    thread: int
+    """Thread that called backward."""
+    nodes: int
+    edges: int
+    """Both 0 until the dependencies are computed."""
+    begin_seq: int
+    """``seq`` of its GraphTaskBegun."""
+    begin_ns: int
+    end_ns: int | None
+    status: GraphTaskStatus
+    error: str
+    """Type name of the exception it failed with, or empty."""
+    message: str
+    executed: int
+    """Number of nodes whose function was called; for a graph task that did not finish, the number
+    of nodes that finished."""
+
+
+class ThreadRow(NamedTuple):
+    """One thread of the recorded process that took part in the engine."""
+
+    id: int
+    name: str
+    queue: int
+    """Device index of the ReadyQueue it serves, -1 for a thread that calls backward."""
+    native_id: int
+    """Thread id of the operating system, 0 where unknown."""
+
+
+class NonFinite(NamedTuple):
+    """Numbers of non-finite elements, summed over the outputs of a node."""
+
+    nan: int
+    posinf: int
+    neginf: int
+
+
+class NodeRow(NamedTuple):
+    """One node of one graph task and what became of it."""
+
+    graph_task: int
+    index: int
+    """Dense index within the graph task; 0 is a root."""
+    name: str
+    """torch's ``node.name()``, e.g. ``torch::autograd::AccumulateGrad``."""
+    short_name: str
+    """The same without namespaces, e.g. ``AccumulateGrad``."""
+    sequence_nr: int | None
+    """None for AccumulateGrad (torch gives it ``2**64 - 1``)."""
+    topological_nr: int
+    queue: int
+    """Device index of its ReadyQueue; -1: the queue of the thread that called backward."""
+    num_inputs: int
+    dependencies: int
+    """Number of edges that lead into it: gradients it waits for."""
+    parameter: str | None
+    """AccumulateGrad: name of the parameter, e.g. ``encoder.layers.3.linear1.weight``."""
+    shape: tuple[int, ...] | None
+    """AccumulateGrad: shape of its variable."""
+    module: str | None
+    """Path of the innermost module whose forward made the node, e.g. ``encoder.layers.3``."""
+    status: NodeStatus
+    order: int | None
+    """Number in the order of NodeStarted, from 1; None where it never started."""
+    thread: int | None
+    start_ns: int | None
+    end_ns: int | None
+    """When it finished, failed or was skipped."""
+    input_shapes: tuple[tuple[int, ...] | None, ...] | None
+    """Shapes of the gradients it receives, None for an undefined one; None: not recorded."""
+    output_shapes: tuple[tuple[int, ...] | None, ...] | None
+    """Shapes of the gradients it produces, likewise."""
+    nonfinite: NonFinite | None
+    """Non-finite elements found in its outputs; None: not checked."""
+
+    @property
+    def duration_ns(self) -> int | None:
+        """Time from NodeStarted to its end, hooks and reentrant calls included."""
+        if self.start_ns is None or self.end_ns is None:
+            return None
+        return self.end_ns - self.start_ns
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for AccumulateGrad."""
+        return self.short_name == "AccumulateGrad"
+
+
+class EdgeRow(NamedTuple):
+    """One edge: gradients flow from ``producer`` to ``consumer``."""
+
+    producer: int
+    output: int
+    """Number among the producer's outputs."""
+    consumer: int
+    slot: int
+    """Number among the consumer's inputs."""
+
+
+class ExecutionRow(NamedTuple):
+    """One node taken up by a thread."""
+
+    graph_task: int
+    order: int
+    """Number in the order of NodeStarted within the graph task, from 1."""
+    node: int
+    name: str
+    """Short name of the node."""
+    thread: int
+    start_ns: int
+    end_ns: int | None
+    """None: it was still running when the recording ended."""
+    status: NodeStatus
+    """running, done, skipped or failed."""
+    seq: int
+    """``seq`` of its NodeStarted."""
+
+
+class NonFiniteRow(NamedTuple):
+    """One output of one node that held non-finite elements."""
+
+    graph_task: int
+    node: int
+    name: str
+    """Short name of the node."""
+    parameter: str | None
+    module: str | None
+    order: int | None
+    """Number of the node in execution order, from 1."""
+    thread: int
+    output: int
+    nan: int
+    posinf: int
+    neginf: int
+    seq: int
+    time_ns: int
+
+
+class TypeTime(NamedTuple):
+    """All executions of one type of node."""
+
+    name: str
+    """Short name."""
+    calls: int
+    total_ns: int
+    max_ns: int
+
+
+class HookTime(NamedTuple):
+    """All calls of one hook."""
+
+    kind: str
+    """``tensor_pre``, ``pre``, ``post`` or ``native``."""
+    name: str
+    calls: int
+    total_ns: int
+    changed: int
+    """Number of calls in which it replaced the gradient."""
+
+
+class ThreadTime(NamedTuple):
+    """What one thread did."""
+
+    thread: int
+    executed: int
+    busy_ns: int
+    """Time between NodeStarted and the end of the node; a node inside which a reentrant backward
+    ran on the same thread counts once."""
+
+
+class Slowest(NamedTuple):
+    """The slowest types of nodes and the slowest single executions, slowest first."""
+
+    types: list[TypeTime]
+    executions: list[ExecutionRow]

@@ -1,0 +1,115 @@
+"""The trace file: one SQLite database per recorded process, described column by column.
+
+Everything numeric is an INTEGER and every text stands once in ``string``; elsewhere a text is the
+``id`` of its row there, 0 for "none". Times are ``time.monotonic_ns()`` minus the recording's
+``start_ns`` (in ``meta``). The reader accepts a file only where the stored schema equals this one
+word by word, so no trigger, view or virtual table of a stranger is ever in a query's way.
+"""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x61677678
+"""``PRAGMA application_id``: "agvx" in ASCII."""
+
+SCHEMA_VERSION = 1
+"""``PRAGMA user_version``. Raised by one with every change of the tables below."""
+
+TABLES: dict[str, str] = {
+    # Facts about the recording: script, argv, pid, versions, clocks.
+    "meta": """
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY NOT NULL,
+    value TEXT NOT NULL            -- JSON
+) WITHOUT ROWID""",
+    # Each text once.
+    "string": """
+CREATE TABLE string (
+    id INTEGER PRIMARY KEY,        -- from 1
+    text TEXT NOT NULL             -- at most TEXT_LIMIT characters
+)""",
+    # Threads that took part in the engine.
+    "thread": """
+CREATE TABLE thread (
+    id INTEGER PRIMARY KEY,        -- dense id, as in the events
+    name INTEGER NOT NULL,         -- string
+    queue INTEGER NOT NULL,        -- device index of its ReadyQueue, -1: a caller of backward
+    native_id INTEGER NOT NULL     -- thread id of the operating system
+)""",
+    # One row per call of backward or grad; also holds what GraphTaskBegun says.
+    "graph_task": """
+CREATE TABLE graph_task (
+    id INTEGER PRIMARY KEY,        -- as in the events
+    parent INTEGER NOT NULL,       -- graph task that made this reentrant call, -1: none
+    parent_node INTEGER NOT NULL,  -- node of the parent, -1: none
+    depth INTEGER NOT NULL,        -- reentrant depth
+    keep_graph INTEGER NOT NULL,   -- 0 or 1
+    create_graph INTEGER NOT NULL, -- 0 or 1
+    accumulate INTEGER NOT NULL,   -- 1: backward, 0: grad
+    roots INTEGER NOT NULL,
+    inputs INTEGER NOT NULL,       -- number of inputs=
+    thread INTEGER NOT NULL,       -- thread that called
+    begin_seq INTEGER NOT NULL,    -- seq of GraphTaskBegun
+    begin_t INTEGER NOT NULL,      -- ns since the start of the recording
+    nodes INTEGER NOT NULL,        -- 0 until the dependencies are computed
+    edges INTEGER NOT NULL,
+    end_seq INTEGER,               -- seq of GraphTaskFinished or GraphTaskFailed
+    end_t INTEGER,                 -- NULL: did not end while recorded
+    error INTEGER NOT NULL,        -- string, type of the exception; 0: did not fail
+    message INTEGER NOT NULL,      -- string
+    executed INTEGER,              -- nodes whose function was called; NULL: not known
+    events INTEGER                 -- number of its rows in event; NULL until it ended
+)""",
+    # The graph as compute_dependencies met it.
+    "node": """
+CREATE TABLE node (
+    graph_task INTEGER NOT NULL,
+    idx INTEGER NOT NULL,          -- dense, 0 is a root
+    name INTEGER NOT NULL,         -- string, torch's node.name()
+    sequence_nr INTEGER,           -- NULL: AccumulateGrad
+    topological_nr INTEGER NOT NULL,
+    queue INTEGER NOT NULL,        -- device index, -1: the caller's queue
+    num_inputs INTEGER NOT NULL,
+    dependencies INTEGER NOT NULL, -- number of gradients it waits for
+    parameter INTEGER NOT NULL,    -- string, name of AccumulateGrad's variable
+    module INTEGER NOT NULL,       -- string, path of the module whose forward made it
+    shapes INTEGER NOT NULL,       -- string, shapes of its input gradients: "2,3;;4" (";" between
+                                   -- them, "-" an undefined one, "" a scalar); 0: not recorded
+    PRIMARY KEY (graph_task, idx)
+) WITHOUT ROWID""",
+    "edge": """
+CREATE TABLE edge (
+    graph_task INTEGER NOT NULL,
+    producer INTEGER NOT NULL,     -- node
+    output INTEGER NOT NULL,       -- number among the producer's outputs
+    consumer INTEGER NOT NULL,     -- node
+    slot INTEGER NOT NULL,         -- number among the consumer's inputs
+    PRIMARY KEY (graph_task, producer, output)
+) WITHOUT ROWID""",
+    # Everything that happened. agviz/trace/codec.py says which field stands in which column.
+    "event": """
+CREATE TABLE event (
+    seq INTEGER PRIMARY KEY,       -- position in the total order
+    t INTEGER NOT NULL,            -- ns since the start of the recording
+    thread INTEGER NOT NULL,
+    graph_task INTEGER NOT NULL,   -- -1: none
+    kind INTEGER NOT NULL,         -- position in agviz_engine.events.EVENT_TYPES
+    node INTEGER,                  -- NULL: the event concerns no node
+    a INTEGER,                     -- the other fields of the kind, in their order;
+    b INTEGER,                     -- a text is the id of its string
+    c INTEGER,
+    d INTEGER
+)""",
+}
+"""The tables, by name. The text is what SQLite stores, comments included."""
+
+INDEXES: dict[str, str] = {
+    "event_of_node": "CREATE INDEX event_of_node ON event (graph_task, node)",
+    "event_of_execution": (
+        "CREATE INDEX event_of_execution ON event (graph_task, kind) WHERE kind IN (4, 5, 6, 7)"
+    ),
+    "event_of_check": "CREATE INDEX event_of_check ON event (graph_task) WHERE kind = 13",
+}
+"""Built when the recording is closed; a file without them is read more slowly, but is read."""
+
+TEXT_LIMIT = 65_536
+"""Longest stored text, in characters."""
