@@ -7,6 +7,7 @@ control characters: the reader replaced them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -112,7 +113,8 @@ class NonFinite(NamedTuple):
     neginf: int
 
 
-class NodeRow(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
     """One node of one graph task and what became of it."""
 
     graph_task: int
