@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from os import PathLike
-from types import TracebackType
-from typing import Self
+from typing import Self, TYPE_CHECKING
 
-from agviz.trace.rows import (
-    EdgeRow,
-    ExecutionRow,
-    GraphTaskRow,
-    HookTime,
-    Meta,
-    NodeRow,
-    NonFiniteRow,
-    Slowest,
-    ThreadRow,
-    ThreadTime,
-)
-from agviz.trace.state import BackwardState
-from agviz_engine.events import Event
+
+if TYPE_CHECKING:
+    from agviz_engine.events import Event
+    from agviz.trace.rows import (
+        EdgeRow,
+        ExecutionRow,
+        GraphTaskRow,
+        HookTime,
+        Meta,
+        NodeRow,
+        NonFiniteRow,
+        Slowest,
+        ThreadRow,
+        ThreadTime,
+    )
+    from agviz.trace.state import BackwardState
+    from types import TracebackType
+    from os import PathLike
 
 
 class Trace:

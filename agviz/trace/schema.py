@@ -56,8 +56,7 @@ CREATE TABLE graph_task (
     end_t INTEGER,                 -- NULL: did not end while recorded
     error INTEGER NOT NULL,        -- string, type of the exception; 0: did not fail
     message INTEGER NOT NULL,      -- string
-    executed INTEGER,              -- nodes whose function was called; NULL: not known
-    events INTEGER                 -- number of its rows in event; NULL until it ended
+    executed INTEGER               -- nodes whose function was called; NULL: did not finish
 )""",
     # The graph as compute_dependencies met it.
     "node": """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TYPE_CHECKING
 
-from agviz.trace.rows import NodeStatus
-from agviz_engine.events import Event
+
+if TYPE_CHECKING:
+    from agviz_engine.events import Event
+    from agviz.trace.rows import NodeStatus
 
 
 class QueuedTask(NamedTuple):

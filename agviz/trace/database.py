@@ -1,0 +1,198 @@
+"""Opening a trace file that may come from anyone, and asking it questions.
+
+Note [Hostile files]
+A file is believed nothing. It is opened read-only; its schema has to equal ours word by word, so
+that no trigger, view, virtual table or expression of a stranger takes part in a query; no value
+may be longer than a text of ours; a query is stopped when it works longer than a file of this size
+can need (a damaged tree may lead in circles); and every value's type is checked when it is read.
+All text passes :mod:`agviz.trace.text`. The file is touched through SQLite only: closing another
+descriptor of it would drop the locks of a recorder in the same process.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.errors import TraceError
+from agviz.trace import schema
+from agviz.trace.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+_STEPS_PER_CHECK: Final = 1_000_000
+_STEPS_PER_BYTE: Final = 50
+_LEAST_STEPS: Final = 50_000_000
+_LONGEST_VALUE: Final = 4 * schema.TEXT_LIMIT + 1_000
+_LONGEST_STATEMENT: Final = 100_000
+
+_EXPECTED: Final = {
+    ("table", name, name, statement.strip()) for name, statement in schema.TABLES.items()
+}
+_ALLOWED: Final = _EXPECTED | {
+    ("index", name, "event", statement) for name, statement in schema.INDEXES.items()
+}
+
+
+class Database:
+    """A trace file, open for reading. Raises TraceError for whatever is wrong with it."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._path = Path(path)
+        self.name = clean(os.fspath(path))
+        self._check_file()
+        self._connection = self._open()
+        try:
+            self._check_contents()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file; a second call has no effect."""
+        self._connection.close()
+
+    def integers(self, sql: str, *parameters: int) -> list[tuple[int, ...]]:
+        """Rows in which every value has to be an integer."""
+        return self._checked(sql, parameters, {int})
+
+    def numbers(self, sql: str, *parameters: int) -> list[tuple[int | None, ...]]:
+        """Rows of integers and NULL."""
+        return self._checked(sql, parameters, {int, type(None)})
+
+    def texts(self, sql: str, *parameters: int) -> list[tuple[int, str]]:
+        """Rows of an integer, or a text, and a text; the texts are not clean yet."""
+        return self._checked(sql, parameters, {int, str})
+
+    def value(self, sql: str, *parameters: int) -> int:
+        """The only value of a query that gives one integer."""
+        ((value,),) = self.integers(sql, *parameters)
+        return value
+
+    def has_index(self, name: str) -> bool:
+        """Whether one of our indexes was built already."""
+        return bool(
+            self._rows("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?", (name,))
+        )
+
+    def version(self) -> int:
+        """A number that changes whenever another connection commits."""
+        return self.value("PRAGMA data_version")
+
+    def damaged(self, what: object) -> TraceError:
+        """The error for a file whose contents make no sense."""
+        return TraceError(f"{self.name} is damaged ({what}); record it again")
+
+    def _checked(self, sql: str, parameters: tuple[int, ...], types: set[type]) -> list[Any]:
+        rows = self._rows(sql, parameters)
+        if not set(map(type, chain.from_iterable(rows))) <= types:
+            raise self.damaged("a value is of the wrong type")
+        return rows
+
+    def _rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
+        budget = self._budget()
+        self._connection.set_progress_handler(lambda: next(budget), _STEPS_PER_CHECK)
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except (sqlite3.Error, OverflowError, MemoryError) as error:
+            raise self._explain(error) from error
+
+    def _budget(self) -> Iterator[bool]:
+        """False for as long as a query may go on."""
+        steps = 0
+        limit = _LEAST_STEPS
+        while True:
+            steps += _STEPS_PER_CHECK
+            if steps > limit:
+                limit = _LEAST_STEPS + _STEPS_PER_BYTE * self._size()
+            yield steps > limit
+
+    def _size(self) -> int:
+        wal = self._path.with_name(self._path.name + "-wal")
+        return sum(path.stat().st_size for path in (self._path, wal) if path.exists())
+
+    def _check_file(self) -> None:
+        try:
+            facts = self._path.stat()
+        except (OSError, ValueError) as error:
+            why = "there is no file of this name"
+            if not isinstance(error, FileNotFoundError):
+                why = getattr(error, "strerror", None) or "this can't be a file's name"
+            raise TraceError(f"{self.name} can't be opened: {clean(why)}") from error
+        if stat.S_ISDIR(facts.st_mode):
+            raise TraceError(f"{self.name} is a folder; give the name of one trace file")
+        if not stat.S_ISREG(facts.st_mode):
+            raise TraceError(f"{self.name} is not a regular file; give the name of a trace file")
+        if not facts.st_size:
+            raise TraceError(f"{self.name} is empty; nothing was recorded into it")
+        if not os.access(self._path, os.R_OK):
+            raise TraceError(f"{self.name} can't be read; ask for permission to read it")
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect("ro")
+        except sqlite3.OperationalError as error:
+            # A WAL needs shared memory beside the file; in a folder that can't be written, a file
+            # whose WAL is empty can be read all the same.
+            wal = self._path.with_name(self._path.name + "-wal")
+            if (wal.exists() and wal.stat().st_size) or os.access(self._path.parent, os.W_OK):
+                raise self._explain(error) from error
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        try:
+            return self._connect("ro&immutable=1")
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self._path.absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(uri, uri=True, timeout=10.0, isolation_level=None)
+        try:
+            connection.text_factory = _decode
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _LONGEST_STATEMENT)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            connection.execute("PRAGMA mmap_size = 0")
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_contents(self) -> None:
+        if self.value("PRAGMA application_id") != schema.APPLICATION_ID:
+            raise TraceError(f"{self.name} is not a trace of agviz, but another SQLite database")
+        version = self.value("PRAGMA user_version")
+        if version > schema.SCHEMA_VERSION:
+            raise TraceError(
+                f"{self.name} was written by a newer agviz (format {version}, this one reads up to "
+                f"{schema.SCHEMA_VERSION}); update agviz to read it"
+            )
+        if version < schema.SCHEMA_VERSION:
+            raise TraceError(
+                f"{self.name} was written by an older agviz (format {version}, this one reads "
+                f"{schema.SCHEMA_VERSION}); record it again"
+            )
+        found = set(self._rows("SELECT type, name, tbl_name, sql FROM sqlite_schema LIMIT 100"))
+        if not _EXPECTED <= found <= _ALLOWED:
+            raise self.damaged("its tables are not those of a trace")
+
+    def _explain(self, error: Exception) -> TraceError:
+        if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+            return TraceError(f"{self.name} is being written to at this moment; try again")
+        if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
+            return TraceError(f"{self.name} is not a trace of agviz; give a file named *.agviz")
+        return self.damaged(clean(str(error)) or type(error).__name__)
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,263 @@
+"""Names: what the user calls parameters, and which module made a node.
+
+torch's global module hooks tell which module's ``forward`` is running. An autograd node takes the
+next sequence number of its thread, so the numbers drawn between entering and leaving a module are
+its nodes'. Each thread keeps a list of marks, "from this number on: this module"; that is all a
+module call costs. Parameters and modules get their names from the outermost module of a call, and
+are known by identity, weakly: a name keeps no model alive.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import weakref
+from bisect import bisect_right
+from collections import Counter, deque
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.utils.hooks import RemovableHandle
+
+log = logging.getLogger("agviz")
+
+_MOST_MARKS: Final = 200_000
+"""Marks of one thread; the older half goes when there are more (some 100,000 module calls)."""
+_MOST_THREADS: Final = 64
+"""Threads remembered; DataParallel makes new ones at every call."""
+
+
+class _Root:
+    """A module that was called from outside any other module."""
+
+    __slots__ = ("has_parameters", "label", "module", "unknown")
+
+    def __init__(self, module: weakref.ref[Module], label: str, *, has_parameters: bool) -> None:
+        self.module = module
+        self.label = label
+        self.has_parameters = has_parameters
+        self.unknown = 0
+        """Modules met in its calls that it does not contain."""
+
+
+class _Place(NamedTuple):
+    """A module, or a parameter, in a root."""
+
+    root: _Root
+    path: str
+
+
+_Marks = list[tuple[int, _Place | None]]
+"""From this sequence number on, nodes belong to this module (None: to none). Ascending."""
+
+
+class _Thread(threading.local):
+    """What one thread is in, and was in."""
+
+    def __init__(self, known: deque[_Marks]) -> None:
+        self.stack: list[tuple[Module, _Place]] = []
+        self.marks: _Marks = []
+        known.append(self.marks)
+
+
+class Names:
+    """Parameter names and module paths. It listens between :meth:`start` and :meth:`stop`.
+
+    A path is ``encoder.layers.3``; nodes that the outermost module makes itself go by its class
+    name. Where several outermost modules with parameters are alive, paths and parameter names
+    start with the class name of theirs, and a number from the second of its class on.
+    """
+
+    def __init__(self) -> None:
+        self._threads: deque[_Marks] = deque(maxlen=_MOST_THREADS)
+        self._thread = _Thread(self._threads)
+        self._modules: dict[int, tuple[weakref.ref[Module], _Place]] = {}
+        self._parameters: dict[int, tuple[weakref.ref[Tensor], _Place]] = {}
+        self._roots: list[_Root] = []
+        self._labels: Counter[str] = Counter()
+        self._lock = threading.RLock()
+        self._handles: list[RemovableHandle] = []
+        self._next_number: Callable[[], int]
+        self._is_compiling: Callable[[], bool]
+        self._unknown_parameters = 0
+
+    def start(self) -> None:
+        """Listen to module calls, of all modules in the process."""
+        import torch
+
+        self._next_number = torch._C._autograd._get_sequence_nr
+        self._is_compiling = torch.compiler.is_compiling
+        if not self._handles:
+            hooks = torch.nn.modules.module
+            self._handles = [
+                hooks.register_module_forward_pre_hook(self._entered),
+                hooks.register_module_forward_hook(self._left, always_call=True),
+            ]
+
+    def stop(self) -> None:
+        """Listen no longer; what is known stays known."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def parameter(self, variable: Tensor) -> str | None:
+        """Name of a parameter, the first where it has several; None where it is not known."""
+        import torch
+
+        place = self._known(self._parameters, variable)
+        if place is None and isinstance(variable, torch.nn.Parameter):
+            self._unknown_parameters += 1
+            if _is_power_of_two(self._unknown_parameters):  # a walk is dear
+                for root in list(self._roots):
+                    self._walk(root)
+                place = self._known(self._parameters, variable)
+        return None if place is None else self._full(place)
+
+    def module(self, sequence_nr: int) -> str | None:
+        """Path of the innermost module whose forward made the node with this sequence number.
+
+        Threads number their nodes independently. The calling thread's own numbers win; others
+        answer only where they agree, and None is the answer where they don't.
+        """
+        own = _find(self._thread.marks, sequence_nr)
+        if own is not None:
+            return self._full(own)
+        others = {
+            self._full(place)
+            for marks in list(self._threads)
+            if (place := _find(marks, sequence_nr)) is not None
+        }
+        return others.pop() if len(others) == 1 else None
+
+    def _entered(self, module: Module, args: Any) -> None:  # noqa: ARG002
+        if self._is_compiling():
+            return
+        try:
+            thread = self._thread
+            stack = thread.stack
+            entry = self._modules.get(id(module))
+            if entry is not None and entry[0]() is module:
+                place = entry[1]
+            else:
+                place = self._place(module, stack[-1][1] if stack else None)
+            stack.append((module, place))
+            self._mark(thread.marks, place)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+            self._give_up(error)
+
+    def _left(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002
+        if self._is_compiling():
+            return
+        try:
+            thread = self._thread
+            stack = thread.stack
+            if not any(entered is module for entered, _ in stack):
+                return  # it was entered before we listened
+            while stack.pop()[0] is not module:
+                pass
+            self._mark(thread.marks, stack[-1][1] if stack else None)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+            self._give_up(error)
+
+    def _mark(self, marks: _Marks, place: _Place | None) -> None:
+        number = self._next_number()
+        if marks and marks[-1][0] == number:
+            marks[-1] = (number, place)
+            return
+        marks.append((number, place))
+        if len(marks) > _MOST_MARKS:
+            del marks[: _MOST_MARKS // 2]
+
+    def _give_up(self, error: Exception) -> None:
+        self.stop()
+        log.warning("module names are no longer recorded (%r); the program goes on", error)
+
+    def _place(self, module: Module, enclosing: _Place | None) -> _Place:
+        """Where a module stands that is not known there yet."""
+        with self._lock:
+            if enclosing is None:
+                return self._add_root(module)
+            root = enclosing.root
+            root.unknown += 1
+            if _is_power_of_two(root.unknown):  # a walk is dear, and some modules are made anew
+                self._walk(root)
+            return self._known(self._modules, module) or enclosing
+
+    def _add_root(self, module: Module) -> _Place:
+        self._roots = [root for root in self._roots if root.module() is not None]
+        name = type(module).__name__
+        has_parameters = next(module.parameters(), None) is not None
+        if has_parameters:
+            self._labels[name] += 1
+            if self._labels[name] > 1:
+                name = f"{name}#{self._labels[name]}"
+        root = _Root(weakref.ref(module), name, has_parameters=has_parameters)
+        if has_parameters or next(module.children(), None) is not None:
+            self._roots.append(root)
+        self._walk(root)
+        return _Place(root, "")
+
+    def _walk(self, root: _Root) -> None:
+        module = root.module()
+        if module is None:
+            return
+        for path, part in module.named_modules():
+            self._learn(self._modules, part, _Place(root, path))
+        for path, parameter in module.named_parameters():
+            self._learn(self._parameters, parameter, _Place(root, path))
+        inside = {id(part) for part in itertools.islice(module.modules(), 1, None)}
+        self._roots = [
+            other
+            for other in self._roots
+            if (outer := other.module()) is not None and id(outer) not in inside
+        ]
+
+    @staticmethod
+    def _learn(known: dict[int, tuple[weakref.ref[Any], _Place]], thing: Any, at: _Place) -> None:
+        key = id(thing)
+        known[key] = weakref.ref(thing, lambda dead: _forget(known, key, dead)), at
+
+    @staticmethod
+    def _known(known: dict[int, tuple[weakref.ref[Any], _Place]], thing: Any) -> _Place | None:
+        entry = known.get(id(thing))
+        return entry[1] if entry is not None and entry[0]() is thing else None
+
+    def _full(self, place: _Place) -> str:
+        root, path = place
+        if not path:
+            return root.label
+        several = sum(other.has_parameters and other.module() is not None for other in self._roots)
+        return f"{root.label}.{path}" if several > 1 else path
+
+
+def _forget(known: dict[int, tuple[weakref.ref[Any], _Place]], key: int, dead: Any) -> None:
+    entry = known.get(key)
+    if entry is not None and entry[0] is dead:
+        del known[key]
+
+
+def _find(marks: _Marks, number: int) -> _Place | None:
+    position = bisect_right(marks, number, key=itemgetter(0)) - 1
+    return marks[position][1] if position >= 0 else None
+
+
+def _is_power_of_two(count: int) -> bool:
+    return count & (count - 1) == 0

@@ -1,0 +1,304 @@
+"""Recorder: the instrument that writes everything it hears to a trace file.
+
+Note [Recording must not be felt]
+The engine's threads only append an event to a deque, which is atomic. A thread of the recorder
+takes the events out in batches, at least four times a second, and commits them. What the engine
+does never depends on it: where the file can't be written any longer (disk full), one warning is
+logged and recording ends, and a child made by ``fork`` records nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import platform
+import sqlite3
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from agviz import __version__
+from agviz.trace.text import clean
+from agviz.trace.writer import Graph, GraphNode, Writer, create
+from agviz_engine.instruments import Instrument, Live
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+    from types import TracebackType
+
+    from torch import Tensor
+
+    from agviz.trace.names import Names
+    from agviz_engine import events
+    from agviz_engine.node import NodeRef
+
+log = logging.getLogger("agviz")
+
+_SECONDS_BETWEEN_COMMITS: Final = 0.25
+_SECONDS_AFTER_COMMIT: Final = 0.05
+_MOST_WAITING_EVENTS: Final = 200_000
+"""A graph task does not begin before the writer has come down to this (some 50 MB)."""
+
+
+class Recorder(Instrument):
+    """Records every event, the graphs and the threads into one file.
+
+    Args:
+        path: the file to write; an older trace of this name is replaced.
+        names: where parameter names and module paths come from.
+        steps: which calls of backward to record, counted from 0 without reentrant ones; None: all.
+        script: what is being run, for the reader; ``sys.argv[0]`` by default.
+        argv: its arguments; ``sys.argv[1:]`` by default.
+
+    Raises:
+        agviz.errors.TraceError: the file can't be written to; nothing was started then.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        names: Names | None = None,
+        steps: range | None = None,
+        script: str | None = None,
+        argv: list[str] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._names = names
+        self._steps = steps
+        self._steps_seen = 0
+        self._wanted = {-1}
+        self._buffer: deque[events.Event | Graph | threading.Event] = deque()
+        self._append: Callable[[Any], None] = self._buffer.append
+        if steps is not None:
+            self._append = self._append_wanted
+        self._start_ns = time.monotonic_ns()
+        torch = sys.modules.get("torch")
+        create(
+            self.path,
+            {
+                "script": sys.argv[0] if script is None else script,
+                "argv": sys.argv[1:] if argv is None else argv,
+                "pid": os.getpid(),
+                "started_unix_ns": time.time_ns(),
+                "start_ns": self._start_ns,
+                "end_ns": None,
+                "python": platform.python_version(),
+                "torch": "" if torch is None else str(torch.__version__),
+                "agviz": __version__,
+                "partial": steps is not None,
+                "stopped": "",
+            },
+        )
+        self._closing = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
+        self._thread.start()
+        _recorders.add(self)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Write what is left and complete the file; a second call has no effect."""
+        atexit.unregister(self.close)
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+        self._append = _ignore
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_recording(self) -> bool:
+        """False once it was closed, or had to stop."""
+        return self._append is not _ignore
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait until everything heard so far can be read from the file.
+
+        Returns:
+            False where that took more than ``timeout`` seconds or recording has stopped.
+        """
+        if not self.is_recording:
+            return False
+        written = threading.Event()
+        self._buffer.append(written)
+        self._wake.set()
+        deadline = time.monotonic() + timeout
+        while not written.wait(0.05):
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                return written.is_set()
+        return True
+
+    def any_event(self, event: events.Event, live: Live) -> None:  # noqa: ARG002
+        """Keep an event; the registry calls this directly for every kind not named below."""
+        self._append(event)
+
+    def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
+        """Decide whether this graph task is recorded; wait where the writer lags far behind."""
+        if self._steps is not None:
+            self._choose(event, self._steps)
+        self._append(event)
+        if len(self._buffer) > _MOST_WAITING_EVENTS:
+            self.flush()
+
+    def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
+        """Keep the graph as well, while its nodes are alive."""
+        self._append(event)
+        wanted = self._steps is None or event.graph_task in self._wanted
+        if wanted and live.graph_task is not None and self.is_recording:
+            self._append(self._graph(event, live.graph_task.nodes))
+
+    def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
+        """Have the writer commit soon."""
+        self._append(event)
+        self._wake.set()
+
+    def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
+        """Have the writer commit soon."""
+        self._append(event)
+        self._wake.set()
+
+    def _choose(self, event: events.GraphTaskBegun, steps: range) -> None:
+        if event.parent < 0:
+            wanted = self._steps_seen in steps
+            self._steps_seen += 1
+        else:
+            wanted = event.parent in self._wanted
+        if wanted:
+            self._wanted.add(event.graph_task)
+
+    def _append_wanted(self, item: events.Event | Graph) -> None:
+        if isinstance(item, Graph) or item.graph_task in self._wanted:
+            self._buffer.append(item)
+
+    def _graph(self, event: events.DependenciesComputed, refs: list[NodeRef]) -> Graph:
+        names = self._names
+        edges = []
+        dependencies = [0] * len(refs)
+        for ref in refs:
+            producer = ref.index
+            for output, edge in enumerate(ref.next_edges):
+                if edge is not None:
+                    consumer, slot = edge
+                    edges.append((producer, output, consumer.index, slot))
+                    dependencies[consumer.index] += 1
+        nodes = []
+        for ref in refs:
+            number: int | None = ref.sequence_nr
+            parameter = module = ""
+            if ref.is_accumulate_grad:
+                number = None
+                variable: Tensor | None = getattr(ref.node, "variable", None)
+                if names is not None and variable is not None:
+                    parameter = names.parameter(variable) or ""
+            elif names is not None and number is not None:
+                module = names.module(number) or ""
+            nodes.append(
+                GraphNode(
+                    ref.index,
+                    ref.name,
+                    number,
+                    ref.topological_nr,
+                    ref.device,
+                    ref.num_inputs,
+                    dependencies[ref.index],
+                    parameter,
+                    module,
+                    _shapes(ref.node),
+                )
+            )
+        return Graph(event.seq, event.graph_task, nodes, edges)
+
+    def _run(self) -> None:
+        # The connection lives in this frame, so that a forked child neither uses nor closes it.
+        try:
+            writer = Writer(self.path, self._start_ns)
+            try:
+                self._drain_until_closed(writer)
+                writer.build_indexes()
+                writer.write_meta({"end_ns": time.monotonic_ns()})
+            finally:
+                writer.close()
+        except (sqlite3.Error, OSError) as error:
+            self._stop(error)
+
+    def _drain_until_closed(self, writer: Writer) -> None:
+        while True:
+            closing = self._closing
+            self._drain(writer)
+            if closing:
+                return
+            time.sleep(_SECONDS_AFTER_COMMIT)
+            self._wake.wait(_SECONDS_BETWEEN_COMMITS)
+            self._wake.clear()
+
+    def _drain(self, writer: Writer) -> None:
+        take = self._buffer.popleft
+        batch: list[events.Event | Graph] = []
+        waiting = []
+        for _ in range(len(self._buffer)):
+            item = take()
+            if isinstance(item, threading.Event):
+                waiting.append(item)
+            else:
+                batch.append(item)
+        if batch:
+            writer.write(batch)
+        for written in waiting:
+            written.set()
+
+    def _stop(self, error: Exception) -> None:
+        self._append = _ignore
+        self._buffer.clear()
+        log.warning(
+            "%s can't be written any longer (%s): recording has stopped, the program goes on",
+            clean(os.fspath(self.path)),
+            error,
+        )
+
+    def _forked(self) -> None:
+        self._append = _ignore
+        self._buffer = deque()
+        atexit.unregister(self.close)
+
+
+def _ignore(item: object) -> None:
+    pass
+
+
+def _shapes(node: Any) -> str | None:
+    try:
+        return ";".join(
+            [
+                "-" if m.is_nested_tensor else ",".join(map(str, m.shape))
+                for m in node._input_metadata
+            ]
+        )
+    except (AttributeError, RuntimeError):
+        return None  # torch can't tell the metadata of an input that was undefined in the forward
+
+
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for recorder in _recorders:
+        recorder._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

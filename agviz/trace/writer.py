@@ -1,0 +1,320 @@
+"""Writing the trace file: batches of events in, SQLite rows out.
+
+A :class:`Writer` belongs to the one thread that drains a recorder. SQLite works without the
+interpreter lock, but Python's ``executemany`` takes the lock anew for each row and would starve
+beside a busy engine; so many rows go into one statement.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from agviz.errors import TraceError
+from agviz.trace import codec, schema
+from agviz.trace.text import clean, storable
+from agviz_engine.events import (
+    DependenciesComputed,
+    Event,
+    GraphTaskBegun,
+    GraphTaskFailed,
+    GraphTaskFinished,
+    WorkerStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+_ROWS_PER_STATEMENT: Final = 500
+_MOST_STRINGS: Final = 100_000
+"""Texts remembered in memory; after that the table may hold a text twice."""
+
+_NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
+)
+
+
+class GraphNode(NamedTuple):
+    """One node, as in the ``node`` table."""
+
+    idx: int
+    name: str
+    sequence_nr: int | None
+    topological_nr: int
+    queue: int
+    num_inputs: int
+    dependencies: int
+    parameter: str
+    module: str
+    shapes: str | None
+
+
+class Graph(NamedTuple):
+    """The nodes and edges of a graph task, on their way to the file."""
+
+    seq: int
+    """``seq`` of its DependenciesComputed."""
+    graph_task: int
+    nodes: list[GraphNode]
+    edges: list[tuple[int, int, int, int]]
+    """producer, output, consumer, slot."""
+
+
+class Writer:
+    """An open trace file. All methods are called by one thread; any may raise sqlite3.Error."""
+
+    def __init__(self, path: Path, start_ns: int) -> None:
+        self._start_ns = start_ns
+        self._strings: dict[str, int] = {"": 0}
+        self._next_string = 1
+        self._new_strings: list[tuple[int, str]] = []
+        self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+        if on_local_disk(path):
+            self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._bookkeeping: dict[type[Any], Callable[[Any], None]] = {
+            Graph: self._write_graph,
+            GraphTaskBegun: self._begin_graph_task,
+            DependenciesComputed: self._size_graph_task,
+            GraphTaskFinished: self._finish_graph_task,
+            GraphTaskFailed: self._fail_graph_task,
+            WorkerStarted: self._add_thread,
+        }
+
+    def write(self, batch: Sequence[Event | Graph]) -> None:
+        """Add ``batch`` in one transaction: after a return it survives the process."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            rows = []
+            for item in sorted(batch, key=_seq):
+                if (note := self._bookkeeping.get(type(item))) is not None:
+                    note(item)
+                if not isinstance(item, Graph):
+                    rows.append(codec.encode(item, self._string))
+            self._insert_events(rows)
+            self._insert("string", self._new_strings, columns=2)
+            self._new_strings = []
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    def write_meta(self, facts: Mapping[str, Any]) -> None:
+        """Set some of the facts in ``meta``."""
+        write_meta(self._database, facts)
+
+    def build_indexes(self) -> None:
+        """Index the events; done once, at the end."""
+        for statement in schema.INDEXES.values():
+            self._database.execute(statement)
+
+    def close(self) -> None:
+        """Leave one self-contained file behind."""
+        try:
+            self._database.execute("PRAGMA busy_timeout = 500")
+            self._database.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError:
+            pass  # a viewer reads it at this moment: it stays a file with a WAL, complete as well
+        finally:
+            self._database.close()
+
+    def _string(self, text: str) -> int:
+        number = self._strings.get(text)
+        if number is None:
+            if len(self._strings) > _MOST_STRINGS:
+                self._strings = {"": 0}
+            number = self._strings[text] = self._next_string
+            self._next_string += 1
+            self._new_strings.append((number, storable(text, schema.TEXT_LIMIT)))
+        return number
+
+    def _insert_events(self, rows: list[codec.Row]) -> None:
+        start_ns = self._start_ns
+        for part in _parts(rows):
+            values = ",".join(["(?,?,?,?,?,?,?,?,?,?)"] * len(part))
+            self._database.execute(
+                f"INSERT INTO event SELECT column1, column2 - {start_ns:d}, column3, column4,"  # noqa: S608 - numbers and question marks
+                " column5, column6, column7, column8, column9, column10"
+                f" FROM (VALUES {values})",
+                list(chain.from_iterable(part)),
+            )
+
+    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]], columns: int) -> None:
+        row = f"({','.join('?' * columns)})"
+        for part in _parts(rows):
+            self._database.execute(
+                f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * len(part))}",  # noqa: S608 - one of our tables
+                list(chain.from_iterable(part)),
+            )
+
+    def _begin_graph_task(self, event: GraphTaskBegun) -> None:
+        row = (
+            event.graph_task,
+            event.parent,
+            event.parent_node,
+            event.reentrant_depth,
+            event.keep_graph,
+            event.create_graph,
+            event.accumulate_grad,
+            event.roots,
+            event.inputs,
+            event.thread,
+            event.seq,
+            event.time_ns - self._start_ns,
+            *(0, 0, None, None, 0, 0, None),
+        )
+        self._insert("graph_task", [row], columns=len(row))
+
+    def _size_graph_task(self, event: DependenciesComputed) -> None:
+        self._database.execute(
+            "UPDATE graph_task SET nodes = ?, edges = ? WHERE id = ?",
+            (event.nodes, event.edges, event.graph_task),
+        )
+
+    def _finish_graph_task(self, event: GraphTaskFinished) -> None:
+        self._database.execute(
+            "UPDATE graph_task SET end_seq = ?, end_t = ?, executed = ? WHERE id = ?",
+            (event.seq, event.time_ns - self._start_ns, event.executed, event.graph_task),
+        )
+
+    def _fail_graph_task(self, event: GraphTaskFailed) -> None:
+        self._database.execute(
+            "UPDATE graph_task SET end_seq = ?, end_t = ?, error = ?, message = ? WHERE id = ?",
+            (
+                event.seq,
+                event.time_ns - self._start_ns,
+                self._string(event.error),
+                self._string(event.message),
+                event.graph_task,
+            ),
+        )
+
+    def _add_thread(self, event: WorkerStarted) -> None:
+        row = (event.thread, self._string(event.name), event.queue, event.native_id)
+        self._insert("thread", [row], columns=4)
+
+    def _write_graph(self, graph: Graph) -> None:
+        string = self._string
+        nodes = [
+            (
+                graph.graph_task,
+                node.idx,
+                string(node.name),
+                node.sequence_nr,
+                node.topological_nr,
+                node.queue,
+                node.num_inputs,
+                node.dependencies,
+                string(node.parameter),
+                string(node.module),
+                0 if node.shapes is None else string(node.shapes),
+            )
+            for node in graph.nodes
+        ]
+        self._insert("node", nodes, columns=11)
+        self._insert("edge", [(graph.graph_task, *edge) for edge in graph.edges], columns=5)
+
+
+def create(path: Path, facts: Mapping[str, Any]) -> None:
+    """Make an empty trace at ``path``; an older trace there is replaced.
+
+    Raises:
+        agviz.errors.TraceError: the path can't be written, holds something that is no trace, or
+            another process is recording into it.
+    """
+    name = clean(os.fspath(path))
+    if path.is_dir():
+        raise TraceError(f"{name} is a folder; give the name of a file to record into")
+    if not path.parent.is_dir():
+        raise TraceError(
+            f"there is no folder {clean(str(path.parent))}; make it, then record again"
+        )
+    if os.path.lexists(path):
+        _remove_old_trace(path, name)
+    try:
+        database = sqlite3.connect(path, timeout=5.0, isolation_level=None)
+        try:
+            database.execute("BEGIN EXCLUSIVE")
+            for statement in schema.TABLES.values():
+                database.execute(statement)
+            write_meta(database, facts)
+            database.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION:d}")
+            database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID:d}")
+            database.execute("COMMIT")
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        raise TraceError(
+            f"{name} can't be written ({error}); choose another place to record into"
+        ) from error
+
+
+def _remove_old_trace(path: Path, name: str) -> None:
+    if not path.is_file():
+        raise TraceError(f"{name} is not a regular file; choose another name to record into")
+    if path.stat().st_size:
+        try:
+            database = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+            try:
+                (application,) = database.execute("PRAGMA application_id").fetchone()
+                # A writer keeps the file in WAL mode, and only the last one may leave that mode.
+                (mode,) = database.execute("PRAGMA journal_mode = DELETE").fetchone()
+            finally:
+                database.close()
+        except sqlite3.OperationalError as error:
+            raise TraceError(
+                f"{name} is in use by another process ({error}); choose another name to record into"
+            ) from error
+        except sqlite3.DatabaseError:
+            application, mode = 0, "delete"
+        if application != schema.APPLICATION_ID or mode != "delete":
+            raise TraceError(
+                f"{name} exists and is not a trace; choose another name to record into"
+            )
+    try:
+        path.unlink()
+    except OSError as error:
+        raise TraceError(
+            f"{name} can't be replaced ({error.strerror}); choose another name to record into"
+        ) from error
+
+
+def write_meta(database: sqlite3.Connection, facts: Mapping[str, Any]) -> None:
+    """Set some of the facts in ``meta``, as JSON."""
+    database.executemany(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+        [(key, json.dumps(value)) for key, value in facts.items()],
+    )
+
+
+def on_local_disk(path: Path) -> bool:
+    """Whether the file system is one on which processes share memory, which a WAL needs."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return os.name == "posix"
+    folder = os.fspath(path.resolve().parent)
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        _, mount, system, *_ = line.split(" ")
+        mount = mount.replace(r"\040", " ")
+        inside = folder == mount or folder.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, system
+    return kind not in _NETWORK_FILE_SYSTEMS
+
+
+def _seq(item: Event | Graph) -> int:
+    return item[0]
+
+
+def _parts(rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    return (
+        rows[start : start + _ROWS_PER_STATEMENT]
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT)
+    )
