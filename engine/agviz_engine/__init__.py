@@ -1,0 +1,59 @@
+"""agviz_engine: torch's autograd engine in Python, every step of it visible.
+
+    with agviz_engine.installed(instrument):
+        loss.backward()
+
+Importing this package does not import torch; using what it lends does. Start reading at
+:mod:`agviz_engine.events` (what can happen) and :mod:`agviz_engine.engine` (how it happens).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agviz_engine.api import (
+        backward,
+        engine,
+        grad,
+        install,
+        installed,
+        is_installed,
+        probe,
+        uninstall,
+    )
+    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.errors import UnsupportedTorchError
+    from agviz_engine.instruments import Instrument, Live
+    from agviz_engine.python_engine import native
+
+__all__ = [
+    "DevicePolicy",
+    "Instrument",
+    "Live",
+    "UnsupportedTorchError",
+    "backward",
+    "engine",
+    "grad",
+    "install",
+    "installed",
+    "is_installed",
+    "native",
+    "probe",
+    "uninstall",
+]
+
+_HOMES = {
+    "DevicePolicy": "device_threads",
+    "Instrument": "instruments",
+    "Live": "instruments",
+    "UnsupportedTorchError": "errors",
+    "native": "python_engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'agviz_engine' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"agviz_engine.{_HOMES.get(name, 'api')}"), name)

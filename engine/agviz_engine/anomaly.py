@@ -1,0 +1,108 @@
+"""The non-finite check and the forward traceback of anomaly mode.
+
+Native anomaly mode checks for NaN only, with a boolean temporary as large as the gradient. The
+check here asks ``aminmax`` first, which passes NaN and Inf through to its two results, and counts
+only where something is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from agviz_engine.node import NodeRef
+
+
+class NonFinite(NamedTuple):
+    """Numbers of elements; real and imaginary parts of complex tensors count apart."""
+
+    nan: int
+    posinf: int
+    neginf: int
+
+    def __bool__(self) -> bool:
+        return bool(self.nan or self.posinf or self.neginf)
+
+
+FINITE = NonFinite(0, 0, 0)
+
+
+def check_non_finite(gradient: Tensor) -> NonFinite:
+    """Count NaN and infinities in ``gradient``, of any dtype and layout.
+
+    Integer tensors and tensors whose values can't be read (meta, fake) are finite.
+    """
+    with torch.no_grad():
+        values = _plain_values(gradient)
+        if values is None:
+            return FINITE
+        low, high = torch.aminmax(values)
+        if math.isfinite(low.item()) and math.isfinite(high.item()):
+            return FINITE
+        return NonFinite(
+            int(torch.isnan(values).sum()),
+            int(torch.isposinf(values).sum()),
+            int(torch.isneginf(values).sum()),
+        )
+
+
+def _plain_values(gradient: Tensor) -> Tensor | None:
+    if gradient.is_meta or not (gradient.is_floating_point() or gradient.is_complex()):
+        return None
+    if gradient.is_nested or type(gradient) is not Tensor:
+        return None
+    if gradient.is_sparse:
+        gradient = gradient._values()
+    elif gradient.layout is not torch.strided:
+        gradient = gradient.values() if hasattr(gradient, "values") else gradient
+    if gradient.is_complex():
+        gradient = torch.view_as_real(gradient.resolve_conj())
+    return gradient if gradient.numel() else None
+
+
+def check_nan(ref: NodeRef, outputs: tuple[Tensor | None, ...]) -> None:
+    """Anomaly mode's check of a node's outputs (``Engine::evaluate_function``).
+
+    Raises:
+        RuntimeError: an output has NaN, with torch's message.
+    """
+    with torch.no_grad():
+        for i, output in enumerate(outputs):
+            if output is not None and bool(torch.isnan(output)._is_any_true().item()):
+                raise RuntimeError(
+                    f"Function '{ref.name}' returned nan values in its {i}th output."
+                )
+
+
+def print_stack(ref: NodeRef) -> None:
+    """Warn with the forward traceback of a failed node (``PyAnomalyMetadata::print_stack``)."""
+    metadata = cast("Any", ref.node).metadata
+    _print_stack(metadata.get("traceback_"), ref.name, is_parent=False)
+    parent = metadata.get("parent_")
+    while parent is not None:
+        _print_stack(parent.metadata.get("traceback_"), parent.name(), is_parent=True)
+        parent = parent.metadata.get("parent_")
+
+
+def _print_stack(stack: list[str] | None, name: str, *, is_parent: bool) -> None:
+    if not stack:
+        message = (
+            f"Error detected in {name}. No forward pass information available. "
+            "Enable detect anomaly during forward pass for more information."
+        )
+    elif is_parent:
+        message = (
+            f"\n\nPrevious calculation was induced by {name}. "
+            "Traceback of forward call that induced the previous calculation:\n" + "".join(stack)
+        )
+    else:
+        message = (
+            f"Error detected in {name}. Traceback of forward call that caused the error:\n"
+            + "".join(stack)
+        )
+    warnings.warn(message, UserWarning, stacklevel=2)

@@ -1,0 +1,168 @@
+"""Threads of the engine: one per device, a pool for deep reentrant calls, the device policy.
+
+Torch has one thread for each accelerator device (``Engine::start_device_threads``) and lets the
+calling thread do what belongs to the CPU. Which device a node belongs to is a policy here, so that
+device threads can be studied on a machine without any: the policy then names *simulated* devices,
+whose threads and queues are as real as a GPU's.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from agviz_engine.events import CPU_QUEUE
+from agviz_engine.ready_queue import ReadyQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.autograd.graph import Node
+
+DevicePolicy: TypeAlias = "Callable[[Node], int]"
+"""Maps a node to the index of its device thread; -1 is the thread that called backward."""
+
+_SHUTDOWN_WAIT_LIMIT = "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT"
+_CPU_READY_QUEUE_DEVICES = frozenset({"cpu", "meta", "lazy"})
+
+
+def real_device(node: Node) -> int:
+    """The device of a node's first input that is not on the CPU (``Node::device``)."""
+    for metadata in cast("Any", node)._input_metadata:
+        try:
+            device = metadata.device
+        except RuntimeError:  # an input that is never defined
+            continue
+        if device.type != "cpu":
+            if device.type in _CPU_READY_QUEUE_DEVICES:
+                return CPU_QUEUE
+            return int(device.index or 0)
+    return CPU_QUEUE
+
+
+def shutdown_wait_limit() -> float:
+    """Seconds to wait for device threads at the end (``Engine::stop``)."""
+    return float(os.environ.get(_SHUTDOWN_WAIT_LIMIT, "10.0"))
+
+
+class DeviceThreads:
+    """The device threads and their queues, started when first needed."""
+
+    def __init__(self, main: Callable[[ReadyQueue, str], None]) -> None:
+        self._main = main
+        self._lock = threading.Lock()
+        self._queues: dict[int, ReadyQueue] = {}
+        self._threads: dict[int, threading.Thread] = {}
+
+    def queue(self, index: int) -> ReadyQueue:
+        """The ReadyQueue of device ``index`` (0 and up), its thread started."""
+        found = self._queues.get(index)
+        if found is not None:
+            return found
+        with self._lock:
+            if index not in self._queues:
+                ready_queue = ReadyQueue(index)
+                name = f"pt_autograd_{index}"
+                thread = threading.Thread(
+                    target=self._main, args=(ready_queue, name), name=name, daemon=True
+                )
+                self._threads[index] = thread
+                self._queues[index] = ready_queue
+                thread.start()
+            return self._queues[index]
+
+    def stop(self, told: Callable[[int], None]) -> None:
+        """End the device threads (``Engine::stop``); ``told`` hears each queue's index.
+
+        Threads that do not end within :func:`shutdown_wait_limit` are left behind, as torch does.
+        """
+        with self._lock:
+            queues, threads = self._queues, self._threads
+            self._queues, self._threads = {}, {}
+        limit = shutdown_wait_limit()
+        if limit <= 0 or not all(ready_queue.empty() for ready_queue in queues.values()):
+            return
+        for index, ready_queue in queues.items():
+            ready_queue.push_shutdown_task()
+            told(index)
+        for thread in threads.values():
+            thread.join(limit)
+
+    def forget(self) -> None:
+        """Drop all threads without a word to them: they do not exist in a forked child."""
+        self._lock = threading.Lock()
+        self._queues, self._threads = {}, {}
+
+
+class ReentrantPool:
+    """Threads for reentrant calls that are too deep for their own (``reentrant_thread_init``).
+
+    A call blocks its thread until the pool's thread is through. A thread that is free again waits
+    for the next call; one more is started when none is free.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free = 0
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], None], _Outcome] | None]
+        self._tasks = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run ``work`` on a thread of the pool and wait for it (``add_thread_pool_task``)."""
+        outcome = _Outcome()
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+            else:
+                thread = threading.Thread(
+                    target=self._main, name=f"pt_autograd_pool_{len(self._threads)}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+            self._tasks.put((work, outcome))
+        outcome.done.wait()
+        if outcome.error is not None:
+            raise outcome.error
+
+    def _main(self) -> None:
+        while True:
+            item = self._tasks.get()
+            if item is None:
+                return
+            work, outcome = item
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - it is raised again in run
+                outcome.error = error
+            with self._lock:
+                self._free += 1
+            outcome.done.set()
+            del item, work, outcome
+
+    def stop(self) -> None:
+        """End the pool's threads."""
+        with self._lock:
+            threads, self._threads = self._threads, []
+            self._free = 0
+            for _ in threads:
+                self._tasks.put(None)
+        for thread in threads:
+            thread.join(shutdown_wait_limit())
+
+    def forget(self) -> None:
+        """Drop all threads without a word to them: they do not exist in a forked child."""
+        self._lock = threading.Lock()
+        self._tasks = queue.SimpleQueue()
+        self._threads = []
+        self._free = 0
+
+
+class _Outcome:
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.error: BaseException | None = None

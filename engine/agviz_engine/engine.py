@@ -1,0 +1,566 @@
+"""The engine: ``execute`` -> ``thread_main`` -> ``evaluate_function`` -> ``call_function``.
+
+The methods follow torch's ``engine.cpp`` one by one, under its names and in its order. What they
+tell instruments stands beside what they do, and is told after the engine's locks are released.
+
+Note [Reentrant backwards]
+~~~~~~~~~~~~~~~~~~~~~~~~~~
+A backward called from inside a node runs on the same thread and shares its ReadyQueue; its tasks
+go first because they are deeper. Torch moves to a thread of its pool at 60 nested calls; ours
+takes several Python frames and two native graph tasks for each level, and moves at
+:data:`MAX_DEPTH`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import torch
+
+from agviz_engine import anomaly, events, function_hook, native_node, native_run
+from agviz_engine.device_threads import DevicePolicy, DeviceThreads, ReentrantPool, real_device
+from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
+from agviz_engine.input_buffer import InputBuffer
+from agviz_engine.instruments import Registry, clock, next_seq
+from agviz_engine.node import NodeRef
+from agviz_engine.ready_queue import NodeTask, ReadyQueue
+from agviz_engine.telling import Arrival, Decrement, Telling
+from agviz_engine.thread_state import NO_DEVICE, ThreadLocalState, current
+from agviz_engine.validate_outputs import validate_outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from torch import Tensor
+    from torch.autograd.graph import Node
+
+_C = cast("Any", torch._C)
+MAX_DEPTH = 28
+"""Nested reentrant calls on one thread before another thread takes over (torch: 60)."""
+
+Gradients: TypeAlias = "tuple[Tensor | None, ...]"
+
+
+class Engine:
+    """Runs graph tasks. One per process; ``registry`` holds the instruments."""
+
+    def __init__(self) -> None:
+        self._layout = native_node.calibrate()
+        self.registry = Registry()
+        self.tell = Telling(self.registry)
+        self.device_policy: DevicePolicy = real_device
+        self.nonfinite_check = False
+        self.device_threads = DeviceThreads(self._device_thread_main)
+        self.reentrant_pool = ReentrantPool()
+
+    # -- one call of backward or grad -----------------------------------------------------------
+
+    def execute(
+        self,
+        roots: Sequence[tuple[Node, int]],
+        gradients: Sequence[Tensor],
+        *,
+        keep_graph: bool,
+        create_graph: bool,
+        accumulate_grad: bool,
+        inputs: Callable[[GraphTask], Sequence[Edge | None]] | None,
+        number_of_inputs: int = 0,
+    ) -> list[Tensor | None]:
+        """Run one backward pass (``Engine::execute``).
+
+        Args:
+            roots: node and output number for each tensor that is differentiated.
+            gradients: the gradient of each root.
+            keep_graph: ``retain_graph``.
+            create_graph: whether gradients get a graph of their own.
+            accumulate_grad: True for ``backward``, False for ``grad``.
+            inputs: finds the nodes of ``inputs=`` once the graph is known, or None.
+            number_of_inputs: how many it will find, for the event.
+
+        Returns:
+            The captured gradients of ``grad``, None where an input was not reached.
+
+        Raises:
+            BaseException: whatever a node, a hook or a check raised, unchanged.
+        """
+        self.tell.thread("", events.CPU_QUEUE)
+        reentrant = current.worker_device != NO_DEVICE
+        graph_task = GraphTask(
+            keep_graph=keep_graph,
+            create_graph=create_graph,
+            accumulate_grad=accumulate_grad,
+            reentrant_depth=current.total_depth + 1 if reentrant else 0,
+            cpu_ready_queue=current.local_ready_queue,
+            thread_locals=ThreadLocalState(grad_mode=create_graph),
+        )
+        if current.current_graph_task is not None and current.current_node is not None:
+            graph_task.parent = current.current_graph_task.id
+            graph_task.parent_node = current.current_node.index
+        self.tell.begun(graph_task, len(roots), number_of_inputs)
+        try:
+            self._prepare(graph_task, roots, gradients, inputs)
+            self.execute_with_graph_task(graph_task)
+            _raise_error_of(graph_task)
+        except BaseException as error:
+            self.tell.failed(graph_task, error)
+            raise
+        else:
+            self.tell.finished(graph_task)
+            return graph_task.captured_vars
+        finally:
+            current.live = None
+            graph_task.release()
+            del graph_task  # the frame may live on in the traceback of an exception
+
+    def _prepare(
+        self,
+        graph_task: GraphTask,
+        roots: Sequence[tuple[Node, int]],
+        gradients: Sequence[Tensor],
+        inputs: Callable[[GraphTask], Sequence[Edge | None]] | None,
+    ) -> None:
+        self.compute_dependencies(graph_task, roots, gradients)
+        checked = validate_outputs(graph_task.root_edges, gradients, lambda message: message)
+        graph_task.root_gradients = cast("list[Tensor]", checked)
+        if inputs is not None:
+            outputs = inputs(graph_task)
+            graph_task.init_to_execute(outputs, accumulate_grad=graph_task.accumulate_grad)
+            graph_task.output_edges = [(edge[0].node, edge[1]) for edge in outputs if edge]
+
+    def compute_dependencies(
+        self,
+        graph_task: GraphTask,
+        roots: Sequence[tuple[Node, int]],
+        gradients: Sequence[Tensor],
+    ) -> None:
+        """Walk the graph and count how many edges lead to each node (``compute_dependencies``).
+
+        Afterwards the graph task has its ``nodes``, ``dependencies`` and ``root_edges``.
+        """
+        refs = graph_task.refs
+        policy = self.device_policy if _C._is_multithreading_enabled() else None
+        stack: list[NodeRef] = []
+
+        def reach(node: Node) -> NodeRef:
+            ref = refs[node] = graph_task.add(NodeRef(node, len(graph_task.nodes)))
+            if policy is not None:
+                ref.device = policy(node)
+            stack.append(ref)
+            return ref
+
+        if len(roots) > 1:
+            graph_task.add(GraphRoot(gradients, _C._autograd._get_sequence_nr()))
+        edges = [(refs.get(node) or reach(node), nr) for node, nr in roots]
+        graph_task.root_edges = edges
+        dependencies = graph_task.dependencies
+        if len(roots) > 1:
+            graph_task.nodes[0].next_edges = tuple(edges)
+            for ref, _ in edges:
+                dependencies[ref.index] += 1
+        count = 0
+        while stack:
+            ref = stack.pop()
+            next_edges: list[Edge | None] = []
+            for node, nr in ref.node.next_functions:
+                if node is None:
+                    next_edges.append(None)
+                    continue
+                child = refs.get(node) or reach(node)
+                dependencies[child.index] += 1
+                count += 1
+                next_edges.append((child, nr))
+            ref.next_edges = tuple(next_edges)
+        self.tell.dependencies(graph_task, count)
+
+    def execute_with_graph_task(self, graph_task: GraphTask) -> None:
+        """Queue the root and drive the graph task to its end (``execute_with_graph_task``)."""
+        root = graph_task.nodes[0]
+        buffer = InputBuffer(root.num_inputs)
+        if not isinstance(root, GraphRoot):
+            slot, gradient = graph_task.root_edges[0][1], graph_task.root_gradients[0]
+            buffer.add(slot, gradient)
+            self.tell.root_gradient(graph_task, root, slot, gradient)
+        if current.worker_device == NO_DEVICE:
+            current.worker_device = graph_task.owner = events.CPU_QUEUE
+            try:
+                self._push(graph_task, root, buffer)
+                self._drive(graph_task)
+            finally:
+                current.worker_device = NO_DEVICE
+            return
+        graph_task.owner = current.worker_device
+        self._push(graph_task, root, buffer)
+        if current.current_depth >= MAX_DEPTH:
+            self._drive_in_pool(graph_task)
+            return
+        current.current_depth += 1
+        current.total_depth += 1
+        try:
+            self._drive(graph_task)
+        finally:
+            current.current_depth -= 1
+            current.total_depth -= 1
+
+    def _drive(self, graph_task: GraphTask) -> None:
+        try:
+            self._host(graph_task, lambda: self.thread_main(graph_task))
+        finally:
+            with graph_task.mutex:
+                if not graph_task.future_completed:  # interrupted outside any node
+                    graph_task.has_error = graph_task.future_completed = True
+            self._wait_for_hosts(graph_task)
+            if graph_task.has_error:
+                current.local_ready_queue.discard(graph_task)
+
+    def _drive_in_pool(self, graph_task: GraphTask) -> None:
+        """Let a thread of the pool work off this thread's queue (``add_thread_pool_task``)."""
+        queue = current.local_ready_queue
+        thread_locals = ThreadLocalState(grad_mode=torch.is_grad_enabled())
+        checkpoint_valid = current.checkpoint_valid
+
+        def reentrant_thread_init() -> None:
+            self.tell.thread("", queue.index)
+            current.local_ready_queue = queue
+            current.worker_device = graph_task.owner
+            current.total_depth = graph_task.reentrant_depth
+            current.checkpoint_valid = checkpoint_valid
+            try:
+                with thread_locals.restored():
+                    self._drive(graph_task)
+            finally:
+                current.local_ready_queue = ReadyQueue(events.CPU_QUEUE)
+                current.worker_device = NO_DEVICE
+                current.total_depth = 0
+                current.checkpoint_valid = True
+                current.live = None
+
+        self.reentrant_pool.run(reentrant_thread_init)
+
+    def _host(self, graph_task: GraphTask, body: Callable[[], None]) -> None:
+        """Run ``body``, which must not raise, in a native graph task that stands for ours."""
+        if graph_task.output_edges:
+            roots = [(ref.node, nr) for ref, nr in graph_task.root_edges]
+            native_run.host(body, roots, graph_task.root_gradients, graph_task.output_edges)
+        else:
+            native_run.host(body)
+
+    # -- threads --------------------------------------------------------------------------------
+
+    def thread_main(self, graph_task: GraphTask) -> None:
+        """Work off this thread's queue until ``graph_task`` is complete (``Engine::thread_main``).
+
+        For the thread that called backward and for reentrant calls on any thread. It runs inside
+        the host of ``graph_task`` and must not raise. A task of another graph task, which can turn
+        up where device threads and reentrant calls meet, gets a host of its own.
+        """
+        queue = current.local_ready_queue
+        while not graph_task.future_completed:
+            task = self._pop(queue)
+            base = task.base
+            if base is graph_task:
+                self._work(task, graph_task)
+            elif base is not None and not base.future_completed:
+                self._work_as_guest(task, base)
+
+    def _work_as_guest(self, task: NodeTask, graph_task: GraphTask) -> None:
+        self._host(graph_task, lambda: self._work(task, graph_task))
+
+    def _device_thread_main(self, queue: ReadyQueue, name: str) -> None:
+        """The life of a device thread (``thread_init`` and ``thread_main`` without graph task).
+
+        It stays in the host of a graph task for as long as that task's nodes come.
+        """
+        self.tell.thread(name, queue.index)
+        current.local_ready_queue = queue
+        current.worker_device = queue.index
+        task = self._pop(queue)
+        while not task.is_shutdown_task:
+            task = self._stay_in_host(queue, task, cast("GraphTask", task.base))
+        self.tell.worker_stopped()
+
+    def _stay_in_host(self, queue: ReadyQueue, task: NodeTask, base: GraphTask) -> NodeTask:
+        """Work off ``task`` and what follows of its graph task; give back the first that isn't."""
+        self.tell.thread("", queue.index)
+        with base.mutex:
+            completed = base.future_completed
+            if not completed:
+                base.hosting.add(queue.index)
+        if not completed:
+            following = [task]
+
+            def body() -> None:
+                with base.thread_locals.restored():
+                    while following[0].base is base:
+                        self._work(following[0], base)
+                        if base.future_completed:
+                            return
+                        following[0] = self._pop(queue)
+
+            try:
+                self._host(base, body)
+            finally:
+                current.live = None
+                with base.mutex:
+                    base.hosting.discard(queue.index)
+                    base.left_hosts.notify_all()
+            task = following.pop()
+        return self._pop(queue) if task.base is base else task
+
+    def _wait_for_hosts(self, graph_task: GraphTask) -> None:
+        """Wake the device threads that wait in a host of ``graph_task``, until all have left it."""
+        with graph_task.mutex:
+            hosting = sorted(graph_task.hosting - {current.worker_device})
+        for index in hosting:
+            self._wake(graph_task, index)
+        with graph_task.mutex:
+            graph_task.left_hosts.wait_for(lambda: not graph_task.hosting - {current.worker_device})
+
+    def _work(self, task: NodeTask, graph_task: GraphTask) -> None:
+        """One turn of the loop in ``Engine::thread_main``. Does not raise.
+
+        The three thread-locals it sets are torch's ``GraphTaskGuard``, ``NodeGuard`` and
+        ``CheckpointValidGuard``.
+        """
+        ref, inputs = task.node, task.inputs
+        if ref is None or inputs is None:
+            return
+        task.inputs = None
+        if graph_task.has_error:
+            self.tell.node_skipped(graph_task, ref, "error")
+            return
+        last = current.current_graph_task, current.current_node, current.checkpoint_valid
+        current.current_graph_task = graph_task
+        current.current_node = ref
+        current.checkpoint_valid = graph_task.can_checkpoint() and current.checkpoint_valid
+        _C._set_grad_enabled(graph_task.create_graph)
+        try:
+            self.evaluate_function(graph_task, ref, inputs)
+        except BaseException as error:  # noqa: BLE001 - it is raised again in execute
+            self.thread_on_exception(graph_task, ref, error)
+            return
+        finally:
+            current.current_graph_task, current.current_node, current.checkpoint_valid = last
+        if graph_task.decrement_outstanding_tasks():
+            self.mark_as_completed_and_run_post_processing(graph_task)
+
+    def thread_on_exception(
+        self, graph_task: GraphTask, ref: NodeRef, error: BaseException
+    ) -> None:
+        """Make ``error`` the outcome of the graph task (``Engine::thread_on_exception``)."""
+        self.tell.node_failed(graph_task, ref, error)
+        error.__traceback__ = _without_engine_frames(error.__traceback__)
+        first = graph_task.set_exception(error)
+        if first and torch.is_anomaly_enabled() and not ref.runs_natively:
+            anomaly.print_stack(ref)
+        self._complete(graph_task)
+
+    def mark_as_completed_and_run_post_processing(self, graph_task: GraphTask) -> None:
+        """End the graph task on the thread that did its last node, and wake its owner."""
+        try:
+            self.exec_post_processing(graph_task)
+        except BaseException as error:  # noqa: BLE001 - it is raised again in execute
+            error.__traceback__ = _without_engine_frames(error.__traceback__)
+            graph_task.set_exception(error)
+        self._complete(graph_task)
+
+    def _complete(self, graph_task: GraphTask) -> None:
+        with graph_task.mutex:
+            graph_task.future_completed = True
+        if current.worker_device != graph_task.owner:
+            self._wake(graph_task, graph_task.owner)
+
+    def _wake(self, graph_task: GraphTask, device: int) -> None:
+        """Push a task without a node, which makes the thread look whether it is done."""
+        self.ready_queue(graph_task, device).push(
+            NodeTask(graph_task, None, None), increment_outstanding_tasks=False
+        )
+
+    def exec_post_processing(self, graph_task: GraphTask) -> None:
+        """Run the final callbacks, those included that they add (``exec_post_processing``).
+
+        Raises:
+            RuntimeError: a node that was begun never got all its gradients, or a callback raised.
+        """
+        if graph_task.not_ready:
+            raise RuntimeError("could not compute gradients for some functions")
+        last = current.current_graph_task
+        current.current_graph_task = graph_task
+        try:
+            index = 0
+            while index < len(graph_task.final_callbacks):
+                began = clock()
+                _C._set_grad_enabled(graph_task.create_graph)
+                graph_task.final_callbacks[index]()
+                self.tell.callback_run(graph_task, index, began)
+                index += 1
+        finally:
+            current.current_graph_task = last
+
+    # -- one node -------------------------------------------------------------------------------
+
+    def evaluate_function(
+        self, graph_task: GraphTask, ref: NodeRef, input_buffer: InputBuffer
+    ) -> None:
+        """Run a node and hand its outputs on (``Engine::evaluate_function``)."""
+        hear = self.registry
+        inputs = input_buffer.take()
+        if hear.node_started:
+            self.tell.node_started(graph_task, ref, inputs)
+        if graph_task.exec_info is not None and not self._capture(graph_task, ref, inputs):
+            return
+        outputs = self.call_function(graph_task, ref, inputs)
+        del inputs
+        graph_task.executed += 1
+        if not graph_task.keep_graph:
+            ref.release_variables()
+            if hear.saved_tensors_released:
+                self.tell.released(graph_task, ref)
+        if self.nonfinite_check and hear.non_finite_checked:
+            self._check_non_finite(graph_task, ref, outputs)
+        if _C.is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
+            anomaly.check_nan(ref, outputs)
+        if hear.node_finished:
+            self.tell.node_finished(graph_task, ref, outputs)
+        if outputs:
+            self._hand_on(graph_task, ref, outputs)
+
+    def _check_non_finite(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
+        for i, output in enumerate(outputs):
+            if output is not None:
+                found = anomaly.check_non_finite(output)
+                self.tell.non_finite_checked(graph_task, ref, i, output, found)
+
+    def _capture(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> bool:
+        """Take what ``grad()`` wants of the incoming gradients.
+
+        Returns:
+            Whether the node has to run.
+        """
+        info = cast("Any", graph_task.exec_info)[ref.index]
+        if not info.needed:
+            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+        for capture in info.captures:
+            with graph_task.mutex:
+                graph_task.captured_vars[capture.output_idx] = inputs[capture.input_idx]
+            self.tell.captured(graph_task, ref, capture)
+        if not info.needed:
+            self.tell.node_skipped(graph_task, ref, "captured")
+        return bool(info.needed)
+
+    def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
+        """Run a node with its hooks and check its outputs (``call_function``)."""
+        if ref.runs_natively:
+            outputs = native_run.run_node(
+                ref,
+                inputs,
+                keep_graph=graph_task.keep_graph,
+                create_graph=graph_task.create_graph,
+            )
+            if self.registry.leaf_accumulated and ref.is_accumulate_grad:
+                self.tell.leaf_accumulated(graph_task, ref)
+            return tuple(outputs)
+        words = ref.words
+        if words is None:
+            return cast("Gradients", cast("Any", ref.node)())
+        layout = self._layout
+        if words[layout.tensor_pre_hooks] or words[layout.retains_grad_hooks]:
+            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+        if words[layout.pre_hooks]:
+            inputs = function_hook.call_hooks(
+                ref, "pre", inputs, clock=clock, report=self.tell.hook_report(graph_task, ref)
+            )
+        result = cast("Any", ref.node)(*inputs)
+        if type(result) is not tuple:
+            result = (result,)
+        result = tuple(validate_outputs(ref.next_edges, result, ref.returned_an))
+        if words[layout.post_hooks]:
+            report = self.tell.hook_report(graph_task, ref)
+            return function_hook.call_hooks(ref, "post", result, inputs, clock=clock, report=report)
+        return result
+
+    def _call_tensor_pre_hooks(
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
+    ) -> Gradients:
+        if ref.words is None:
+            return inputs
+        return function_hook.call_tensor_pre_hooks(
+            ref,
+            inputs,
+            create_graph=graph_task.create_graph,
+            clock=clock,
+            report=self.tell.hook_report(graph_task, ref),
+        )
+
+    def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
+        """Give each output to its consumer, and queue the consumers that are then complete."""
+        told = self.registry.dependency_decremented or self.registry.gradient_accumulated
+        happened: list[Decrement | Arrival] = []
+        ready: list[tuple[NodeRef, InputBuffer]] = []
+        dependencies = graph_task.dependencies
+        with graph_task.mutex:
+            for edge, output in zip(ref.next_edges, outputs, strict=True):
+                if edge is None:
+                    continue
+                consumer, slot = edge
+                remaining = dependencies[consumer.index] = dependencies[consumer.index] - 1
+                if told:
+                    happened.append(Decrement(consumer, remaining, next_seq(), clock()))
+                buffer = graph_task.buffer_of(consumer, complete=not remaining)
+                if buffer is None:
+                    continue
+                if output is not None:
+                    added = buffer.add(slot, output)
+                    if told:
+                        held = cast("Tensor", buffer.buffer[slot])
+                        happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
+                if not remaining:
+                    ready.append((consumer, buffer))
+        if told:
+            self.tell.handed_on(graph_task, ref, happened)
+        for consumer, buffer in ready:
+            self._push(graph_task, consumer, buffer)
+
+    # -- queues ---------------------------------------------------------------------------------
+
+    def ready_queue(self, graph_task: GraphTask, device: int) -> ReadyQueue:
+        """The queue of device ``device``; -1 is the caller's (``Engine::ready_queue``)."""
+        if device == events.CPU_QUEUE:
+            return graph_task.cpu_ready_queue
+        return self.device_threads.queue(device)
+
+    def _push(self, graph_task: GraphTask, ref: NodeRef, buffer: InputBuffer) -> None:
+        queue = self.ready_queue(graph_task, ref.device)
+        task = NodeTask(graph_task, ref, buffer)
+        if not self.registry.queue_push:
+            queue.push(task)
+            return
+        with queue.lock:  # so that no pop of this task can draw an earlier number
+            moment = next_seq(), clock(), queue.push(task)
+        self.tell.pushed(graph_task, ref, queue, moment)
+
+    def _pop(self, queue: ReadyQueue) -> NodeTask:
+        if not self.registry.queue_pop:
+            return queue.pop()
+        with queue.lock:
+            task = queue.pop()
+            moment = next_seq(), clock(), queue.size()
+        if task.base is not None and task.node is not None and not task.base.future_completed:
+            self.tell.popped(task.base, task.node, queue, moment)
+        return task
+
+
+def _raise_error_of(graph_task: GraphTask) -> None:
+    error, graph_task.error = graph_task.error, None
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # or this frame, which the traceback keeps, would keep the exception
+
+
+def _without_engine_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame that is not the engine's, as the native engine has it."""
+    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") == __package__:
+        traceback = traceback.tb_next
+    return traceback

@@ -1,0 +1,153 @@
+"""Calling a node's hooks: tensor pre-hooks, retain_grad hooks, pre-hooks, post-hooks.
+
+Order and rules are those of ``call_tensor_pre_hooks``, ``call_pre_hooks`` and ``call_post_hooks``
+(``engine.cpp``) and of ``_call_hooks`` and its checks (``python_hook.cpp``). Each Python hook is
+called from here, one by one, out of the live dict that torch keeps. Hooks made in C++
+(``retain_grad``, those of extensions) are run by torch itself, on this one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import Tensor
+
+from agviz_engine import native_node, native_run
+from agviz_engine.native_node import PythonHooks
+
+if TYPE_CHECKING:
+    from agviz_engine.node import NodeRef
+
+Gradients = tuple[Tensor | None, ...]
+HookReport = Callable[[str, str, int, bool], None]
+"""Called after each hook: kind, name, the moment it began in ns, whether it changed anything."""
+
+
+def call_tensor_pre_hooks(
+    ref: NodeRef,
+    inputs: Gradients,
+    *,
+    create_graph: bool,
+    clock: Callable[[], int],
+    report: HookReport | None,
+) -> Gradients:
+    """Run tensor hooks and retain_grad hooks on the incoming gradients.
+
+    Raises:
+        TypeError, RuntimeError: a hook returned something unfit, with torch's message.
+    """
+    hooks, only_native_can = _tensor_pre_hooks(ref)
+    if only_native_can and any(gradient is not None for gradient in inputs):
+        began = clock()
+        outputs = native_run.capture(ref, inputs, create_graph=create_graph)
+        if report is not None:
+            changed = any(a is not b for a, b in zip(inputs, outputs, strict=True))
+            report("tensor_pre", "tensor hooks and retain_grad", began, changed)
+        return outputs
+    values = list(inputs)
+    for found in hooks:
+        if found is None:
+            continue
+        for hook in list(found.hooks.values()):
+            began = clock()
+            value = values[found.value_idx]
+            result = hook(value)
+            changed = result is not None and result is not value
+            if changed:
+                check_single_result(value, result, hook)
+                values[found.value_idx] = result
+            if report is not None:
+                report("tensor_pre", hook_name(hook), began, changed)
+    return tuple(values)
+
+
+def _tensor_pre_hooks(ref: NodeRef) -> tuple[list[PythonHooks | None], bool]:
+    """The tensor hooks of a node, and whether some of them can only be called by torch.
+
+    An AccumulateGrad has those of its variable (``AccumulateGrad::tensor_pre_hooks``).
+    """
+    if ref.is_accumulate_grad:
+        hooks = cast("Any", ref.node).variable._backward_hooks
+        return ([PythonHooks(hooks, 0)] if hooks else []), False
+    layout = native_node.calibrate()
+    words = cast("native_node.Words", ref.words)
+    found = [
+        native_node.python_hooks(hook)
+        for hook in native_node.hook_list(words, layout.tensor_pre_hooks)
+    ]
+    return found, bool(words[layout.retains_grad_hooks]) or None in found
+
+
+def call_hooks(
+    ref: NodeRef,
+    kind: str,
+    values: Gradients,
+    *more: Gradients,
+    clock: Callable[[], int],
+    report: HookReport | None,
+) -> Gradients:
+    """Run the pre-hooks (``kind`` "pre") or post-hooks ("post") of a node on ``values``.
+
+    Post-hooks get the incoming gradients as a second argument.
+
+    Raises:
+        TypeError, RuntimeError: a hook returned something unfit, with torch's message.
+    """
+    layout = native_node.calibrate()
+    end = layout.pre_hooks if kind == "pre" else layout.post_hooks
+    for address in native_node.hook_list(cast("native_node.Words", ref.words), end):
+        found = native_node.python_hooks(address)
+        if found is None:
+            continue
+        for hook in list(found.hooks.values()):
+            began = clock()
+            result = hook(values, *more)
+            changed = result is not None and result is not values
+            if changed:
+                check_result(values, result, hook)
+                values = cast("Gradients", result)
+            if report is not None:
+                report(kind, hook_name(hook), began, changed)
+    return values
+
+
+def hook_name(hook: Callable[..., Any]) -> str:
+    """The hook's ``__name__``, as ``hook_name`` in ``python_hook.cpp`` has it."""
+    name = getattr(hook, "__name__", None)
+    return name if isinstance(name, str) else "<unknown>"
+
+
+def check_result(previous: Sequence[Tensor | None], result: Any, hook: Callable[..., Any]) -> None:
+    """``check_result`` of ``python_hook.cpp``."""
+    if not isinstance(result, tuple):
+        raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
+    if len(previous) != len(result):
+        raise RuntimeError(
+            f"hook '{hook_name(hook)}' has returned an incorrect number of values "
+            f"(got {len(result)}, but expected {len(previous)})"
+        )
+    for old, new in zip(previous, result, strict=True):
+        check_single_result(old, new, hook)
+
+
+def check_single_result(original: Tensor | None, result: Any, hook: Callable[..., Any]) -> None:
+    """``check_single_result`` of ``python_hook.cpp`` and ``check_variable_result``."""
+    if result is None:
+        return
+    if original is None:
+        raise RuntimeError("can't replace a None gradient with a non-None value")
+    if not isinstance(result, Tensor):
+        raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
+    same = (
+        original.dtype == result.dtype
+        and original.device.type == result.device.type
+        and original.layout == result.layout
+    )
+    if not same:
+        raise RuntimeError(
+            f"hook '{hook_name(hook)}' has changed the type of value "
+            f"(was {original.type()} got {result.type()})"
+        )
+    if original.shape != result.shape:
+        raise RuntimeError(f"hook '{hook_name(hook)}' has changed the size of value")

@@ -1,0 +1,306 @@
+"""GraphTask: one call of backward or grad while it runs (torch's ``graph_task.h``)."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+
+from agviz_engine.input_buffer import InputBuffer
+from agviz_engine.node import NodeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+    from torch.autograd.graph import Node
+
+    from agviz_engine.ready_queue import ReadyQueue
+    from agviz_engine.thread_state import ThreadLocalState
+
+Edge = tuple[NodeRef, int]
+_ORDER_NEEDS_ONE_THREAD = """\
+get_current_graph_task_execution_order expects the current backward to be executed with \
+multithreading disabled, e.g. by running:
+
+>>> with torch.autograd.set_multithreading_enabled(False):
+...     torch.autograd.grad(...)
+"""
+_next_id: Callable[[], int] = itertools.count().__next__
+
+
+class Capture(NamedTuple):
+    """An incoming gradient that ``grad()`` returns (``ExecInfo::Capture``)."""
+
+    input_idx: int
+    output_idx: int
+
+
+class ExecInfo:
+    """Whether a node is needed in a graph task with ``inputs=`` (Note [Exec info] in torch)."""
+
+    __slots__ = ("captures", "needed")
+
+    def __init__(self) -> None:
+        self.needed = False
+        self.captures: list[Capture] = []
+
+    def should_execute(self) -> bool:
+        """Whether the node's gradient is wanted at all."""
+        return self.needed or bool(self.captures)
+
+
+class GraphRoot(NodeRef):
+    """The node in front of several roots; its outputs are the caller's gradients.
+
+    Torch makes one (``GraphRoot`` in ``basic_ops.h``) where backward gets more than one tensor.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, gradients: Sequence[Tensor], sequence_nr: int) -> None:
+        self.node = cast("Node", lambda: tuple(gradients))
+        self.index = 0
+        self.next_edges = ()
+        self.device = -1
+        self.runs_natively = False
+        self.address = 0
+        self.words = None
+        self.sequence_nr = sequence_nr
+        self.topological_nr = 0
+        self.num_inputs = 0
+
+    @property
+    def name(self) -> str:
+        """Torch's name of the node."""
+        return "torch::autograd::GraphRoot"
+
+
+class _Ranked:
+    """A node in the order of sequence numbers; ties are equal, as in ``std::priority_queue``."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: NodeRef) -> None:
+        self.ref = ref
+
+    def __lt__(self, other: _Ranked) -> bool:
+        return self.ref.sequence_nr > other.ref.sequence_nr
+
+
+class GraphTask:
+    """Everything one execution of ``backward`` or ``grad`` needs, under torch's names.
+
+    ``nodes[i]``, ``dependencies[i]`` and ``exec_info[i]`` belong to the node with index ``i``.
+    ``exec_info`` is None in a task without ``inputs=``, which means that every node runs.
+    ``mutex`` guards ``dependencies``, ``not_ready``, ``captured_vars``, ``outstanding_tasks`` and
+    ``hosting`` where several threads work on the task.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "accumulate_grad",
+        "captured_vars",
+        "cpu_ready_queue",
+        "create_graph",
+        "dependencies",
+        "error",
+        "exec_info",
+        "executed",
+        "final_callbacks",
+        "future_completed",
+        "has_error",
+        "hosting",
+        "id",
+        "keep_graph",
+        "left_hosts",
+        "mutex",
+        "nodes",
+        "not_ready",
+        "output_edges",
+        "outstanding_tasks",
+        "owner",
+        "parent",
+        "parent_node",
+        "reentrant_depth",
+        "refs",
+        "root_edges",
+        "root_gradients",
+        "thread_locals",
+    )
+
+    def __init__(
+        self,
+        *,
+        keep_graph: bool,
+        create_graph: bool,
+        accumulate_grad: bool,
+        reentrant_depth: int,
+        cpu_ready_queue: ReadyQueue,
+        thread_locals: ThreadLocalState,
+    ) -> None:
+        self.id = _next_id()
+        self.keep_graph = keep_graph
+        self.create_graph = create_graph
+        self.accumulate_grad = accumulate_grad
+        self.reentrant_depth = reentrant_depth
+        self.cpu_ready_queue = cpu_ready_queue
+        self.thread_locals = thread_locals
+        self.parent = -1
+        self.parent_node = -1
+        self.nodes: list[NodeRef] = []
+        self.refs: dict[Node, NodeRef] = {}
+        self.root_edges: list[Edge] = []
+        self.root_gradients: Sequence[Tensor] = ()
+        self.output_edges: list[tuple[Node, int]] = []
+        self.dependencies: list[int] = []
+        self.not_ready: dict[int, InputBuffer] = {}
+        self.exec_info: list[ExecInfo] | None = None
+        self.captured_vars: list[Tensor | None] = []
+        self.final_callbacks: list[Callable[[], None]] = []
+        self.outstanding_tasks = 0
+        self.executed = 0
+        self.owner = -2
+        self.mutex = threading.RLock()
+        self.has_error = False
+        self.error: BaseException | None = None
+        self.future_completed = False
+        self.hosting: set[int] = set()
+        self.left_hosts = threading.Condition(self.mutex)
+
+    def add(self, ref: NodeRef) -> NodeRef:
+        """Make ``ref`` a node of this task, with no dependencies so far."""
+        self.nodes.append(ref)
+        self.dependencies.append(0)
+        return ref
+
+    def buffer_of(self, consumer: NodeRef, *, complete: bool) -> InputBuffer | None:
+        """The buffer that gathers the gradients of ``consumer``; None where they are not wanted.
+
+        Args:
+            consumer: the node that is to get a gradient.
+            complete: whether it is the last one, so that the buffer leaves ``not_ready``.
+        """
+        index = consumer.index
+        buffer = self.not_ready.get(index)
+        if buffer is None:
+            if self.exec_info is not None and not self.exec_info[index].should_execute():
+                return None
+            buffer = InputBuffer(consumer.num_inputs)
+            if not complete:
+                self.not_ready[index] = buffer
+        elif complete:
+            del self.not_ready[index]
+        return buffer
+
+    def can_checkpoint(self) -> bool:
+        """Whether reentrant checkpointing may run in this task (``can_checkpoint``)."""
+        return self.exec_info is None
+
+    def increment_outstanding_tasks(self) -> None:
+        """One more task is in a queue or being worked on."""
+        with self.mutex:
+            self.outstanding_tasks += 1
+
+    def decrement_outstanding_tasks(self) -> bool:
+        """One task is done.
+
+        Returns:
+            True where that was the last one (``GraphTask::completed``).
+        """
+        with self.mutex:
+            self.outstanding_tasks -= 1
+            return self.outstanding_tasks == 0
+
+    def set_exception(self, error: BaseException) -> bool:
+        """Keep the first exception; the tasks that remain are then only counted off.
+
+        Returns:
+            True where this was the first.
+        """
+        with self.mutex:
+            if self.has_error:
+                return False
+            self.has_error = True
+            self.error = error
+            return True
+
+    def init_to_execute(self, outputs: Sequence[Edge | None], *, accumulate_grad: bool) -> None:
+        """Mark the nodes from which an output can be reached (``GraphTask::init_to_execute``).
+
+        Args:
+            outputs: what ``inputs=`` resolved to; None for an input that can't be reached.
+            accumulate_grad: True for ``backward``, where the outputs themselves have to run.
+        """
+        infos = [ExecInfo() for _ in self.nodes]
+        for output_idx, output in enumerate(outputs):
+            if output is None:
+                continue
+            ref, input_nr = output
+            if accumulate_grad:
+                infos[ref.index].needed = True
+            else:
+                infos[ref.index].captures.append(Capture(input_nr, output_idx))
+        self.captured_vars = [None] * len(outputs)
+        self._mark_needed(infos)
+        self.exec_info = infos
+
+    def _mark_needed(self, infos: list[ExecInfo]) -> None:
+        seen = bytearray(len(self.nodes))
+        stack = [(self.nodes[0], iter(self.nodes[0].next_edges))]
+        while stack:
+            ref, edges = stack[-1]
+            for edge in edges:
+                if edge is None:
+                    continue
+                child = edge[0]
+                if not seen[child.index]:
+                    seen[child.index] = True
+                    stack.append((child, iter(child.next_edges)))
+                    break
+                if infos[child.index].should_execute():
+                    infos[ref.index].needed = True
+            else:
+                stack.pop()
+                if stack and infos[ref.index].should_execute():
+                    infos[stack[-1][0].index].needed = True
+
+    def execution_order(self) -> list[Node]:
+        """The order in which this task runs its nodes (``..._task_execution_order``).
+
+        Raises:
+            RuntimeError: several threads may take part, so that there is no such order.
+        """
+        if torch._C._is_multithreading_enabled():
+            raise RuntimeError(_ORDER_NEEDS_ONE_THREAD)
+        order: list[Node] = []
+        remaining = list(self.dependencies)
+        heap = [_Ranked(ref) for ref, _ in self.root_edges]
+        heapq.heapify(heap)
+        while heap:
+            ref = heapq.heappop(heap).ref
+            order.append(ref.node)
+            for edge in ref.next_edges:
+                if edge is None:
+                    continue
+                child = edge[0]
+                if self.exec_info is not None and not self.exec_info[child.index].should_execute():
+                    continue
+                remaining[child.index] -= 1
+                if remaining[child.index] == 0:
+                    heapq.heappush(heap, _Ranked(child))
+        return order
+
+    def release(self) -> None:
+        """Let go of graph and gradients, so that a finished task keeps nothing alive."""
+        self.refs.clear()
+        self.nodes.clear()
+        self.root_edges.clear()
+        self.root_gradients = ()
+        self.output_edges.clear()
+        self.not_ready.clear()
+        self.exec_info = None
+        self.final_callbacks.clear()

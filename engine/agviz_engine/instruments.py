@@ -1,0 +1,148 @@
+"""Instruments: observers of the engine, indexed by event so that nobody pays for unheard events.
+
+The design follows trio's instruments. An :class:`Instrument` has one optional method per kind of
+event; the registry keeps, for each kind, the tuple of methods that listen. The engine looks at
+that tuple first: where it is empty, no event object is built.
+
+An instrument never changes a gradient: what it raises is reported once, and it is disabled. No
+lock of the engine is held while an instrument runs, so it may block; that is what pausing is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agviz_engine.events import EVENT_TYPES, Event
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agviz_engine.graph_task import GraphTask
+    from agviz_engine.node import NodeRef
+
+log = logging.getLogger("agviz_engine")
+
+clock = time.monotonic_ns
+next_seq: Callable[[], int] = itertools.count().__next__
+
+
+def method_name(event_type: type[Event]) -> str:
+    """Name of the Instrument method that hears ``event_type``: ``QueuePush`` -> ``queue_push``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
+
+
+class Live:
+    """The live objects behind an event. Valid only while the instrument's method runs.
+
+    One per thread and graph task; its fields change from event to event. ``inputs`` are the
+    gradients the current node received and ``outputs`` those it produced, either may hold None
+    for undefined gradients. Fields that make no sense for an event hold what they held before.
+    """
+
+    __slots__ = ("callback", "gradient", "graph_task", "inputs", "node", "outputs")
+
+    def __init__(self, graph_task: GraphTask | None) -> None:
+        self.graph_task = graph_task
+        self.node: NodeRef | None = None
+        self.inputs: Sequence[Tensor | None] = ()
+        self.outputs: Sequence[Tensor | None] = ()
+        self.gradient: Tensor | None = None
+        """For ``GradientAccumulated``: what the buffer's slot holds after the event."""
+        self.callback: Callable[[], None] | None = None
+
+
+class Instrument:
+    """Base class of observers: define a method for each event of interest.
+
+    The methods are named after the events (:func:`method_name`) and take the event and the
+    :class:`Live` view: ``def node_started(self, event: NodeStarted, live: Live) -> None``.
+    A method ``any_event(self, event, live)`` hears every event that has no method of its own.
+    """
+
+
+Listener = Callable[[Any, Live], None]
+
+
+class Registry:
+    """All installed instruments, and for each kind of event the methods that hear it.
+
+    The attribute named after an event (:func:`method_name`) is a tuple of listeners; an empty
+    tuple means that the event need not be built.
+    """
+
+    graph_task_begun: tuple[Listener, ...]
+    dependencies_computed: tuple[Listener, ...]
+    queue_push: tuple[Listener, ...]
+    queue_pop: tuple[Listener, ...]
+    node_started: tuple[Listener, ...]
+    node_finished: tuple[Listener, ...]
+    node_failed: tuple[Listener, ...]
+    node_skipped: tuple[Listener, ...]
+    hook_called: tuple[Listener, ...]
+    dependency_decremented: tuple[Listener, ...]
+    gradient_accumulated: tuple[Listener, ...]
+    gradient_captured: tuple[Listener, ...]
+    leaf_accumulated: tuple[Listener, ...]
+    non_finite_checked: tuple[Listener, ...]
+    saved_tensors_released: tuple[Listener, ...]
+    final_callback_queued: tuple[Listener, ...]
+    final_callback_run: tuple[Listener, ...]
+    graph_task_finished: tuple[Listener, ...]
+    graph_task_failed: tuple[Listener, ...]
+    worker_started: tuple[Listener, ...]
+    worker_stopped: tuple[Listener, ...]
+    shutdown_task_pushed: tuple[Listener, ...]
+    delegated: tuple[Listener, ...]
+
+    def __init__(self) -> None:
+        self._instruments: tuple[Instrument, ...] = ()
+        self.generation = 0
+        """Grows with every change; threads announce themselves anew to new instruments."""
+        self._index()
+
+    @property
+    def instruments(self) -> tuple[Instrument, ...]:
+        """The installed instruments, in order of installation."""
+        return self._instruments
+
+    def add(self, instrument: Instrument) -> None:
+        """Install ``instrument``; installing it twice has no further effect."""
+        if not any(instrument is known for known in self._instruments):
+            self._instruments = (*self._instruments, instrument)
+            self._index()
+
+    def remove(self, instrument: Instrument) -> None:
+        """Take ``instrument`` out; one that is not installed is ignored."""
+        self._instruments = tuple(i for i in self._instruments if i is not instrument)
+        self._index()
+
+    def _index(self) -> None:
+        self.generation += 1
+        for event_type in EVENT_TYPES:
+            name = method_name(event_type)
+            listeners: list[Listener] = []
+            for instrument in self._instruments:
+                listener = getattr(instrument, name, None) or getattr(instrument, "any_event", None)
+                if listener is not None:
+                    listeners.append(listener)
+            setattr(self, name, tuple(listeners))
+
+    def emit(self, listeners: tuple[Listener, ...], event: Event, live: Live) -> None:
+        """Call ``listeners``; one that raises is reported on the log and its instrument removed."""
+        for listener in listeners:
+            try:
+                listener(event, live)
+            except Exception:
+                instrument = getattr(listener, "__self__", None)
+                log.exception(
+                    "instrument %s raised on %s and is disabled; gradients are not affected",
+                    type(instrument).__name__,
+                    type(event).__name__,
+                )
+                if isinstance(instrument, Instrument):
+                    self.remove(instrument)

@@ -1,0 +1,265 @@
+"""What torch's own engine does for ours: host a graph task, run one node, run its C++ hooks.
+
+Note [Hosted graph tasks]
+~~~~~~~~~~~~~~~~~~~~~~~~~
+``Node::task_should_compute_output`` and all of torch that asks for the current graph task look at
+the innermost *native* one. So each of our graph tasks runs inside a native one, its host, which
+has a single node, a custom Function whose ``backward`` is our loop:
+
+- without ``inputs=`` the host is a backward on that node alone. Its ``exec_info`` is empty, which
+  means that every output is to be computed.
+- with ``inputs=`` the host gets our real roots and inputs as well, so that its ``exec_info`` is the
+  one torch would have used and nodes skip the outputs that nobody wants. Our loop runs first (its
+  node has the highest sequence number); then :class:`~agviz_engine.errors.AbortHost` ends the host
+  before it runs any real node, and :func:`_flush` empties what that left in the thread's queue.
+
+Note [One-node runs]
+~~~~~~~~~~~~~~~~~~~~
+A custom Function's node has no ``__call__``, and only torch can call the C++ hooks of an
+AccumulateGrad. A native backward whose root *and* only input is that node runs it with all its
+hooks, checks, zero-filling and release, and nothing else, because no other node is in its
+``exec_info``. A post-hook registered last takes the outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from agviz_engine.errors import AbortHost
+from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.autograd.graph import Node
+
+    from agviz_engine.node import NodeRef
+
+_C = cast("Any", torch._C)
+ENGINE: Any = _C._ImperativeEngine()
+"""The native engine: every instance of this type is a handle to the one C++ engine."""
+
+
+class _ThreadState(threading.local):
+    body: Callable[[], None] | None = None
+
+
+_thread = _ThreadState()
+
+
+class _Host(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, *_gradients: Any) -> Any:
+        body = _thread.body
+        _thread.body = None
+        if body is not None:
+            body()
+
+
+def _host_edge(sequence_nr: int) -> GradientEdge:
+    with torch.enable_grad():
+        output = cast("Any", _Host).apply(torch.ones((), requires_grad=True))
+    node = cast("Any", output.grad_fn)
+    node._set_sequence_nr(sequence_nr)
+    return GradientEdge(node, 0)
+
+
+_HOST = _host_edge(ACCUMULATE_GRAD_SEQUENCE_NR)
+_LAST = _host_edge(0)
+_ONE = torch.ones(())
+
+
+def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
+    """``run_backward`` of the native engine, also inside ``torch._vmap_internals.vmap``.
+
+    There the native engine refuses to accumulate, so its levels are left for the call.
+    """
+    levels = _leave_legacy_vmap()
+    try:
+        return ENGINE.run_backward(
+            *arguments, allow_unreachable=True, accumulate_grad=accumulate_grad
+        )
+    finally:
+        _enter_legacy_vmap(levels)
+
+
+def _leave_legacy_vmap() -> int:
+    levels: int = _C._vmapmode_increment_nesting() - 1
+    for _ in range(levels + 1):
+        _C._vmapmode_decrement_nesting()
+    return levels
+
+
+def _enter_legacy_vmap(levels: int) -> None:
+    for _ in range(levels):
+        _C._vmapmode_increment_nesting()
+
+
+def host(
+    body: Callable[[], None],
+    roots: Sequence[tuple[Node, int]] = (),
+    gradients: Sequence[Tensor] = (),
+    inputs: Sequence[tuple[Node, int]] = (),
+) -> None:
+    """Call ``body`` inside a native graph task, see Note [Hosted graph tasks].
+
+    ``body`` must not raise: what it raised would come back changed.
+    """
+    levels = _leave_legacy_vmap()
+
+    def hosted() -> None:
+        _enter_legacy_vmap(levels)
+        body()
+        _leave_legacy_vmap()
+
+    try:
+        if inputs:
+            _host_pruned(hosted, roots, gradients, inputs)
+        else:
+            _thread.body = hosted
+            _run_backward((_HOST,), (_ONE,), True, False, ())
+    finally:
+        _enter_legacy_vmap(levels)
+
+
+def _host_pruned(
+    body: Callable[[], None],
+    roots: Sequence[tuple[Node, int]],
+    gradients: Sequence[Tensor],
+    inputs: Sequence[tuple[Node, int]],
+) -> None:
+    def body_then_abort() -> None:
+        anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        body()
+        torch.set_anomaly_enabled(False)  # the native engine would print the abort's forward stack
+        restore.append(anomaly)
+        raise AbortHost
+
+    restore: list[tuple[bool, bool]] = []
+    _thread.body = body_then_abort
+    try:
+        _run_backward(
+            (_HOST, *(GradientEdge(node, nr) for node, nr in roots)),
+            (_ONE, *gradients),
+            True,
+            False,
+            (_HOST, *(GradientEdge(node, nr) for node, nr in inputs)),
+        )
+    except AbortHost:
+        pass
+    finally:
+        for enabled, check_nan in restore:
+            torch.set_anomaly_enabled(enabled, check_nan)
+        _flush()
+
+
+def _flush() -> None:
+    """Let the native engine drop the tasks that an aborted host left in this thread's queue."""
+    _run_backward((_LAST,), (_ONE,), True, False, ())
+
+
+def run_node(
+    ref: NodeRef, inputs: Sequence[Tensor | None], *, keep_graph: bool, create_graph: bool
+) -> Sequence[Tensor | None]:
+    """Run a custom Function's node or an AccumulateGrad, see Note [One-node runs].
+
+    Args:
+        ref: the node; its saved tensors are released unless ``keep_graph``.
+        inputs: the incoming gradients, one for each of the node's inputs.
+        keep_graph: as in ``backward(retain_graph=)``.
+        create_graph: whether gradient mode is on while the node runs.
+
+    Returns:
+        The node's outputs after its post-hooks; empty for AccumulateGrad.
+    """
+    node = ref.node
+    outputs: list[Sequence[Tensor | None]] = []
+    defined = [i for i, gradient in enumerate(inputs) if gradient is not None]
+    with contextlib.ExitStack() as registered:
+        gradients: tuple[Any, ...]
+        if defined:
+            gradients = tuple(inputs[i] for i in defined)
+        elif ref.is_accumulate_grad:
+            _run_undefined_leaf(ref)
+            return ()
+        else:
+            defined = [0]
+            gradients = (_zeros(node),)
+            prehook = node.register_prehook(lambda _: (None,) * ref.num_inputs)
+            registered.callback(prehook.remove)
+            cast("Any", prehook.hooks_dict_ref()).move_to_end(prehook.id, last=False)
+        if not ref.is_accumulate_grad:
+
+            def take(found: Sequence[Tensor | None], _: object) -> None:
+                outputs.append(found)
+
+            registered.callback(node.register_hook(take).remove)
+        _run_backward(
+            tuple(GradientEdge(node, i) for i in defined),
+            gradients,
+            keep_graph,
+            create_graph,
+            (GradientEdge(node, 0),),
+        )
+    return outputs[0] if outputs else ()
+
+
+def _zeros(node: Node) -> Tensor:
+    metadata = cast("Any", node)._input_metadata[0]
+    return torch.zeros(metadata.shape, dtype=metadata.dtype, device=metadata.device)
+
+
+def _run_undefined_leaf(ref: NodeRef) -> None:
+    """Give an AccumulateGrad an undefined gradient: its hooks run, ``.grad`` stays as it is."""
+    with torch.enable_grad():
+        parent = cast("Any", _Undefined).apply(cast("Any", ref.node).variable)
+    _run_backward(
+        (GradientEdge(cast("Any", parent.grad_fn), 0),),
+        (_ONE,),
+        False,
+        False,
+        (GradientEdge(ref.node, 0),),
+    )
+
+
+class _Undefined(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, _value: Tensor) -> Tensor:
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(_ctx: Any, *_gradients: Any) -> Any:
+        return None
+
+
+def capture(
+    ref: NodeRef, inputs: Sequence[Tensor | None], *, create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Run a node's tensor hooks and retain_grad hooks, and nothing else of it.
+
+    A native ``grad`` whose outputs and inputs are the same node captures the incoming gradients
+    behind those hooks (``Engine::evaluate_function``). At least one gradient must be defined.
+    """
+    defined = [i for i, gradient in enumerate(inputs) if gradient is not None]
+    edges = tuple(GradientEdge(ref.node, i) for i in range(len(inputs)))
+    return cast(
+        "tuple[Tensor | None, ...]",
+        _run_backward(
+            tuple(edges[i] for i in defined),
+            tuple(inputs[i] for i in defined),
+            True,
+            create_graph,
+            edges,
+            accumulate_grad=False,
+        ),
+    )

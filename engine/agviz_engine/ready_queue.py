@@ -1,0 +1,120 @@
+"""NodeTask and ReadyQueue, and the order in which tasks leave it (torch's ``engine.h``)."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agviz_engine.graph_task import GraphTask
+    from agviz_engine.input_buffer import InputBuffer
+    from agviz_engine.node import NodeRef
+
+_SHUTDOWN = (-2, 0, 0)
+_EMPTY = (-1, 0, 0)
+
+
+class NodeTask:
+    """A node of a graph task whose inputs are complete (``struct NodeTask``).
+
+    A task without ``node`` only wakes the queue's thread; a task without ``base`` is the shutdown
+    task, which ends a device thread.
+    """
+
+    __slots__ = ("base", "inputs", "key", "node")
+
+    def __init__(
+        self, base: GraphTask | None, node: NodeRef | None, inputs: InputBuffer | None
+    ) -> None:
+        self.base = base
+        self.node = node
+        self.inputs = inputs
+        if node is not None and base is not None:
+            self.key = (0, -base.reentrant_depth, -node.sequence_nr)
+        else:
+            self.key = _EMPTY if base is not None else _SHUTDOWN
+
+    def __lt__(self, other: NodeTask) -> bool:
+        """``CompareNodeTaskTime``: shutdown, then empty, then deeper, then later-made first.
+
+        Equal tasks are not less than each other. ``heapq`` and ``std::priority_queue`` sift alike,
+        so ties (AccumulateGrad nodes all have the same sequence number) leave in torch's order; a
+        counter of insertions would break that.
+        """
+        return self.key < other.key
+
+    @property
+    def is_shutdown_task(self) -> bool:
+        """Whether the thread that takes this task has to end."""
+        return self.base is None
+
+
+class ReadyQueue:
+    """A priority queue of tasks that one thread, and the reentrant calls on it, work off.
+
+    ``index`` is the queue's device index: ``CPU_QUEUE`` for a calling thread's own queue. Whoever
+    has to know what happened at the very moment of a push or pop holds ``lock`` around it.
+    """
+
+    __slots__ = ("_heap", "_not_empty", "_waiting", "index", "lock")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._heap: list[NodeTask] = []
+        self.lock = threading.RLock()
+        self._not_empty = threading.Condition(self.lock)
+        self._waiting = 0
+
+    def push(self, task: NodeTask, *, increment_outstanding_tasks: bool = True) -> int:
+        """Add ``task`` and wake a waiting thread (``ReadyQueue::push``).
+
+        Returns:
+            The number of tasks in the queue, ``task`` included.
+        """
+        with self.lock:
+            if increment_outstanding_tasks and task.base is not None:
+                task.base.increment_outstanding_tasks()
+            heapq.heappush(self._heap, task)
+            if self._waiting:
+                self._not_empty.notify()
+            return len(self._heap)
+
+    def push_shutdown_task(self) -> None:
+        """Make the queue's thread end before it takes up anything else (``pushShutdownTask``)."""
+        self.push(NodeTask(None, None, None), increment_outstanding_tasks=False)
+
+    def pop(self) -> NodeTask:
+        """Take the first task, waiting for one where there is none (``ReadyQueue::pop``)."""
+        with self.lock:
+            while not self._heap:
+                self._waiting += 1
+                try:
+                    self._not_empty.wait()
+                finally:
+                    self._waiting -= 1
+            return heapq.heappop(self._heap)
+
+    def discard(self, graph_task: GraphTask) -> None:
+        """Drop what an aborted graph task left behind.
+
+        Torch leaves such tasks in the queue, where their expired ``weak_ptr`` makes them no-ops.
+        """
+        with self.lock:
+            kept = [task for task in self._heap if task.base is not graph_task]
+            if len(kept) != len(self._heap):
+                heapq.heapify(kept)
+                self._heap = kept
+
+    def empty(self) -> bool:
+        """Whether no task is waiting."""
+        return not self._heap
+
+    def size(self) -> int:
+        """Number of waiting tasks."""
+        return len(self._heap)
+
+    def snapshot(self) -> list[NodeTask]:
+        """The waiting tasks in heap order, the next one first."""
+        with self.lock:
+            return list(self._heap)

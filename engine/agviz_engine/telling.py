@@ -1,0 +1,353 @@
+"""Telling instruments what the engine does: where facts become events.
+
+On the hot path the engine looks itself whether anybody listens (``if hear.queue_push``) and saves
+the call; the other methods look for themselves. Nothing is built for nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from agviz_engine import events
+from agviz_engine.instruments import Live, Registry, clock, next_seq
+from agviz_engine.thread_state import current, next_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from agviz_engine.function_hook import HookReport
+    from agviz_engine.graph_task import Capture, GraphTask
+    from agviz_engine.node import NodeRef
+    from agviz_engine.ready_queue import ReadyQueue
+
+
+class Decrement(NamedTuple):
+    """What a DependencyDecremented event is made of once the lock is released."""
+
+    consumer: NodeRef
+    remaining: int
+    seq: int
+    time_ns: int
+
+
+class Arrival(NamedTuple):
+    """What a GradientAccumulated event is made of once the lock is released."""
+
+    consumer: NodeRef
+    slot: int
+    added: bool
+    gradient: Tensor
+    seq: int
+    time_ns: int
+
+
+def nbytes(tensor: Tensor) -> int:
+    """Bytes of the tensor's elements; 0 where that can't be told (nested, some subclasses)."""
+    try:
+        if tensor.layout is torch.strided:
+            return tensor.nbytes
+        if tensor.is_sparse:
+            return tensor._values().nbytes + tensor._indices().nbytes
+    except (RuntimeError, NotImplementedError):
+        pass
+    return 0
+
+
+def _stamp(graph_task: GraphTask) -> tuple[int, int, int, int]:
+    """The four fields with which every event begins."""
+    return next_seq(), clock(), current.thread_id, graph_task.id
+
+
+def _stamp_of_none() -> tuple[int, int, int, int]:
+    return next_seq(), clock(), current.thread_id, events.NO_GRAPH_TASK
+
+
+class Telling:
+    """Builds events and gives them to the instruments of a registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._hear = registry
+
+    def live(self, graph_task: GraphTask, ref: NodeRef | None = None) -> Live:
+        """This thread's live view of ``graph_task``, turned to the node ``ref``."""
+        live = current.live
+        if live is None or live.graph_task is not graph_task:
+            live = current.live = Live(graph_task)
+        if ref is not None and live.node is not ref:
+            live.node = ref
+            live.inputs = live.outputs = ()
+            live.gradient = None
+        return live
+
+    # -- threads --------------------------------------------------------------------------------
+
+    def thread(self, name: str, queue: int) -> None:
+        """Give this thread its id, and announce it to instruments that do not know it yet."""
+        hear = self._hear
+        if current.announced == hear.generation:
+            return
+        current.announced = hear.generation
+        if current.thread_id < 0:
+            current.thread_id = next_thread()
+        if hear.worker_started:
+            thread = threading.current_thread()
+            event = events.WorkerStarted(
+                *_stamp_of_none(), name or thread.name, queue, thread.native_id or 0
+            )
+            hear.emit(hear.worker_started, event, Live(None))
+
+    def worker_stopped(self) -> None:
+        """A device thread ends."""
+        hear = self._hear
+        if hear.worker_stopped:
+            hear.emit(hear.worker_stopped, events.WorkerStopped(*_stamp_of_none()), Live(None))
+
+    def shutdown_task_pushed(self, queue: int) -> None:
+        """A device thread was told to end."""
+        hear = self._hear
+        if hear.shutdown_task_pushed:
+            event = events.ShutdownTaskPushed(*_stamp_of_none(), queue)
+            hear.emit(hear.shutdown_task_pushed, event, Live(None))
+
+    def delegated(self, reason: str) -> None:
+        """A call goes to the native engine."""
+        hear = self._hear
+        if hear.delegated:
+            event = events.Delegated(*_stamp_of_none(), reason)
+            hear.emit(hear.delegated, event, Live(None))
+
+    # -- graph tasks ----------------------------------------------------------------------------
+
+    def begun(self, graph_task: GraphTask, roots: int, inputs: int) -> None:
+        """A graph task was created."""
+        hear = self._hear
+        if hear.graph_task_begun:
+            event = events.GraphTaskBegun(
+                *_stamp(graph_task),
+                graph_task.parent,
+                graph_task.parent_node,
+                graph_task.reentrant_depth,
+                graph_task.keep_graph,
+                graph_task.create_graph,
+                graph_task.accumulate_grad,
+                roots,
+                inputs,
+            )
+            hear.emit(hear.graph_task_begun, event, self.live(graph_task))
+
+    def dependencies(self, graph_task: GraphTask, edges: int) -> None:
+        """The graph was walked."""
+        hear = self._hear
+        if hear.dependencies_computed:
+            event = events.DependenciesComputed(*_stamp(graph_task), len(graph_task.nodes), edges)
+            hear.emit(hear.dependencies_computed, event, self.live(graph_task))
+
+    def finished(self, graph_task: GraphTask) -> None:
+        """A graph task came to its end."""
+        hear = self._hear
+        if hear.graph_task_finished:
+            event = events.GraphTaskFinished(*_stamp(graph_task), graph_task.executed)
+            hear.emit(hear.graph_task_finished, event, self.live(graph_task))
+
+    def failed(self, graph_task: GraphTask, error: BaseException) -> None:
+        """A graph task ended with an exception."""
+        hear = self._hear
+        if hear.graph_task_failed:
+            event = events.GraphTaskFailed(*_stamp(graph_task), type(error).__name__, str(error))
+            hear.emit(hear.graph_task_failed, event, self.live(graph_task))
+
+    def callback_queued(
+        self, graph_task: GraphTask, index: int, callback: Callable[[], None]
+    ) -> None:
+        """A final callback was queued."""
+        hear = self._hear
+        if hear.final_callback_queued:
+            live = self.live(graph_task)
+            live.callback = callback
+            event = events.FinalCallbackQueued(*_stamp(graph_task), index)
+            hear.emit(hear.final_callback_queued, event, live)
+
+    def callback_run(self, graph_task: GraphTask, index: int, began: int) -> None:
+        """A final callback ran, from ``began`` (ns) until now."""
+        hear = self._hear
+        if hear.final_callback_run:
+            event = events.FinalCallbackRun(*_stamp(graph_task), index, clock() - began)
+            hear.emit(hear.final_callback_run, event, self.live(graph_task))
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def node_started(
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Sequence[Tensor | None]
+    ) -> None:
+        """A node is about to run."""
+        hear = self._hear
+        live = self.live(graph_task, ref)
+        live.inputs = inputs
+        event = events.NodeStarted(next_seq(), clock(), current.thread_id, graph_task.id, ref.index)
+        hear.emit(hear.node_started, event, live)
+
+    def node_finished(
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
+    ) -> None:
+        """A node has its outputs."""
+        hear = self._hear
+        live = self.live(graph_task, ref)
+        live.outputs = outputs
+        event = events.NodeFinished(
+            next_seq(), clock(), current.thread_id, graph_task.id, ref.index, len(outputs)
+        )
+        hear.emit(hear.node_finished, event, live)
+        live.inputs = live.outputs = ()
+
+    def node_failed(self, graph_task: GraphTask, ref: NodeRef, error: BaseException) -> None:
+        """A node, its hook or its check raised."""
+        hear = self._hear
+        if hear.node_failed:
+            event = events.NodeFailed(
+                *_stamp(graph_task), ref.index, type(error).__name__, str(error)
+            )
+            hear.emit(hear.node_failed, event, self.live(graph_task, ref))
+
+    def node_skipped(self, graph_task: GraphTask, ref: NodeRef, reason: str) -> None:
+        """A node was taken up but not called."""
+        hear = self._hear
+        if hear.node_skipped:
+            event = events.NodeSkipped(*_stamp(graph_task), ref.index, reason)
+            hear.emit(hear.node_skipped, event, self.live(graph_task, ref))
+
+    def released(self, graph_task: GraphTask, ref: NodeRef) -> None:
+        """A node dropped what it had saved."""
+        hear = self._hear
+        event = events.SavedTensorsReleased(
+            next_seq(), clock(), current.thread_id, graph_task.id, ref.index
+        )
+        hear.emit(hear.saved_tensors_released, event, self.live(graph_task, ref))
+
+    def leaf_accumulated(self, graph_task: GraphTask, ref: NodeRef) -> None:
+        """An AccumulateGrad wrote to its variable."""
+        hear = self._hear
+        event = events.LeafAccumulated(
+            next_seq(), clock(), current.thread_id, graph_task.id, ref.index
+        )
+        hear.emit(hear.leaf_accumulated, event, self.live(graph_task, ref))
+
+    def captured(self, graph_task: GraphTask, ref: NodeRef, capture: Capture) -> None:
+        """``grad()`` took an incoming gradient."""
+        hear = self._hear
+        if hear.gradient_captured:
+            event = events.GradientCaptured(*_stamp(graph_task), ref.index, *capture)
+            hear.emit(hear.gradient_captured, event, self.live(graph_task, ref))
+
+    def non_finite_checked(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        output: int,
+        gradient: Tensor,
+        found: tuple[int, int, int],
+    ) -> None:
+        """One output was looked at."""
+        hear = self._hear
+        live = self.live(graph_task, ref)
+        live.gradient = gradient
+        event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, output, *found)
+        hear.emit(hear.non_finite_checked, event, live)
+        live.gradient = None
+
+    def hook_report(self, graph_task: GraphTask, ref: NodeRef) -> HookReport | None:
+        """What to call after each hook of ``ref``; None where nobody listens."""
+        hear = self._hear
+        if not hear.hook_called:
+            return None
+
+        def report(kind: str, name: str, began: int, changed: bool) -> None:
+            event = events.HookCalled(
+                *_stamp(graph_task), ref.index, kind, name, clock() - began, changed
+            )
+            hear.emit(hear.hook_called, event, self.live(graph_task, ref))
+
+        return report
+
+    # -- gradients and queues -------------------------------------------------------------------
+
+    def root_gradient(
+        self, graph_task: GraphTask, ref: NodeRef, slot: int, gradient: Tensor
+    ) -> None:
+        """The caller's gradient of a single root arrived in its buffer."""
+        hear = self._hear
+        if hear.gradient_accumulated:
+            live = self.live(graph_task, ref)
+            live.gradient = gradient
+            added = False
+            event = events.GradientAccumulated(
+                *_stamp(graph_task), ref.index, -1, slot, added, nbytes(gradient)
+            )
+            hear.emit(hear.gradient_accumulated, event, live)
+            live.gradient = None
+
+    def handed_on(
+        self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
+    ) -> None:
+        """A node's outputs went to their consumers."""
+        hear = self._hear
+        live = self.live(graph_task, ref)
+        thread = current.thread_id
+        for fact in happened:
+            if type(fact) is Decrement:
+                if hear.dependency_decremented:
+                    consumer, remaining, seq, now = fact
+                    decremented = events.DependencyDecremented(
+                        seq, now, thread, graph_task.id, consumer.index, ref.index, remaining
+                    )
+                    hear.emit(hear.dependency_decremented, decremented, live)
+            elif type(fact) is Arrival and hear.gradient_accumulated:
+                consumer, slot, added, gradient, seq, now = fact
+                live.gradient = gradient
+                arrived = events.GradientAccumulated(
+                    seq,
+                    now,
+                    thread,
+                    graph_task.id,
+                    consumer.index,
+                    ref.index,
+                    slot,
+                    added,
+                    nbytes(gradient),
+                )
+                hear.emit(hear.gradient_accumulated, arrived, live)
+        live.gradient = None
+
+    def pushed(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        queue: ReadyQueue,
+        moment: tuple[int, int, int],
+    ) -> None:
+        """A task entered ``queue``; ``moment`` is sequence number, time in ns, size after it."""
+        hear = self._hear
+        seq, now, size = moment
+        event = events.QueuePush(
+            seq, now, current.thread_id, graph_task.id, queue.index, ref.index, size
+        )
+        hear.emit(hear.queue_push, event, self.live(graph_task, ref))
+
+    def popped(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        queue: ReadyQueue,
+        moment: tuple[int, int, int],
+    ) -> None:
+        """A task left ``queue``; ``moment`` is sequence number, time in ns, size after it."""
+        hear = self._hear
+        seq, now, size = moment
+        event = events.QueuePop(
+            seq, now, current.thread_id, graph_task.id, queue.index, ref.index, size
+        )
+        hear.emit(hear.queue_pop, event, self.live(graph_task, ref))

@@ -1,0 +1,94 @@
+"""What belongs to a thread: the engine's own thread-locals, and torch's, carried to workers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+
+from agviz_engine.events import CPU_QUEUE
+from agviz_engine.ready_queue import ReadyQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agviz_engine.graph_task import GraphTask
+    from agviz_engine.instruments import Live
+    from agviz_engine.node import NodeRef
+
+_C = cast("Any", torch._C)
+NO_DEVICE = -2
+"""``worker_device`` of a thread that is in no backward (``NO_DEVICE`` in ``graph_task.h``)."""
+
+next_thread: Callable[[], int] = itertools.count().__next__
+
+
+class EngineThread(threading.local):
+    """The ``thread_local`` variables of ``engine.cpp``, under their names."""
+
+    def __init__(self) -> None:
+        self.thread_id = -1
+        """Dense id used in events; -1 until the thread takes part for the first time."""
+        self.worker_device = NO_DEVICE
+        self.checkpoint_valid = True
+        self.current_depth = 0
+        self.total_depth = 0
+        self.current_graph_task: GraphTask | None = None
+        self.current_node: NodeRef | None = None
+        self.local_ready_queue = ReadyQueue(CPU_QUEUE)
+        self.live: Live | None = None
+        self.announced = 0
+        """Generation of the registry that this thread was last announced to."""
+
+
+current = EngineThread()
+
+
+class _Autocast(NamedTuple):
+    device_type: str
+    enabled: bool
+    dtype: torch.dtype
+
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+class ThreadLocalState:
+    """Torch's thread-locals of the thread that called backward (``at::ThreadLocalState``).
+
+    Torch's own class can't be reached from Python. Carried here: gradient mode, autocast, default
+    saved-tensor hooks, torch-dispatch modes. The thread-locals that are not carried are listed in
+    ``docs/fidelity.md``.
+    """
+
+    __slots__ = ("_autocast", "_cache", "_grad_mode", "_modes", "_saved_tensor_hooks")
+
+    def __init__(self, *, grad_mode: bool) -> None:
+        self._grad_mode = grad_mode
+        self._autocast = [
+            _Autocast(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+            for device in _AUTOCAST_DEVICES
+        ]
+        self._cache = torch.is_autocast_cache_enabled()
+        self._saved_tensor_hooks = _C._autograd._top_saved_tensors_default_hooks(True)
+        self._modes = [_C._get_dispatch_stack_at(i) for i in range(_C._len_torch_dispatch_stack())]
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Make this the state of the current thread for a while."""
+        with contextlib.ExitStack() as stack:
+            for device, enabled, dtype in self._autocast:
+                if enabled:
+                    stack.enter_context(
+                        torch.autocast(device, dtype=dtype, cache_enabled=self._cache)
+                    )
+            if self._saved_tensor_hooks is not None:
+                _C._autograd._push_saved_tensors_default_hooks(*self._saved_tensor_hooks)
+                stack.callback(_C._autograd._pop_saved_tensors_default_hooks)
+            for mode in self._modes:
+                stack.enter_context(mode)
+            stack.enter_context(torch.set_grad_enabled(self._grad_mode))
+            yield
