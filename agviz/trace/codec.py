@@ -100,13 +100,16 @@ def encode(event: Event, intern: Callable[[str], int]) -> Row:
     return layout.to_row((*fields, None, kind))
 
 
-def decode(row: Row, start_ns: int, text: Callable[[int], str]) -> Event:
+def decode(
+    row: Row, start_ns: int, name: Callable[[int], str], message: Callable[[int], str]
+) -> Event:
     """The event that ``row`` was made of; not for GraphTaskBegun.
 
     Args:
         row: as in the ``event`` table, ``t`` counted from ``start_ns``.
         start_ns: the recording's zero.
-        text: gives the text of a ``string`` id.
+        name: gives the text of a ``string`` id.
+        message: the same for the text of an exception.
 
     Raises:
         ValueError: the row is none of ours.
@@ -120,7 +123,8 @@ def decode(row: Row, start_ns: int, text: Callable[[int], str]) -> Event:
         raise ValueError(f"event {row[0]} lacks a field")
     values[1] += start_ns
     for position in layout.texts:
-        values[position] = text(values[position])
+        is_message = layout.event_type._fields[position] == "message"
+        values[position] = (message if is_message else name)(values[position])
     for position in layout.truths:
         values[position] = bool(values[position])
     make: Any = layout.event_type._make

@@ -283,14 +283,9 @@ def _ignore(item: object) -> None:
 
 def _shapes(node: Any) -> str | None:
     try:
-        return ";".join(
-            [
-                "-" if m.is_nested_tensor else ",".join(map(str, m.shape))
-                for m in node._input_metadata
-            ]
-        )
+        return "".join([f"{','.join(map(str, m.shape))};" for m in node._input_metadata])
     except (AttributeError, RuntimeError):
-        return None  # torch can't tell the metadata of an input that was undefined in the forward
+        return None  # a GraphRoot has none, and torch can't tell that of a nested tensor
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

@@ -84,6 +84,8 @@ class GraphTaskRow(NamedTuple):
     begin_seq: int
     """``seq`` of its GraphTaskBegun."""
     begin_ns: int
+    end_seq: int | None
+    """``seq`` of its GraphTaskFinished or GraphTaskFailed; None: it did not end."""
     end_ns: int | None
     status: GraphTaskStatus
     error: str
@@ -145,10 +147,11 @@ class NodeRow:
     start_ns: int | None
     end_ns: int | None
     """When it finished, failed or was skipped."""
-    input_shapes: tuple[tuple[int, ...] | None, ...] | None
-    """Shapes of the gradients it receives, None for an undefined one; None: not recorded."""
-    output_shapes: tuple[tuple[int, ...] | None, ...] | None
-    """Shapes of the gradients it produces, likewise."""
+    input_shapes: tuple[tuple[int, ...], ...] | None
+    """Shapes of the gradients it receives, by slot; None: not known."""
+    output_shapes: tuple[tuple[int, ...] | None, ...]
+    """Shapes of the gradients it produces, by output; None where no one needs the output or its
+    shape is not known."""
     nonfinite: NonFinite | None
     """Non-finite elements found in its outputs; None: not checked."""
 
