@@ -159,7 +159,12 @@ class Names:
             else:
                 place = self._place(module, stack[-1][1] if stack else None)
             stack.append((module, place))
-            self._mark(thread.marks, place)
+            number = self._next_number()
+            marks = thread.marks
+            if marks and marks[-1][0] == number:
+                marks[-1] = (number, place)
+            else:
+                marks.append((number, place))
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
 
@@ -169,22 +174,23 @@ class Names:
         try:
             thread = self._thread
             stack = thread.stack
-            if not any(entered is module for entered, _ in stack):
-                return  # it was entered before we listened
-            while stack.pop()[0] is not module:
-                pass
-            self._mark(thread.marks, stack[-1][1] if stack else None)
+            if not stack or stack[-1][0] is not module:
+                if not any(entered is module for entered, _ in stack):
+                    return  # it was entered before we listened
+                while stack[-1][0] is not module:
+                    del stack[-1]
+            del stack[-1]
+            place = stack[-1][1] if stack else None
+            number = self._next_number()
+            marks = thread.marks
+            if marks[-1][0] == number:
+                marks[-1] = (number, place)
+                return
+            marks.append((number, place))
+            if len(marks) > _MOST_MARKS:
+                del marks[: _MOST_MARKS // 2]
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
-
-    def _mark(self, marks: _Marks, place: _Place | None) -> None:
-        number = self._next_number()
-        if marks and marks[-1][0] == number:
-            marks[-1] = (number, place)
-            return
-        marks.append((number, place))
-        if len(marks) > _MOST_MARKS:
-            del marks[: _MOST_MARKS // 2]
 
     def _give_up(self, error: Exception) -> None:
         self.stop()
