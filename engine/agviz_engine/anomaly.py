@@ -8,6 +8,7 @@ only where something is wrong.
 from __future__ import annotations
 
 import math
+import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -79,30 +80,45 @@ def check_nan(ref: NodeRef, outputs: tuple[Tensor | None, ...]) -> None:
                 )
 
 
-def print_stack(ref: NodeRef) -> None:
-    """Warn with the forward traceback of a failed node (``PyAnomalyMetadata::print_stack``)."""
+def forward_stacks(ref: NodeRef) -> list[str]:
+    """What to say of a failed node's forward (``PyAnomalyMetadata::print_stack``).
+
+    One text for the node, and one for each node in whose backward it was made.
+    """
     metadata = cast("Any", ref.node).metadata
-    _print_stack(metadata.get("traceback_"), ref.name, is_parent=False)
+    texts = [_forward_stack(metadata.get("traceback_"), ref.name, is_parent=False)]
     parent = metadata.get("parent_")
     while parent is not None:
-        _print_stack(parent.metadata.get("traceback_"), parent.name(), is_parent=True)
+        stack = parent.metadata.get("traceback_")
+        texts.append(_forward_stack(stack, parent.name(), is_parent=True))
         parent = parent.metadata.get("parent_")
+    return texts
 
 
-def _print_stack(stack: list[str] | None, name: str, *, is_parent: bool) -> None:
+def _forward_stack(stack: list[str] | None, name: str, *, is_parent: bool) -> str:
     if not stack:
-        message = (
+        return (
             f"Error detected in {name}. No forward pass information available. "
             "Enable detect anomaly during forward pass for more information."
         )
-    elif is_parent:
-        message = (
+    if is_parent:
+        return (
             f"\n\nPrevious calculation was induced by {name}. "
             "Traceback of forward call that induced the previous calculation:\n" + "".join(stack)
         )
-    else:
-        message = (
-            f"Error detected in {name}. Traceback of forward call that caused the error:\n"
-            + "".join(stack)
-        )
-    warnings.warn(message, UserWarning, stacklevel=2)
+    return (
+        f"Error detected in {name}. Traceback of forward call that caused the error:\n"
+        + "".join(stack)
+    )
+
+
+def warn_beside_an_error(texts: list[str]) -> None:
+    """Warn although an exception is on its way (``PyWarningHandler``).
+
+    A warning that a filter turned into an exception can't be raised then: it goes to stderr.
+    """
+    for text in texts:
+        try:
+            warnings.warn(text, UserWarning, stacklevel=2)
+        except UserWarning as raised:
+            traceback.print_exception(raised)

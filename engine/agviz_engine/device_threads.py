@@ -56,6 +56,11 @@ class DeviceThreads:
         self._queues: dict[int, ReadyQueue] = {}
         self._threads: dict[int, threading.Thread] = {}
 
+    @property
+    def started(self) -> bool:
+        """Whether there is any device thread."""
+        return bool(self._queues)
+
     def queue(self, index: int) -> ReadyQueue:
         """The ReadyQueue of device ``index`` (0 and up), its thread started."""
         found = self._queues.get(index)

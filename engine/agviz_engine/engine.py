@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
-from agviz_engine import anomaly, events, function_hook, native_node, native_run
+from agviz_engine import accumulate_grad, anomaly, events, function_hook, native_node, native_run
 from agviz_engine.device_threads import DevicePolicy, DeviceThreads, ReentrantPool, real_device
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.input_buffer import InputBuffer
@@ -39,6 +39,9 @@ _C = cast("Any", torch._C)
 MAX_DEPTH = 28
 """Nested reentrant calls on one thread before another thread takes over (torch: 60)."""
 
+_EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
+"""Begins the name of a node's record in torch's profiler."""
+
 Gradients: TypeAlias = "tuple[Tensor | None, ...]"
 
 
@@ -51,6 +54,7 @@ class Engine:
         self.tell = Telling(self.registry)
         self.device_policy: DevicePolicy = real_device
         self.nonfinite_check = False
+        self.activity = accumulate_grad.Activity()
         self.device_threads = DeviceThreads(self._device_thread_main)
         self.reentrant_pool = ReentrantPool()
 
@@ -101,6 +105,7 @@ class Engine:
         try:
             self._prepare(graph_task, roots, gradients, inputs)
             self.execute_with_graph_task(graph_task)
+            anomaly.warn_beside_an_error(graph_task.stacks)
             _raise_error_of(graph_task)
         except BaseException as error:
             self.tell.failed(graph_task, error)
@@ -149,12 +154,12 @@ class Engine:
             stack.append(ref)
             return ref
 
-        if len(roots) > 1:
+        if len(roots) != 1:
             graph_task.add(GraphRoot(gradients, _C._autograd._get_sequence_nr()))
         edges = [(refs.get(node) or reach(node), nr) for node, nr in roots]
         graph_task.root_edges = edges
         dependencies = graph_task.dependencies
-        if len(roots) > 1:
+        if len(roots) != 1:
             graph_task.nodes[0].next_edges = tuple(edges)
             for ref, _ in edges:
                 dependencies[ref.index] += 1
@@ -185,7 +190,8 @@ class Engine:
             current.worker_device = graph_task.owner = events.CPU_QUEUE
             try:
                 self._push(graph_task, root, buffer)
-                self._drive(graph_task)
+                with self.activity.one_more():
+                    self._drive(graph_task)
             finally:
                 current.worker_device = NO_DEVICE
             return
@@ -197,7 +203,11 @@ class Engine:
         current.current_depth += 1
         current.total_depth += 1
         try:
-            self._drive(graph_task)
+            if self.device_threads.started:
+                with self.activity.one_more():
+                    self._drive(graph_task)
+            else:
+                self._drive(graph_task)
         finally:
             current.current_depth -= 1
             current.total_depth -= 1
@@ -335,7 +345,11 @@ class Engine:
         current.checkpoint_valid = graph_task.can_checkpoint() and current.checkpoint_valid
         _C._set_grad_enabled(graph_task.create_graph)
         try:
-            self.evaluate_function(graph_task, ref, inputs)
+            if _C._autograd._profiler_enabled() and not ref.runs_natively:
+                with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
+                    self.evaluate_function(graph_task, ref, inputs)
+            else:
+                self.evaluate_function(graph_task, ref, inputs)
         except BaseException as error:  # noqa: BLE001 - it is raised again in execute
             self.thread_on_exception(graph_task, ref, error)
             return
@@ -352,7 +366,7 @@ class Engine:
         error.__traceback__ = _without_engine_frames(error.__traceback__)
         first = graph_task.set_exception(error)
         if first and torch.is_anomaly_enabled() and not ref.runs_natively:
-            anomaly.print_stack(ref)
+            graph_task.stacks = anomaly.forward_stacks(ref)
         self._complete(graph_task)
 
     def mark_as_completed_and_run_post_processing(self, graph_task: GraphTask) -> None:
@@ -451,12 +465,18 @@ class Engine:
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run a node with its hooks and check its outputs (``call_function``)."""
         if ref.runs_natively:
-            outputs = native_run.run_node(
-                ref,
-                inputs,
-                keep_graph=graph_task.keep_graph,
-                create_graph=graph_task.create_graph,
-            )
+            outputs: Sequence[Tensor | None] = ()
+            if (
+                not ref.is_accumulate_grad
+                or graph_task.create_graph
+                or not accumulate_grad.steal(ref, inputs, self.activity)
+            ):
+                outputs = native_run.run_node(
+                    ref,
+                    inputs,
+                    keep_graph=graph_task.keep_graph,
+                    create_graph=graph_task.create_graph,
+                )
             if self.registry.leaf_accumulated and ref.is_accumulate_grad:
                 self.tell.leaf_accumulated(graph_task, ref)
             return tuple(outputs)

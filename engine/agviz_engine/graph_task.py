@@ -129,6 +129,7 @@ class GraphTask:
         "refs",
         "root_edges",
         "root_gradients",
+        "stacks",
         "thread_locals",
     )
 
@@ -167,6 +168,8 @@ class GraphTask:
         self.mutex = threading.RLock()
         self.has_error = False
         self.error: BaseException | None = None
+        self.stacks: list[str] = []
+        """Anomaly mode's forward tracebacks, for the calling thread to warn with."""
         self.future_completed = False
         self.hosting: set[int] = set()
         self.left_hosts = threading.Condition(self.mutex)

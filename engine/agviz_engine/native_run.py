@@ -193,8 +193,9 @@ def run_node(
             _run_undefined_leaf(ref)
             return ()
         else:
-            defined = [0]
-            gradients = (_zeros(node),)
+            index, zeros = _zeros(node)
+            defined = [index]
+            gradients = (zeros,)
             prehook = node.register_prehook(lambda _: (None,) * ref.num_inputs)
             registered.callback(prehook.remove)
             cast("Any", prehook.hooks_dict_ref()).move_to_end(prehook.id, last=False)
@@ -214,9 +215,13 @@ def run_node(
     return outputs[0] if outputs else ()
 
 
-def _zeros(node: Node) -> Tensor:
-    metadata = cast("Any", node)._input_metadata[0]
-    return torch.zeros(metadata.shape, dtype=metadata.dtype, device=metadata.device)
+def _zeros(node: Node) -> tuple[int, Tensor]:
+    """A gradient that fits one of the node's inputs, and that input's number."""
+    for index, metadata in enumerate(cast("Any", node)._input_metadata):
+        with contextlib.suppress(RuntimeError):  # an input that is never defined
+            zeros = torch.zeros(metadata.shape, dtype=metadata.dtype, device=metadata.device)
+            return index, zeros
+    raise RuntimeError(f"{node.name()} has no input that a gradient could fit")
 
 
 def _run_undefined_leaf(ref: NodeRef) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.nn import Parameter
 
 from agviz_engine import native_run
 from agviz_engine.native_node import FUNCTION_BASE
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from agviz_engine.engine import Engine
     from agviz_engine.graph_task import Edge, GraphTask
+    from agviz_engine.node import NodeRef
 
 _C = cast("Any", torch._C)
 _BACKWARD_IN_VMAP = (
@@ -268,10 +270,22 @@ def _find_inputs(graph_task: GraphTask, inputs: Sequence[Any]) -> list[Edge | No
             node, number = cast("Node", given.grad_fn), given.output_nr
         else:
             ref = accumulators.get(id(given))
-            if ref is not None:
+            if ref is not None and not _is_stale(ref, given):
                 found.append((ref, 0))
                 continue
             node, number = get_gradient_edge(given)[:2]
         ref = refs.get(node)
         found.append(None if ref is None else (ref, number))
     return found
+
+
+def _is_stale(ref: NodeRef, leaf: Tensor) -> bool:
+    """Whether ``leaf`` got another accumulator since the graph was made, as by ``set_``.
+
+    Asked only of plain tensors: wrapped ones and other layouts have no edge to ask for.
+    """
+    if type(leaf) not in (Tensor, Parameter) or leaf.layout is not torch.strided:
+        return False
+    if leaf.is_mkldnn or _C._are_functorch_transforms_active():
+        return False
+    return get_gradient_edge(leaf).node is not ref.node

@@ -1,0 +1,105 @@
+"""Gradient stealing: handing a gradient to a leaf without a copy (``accumulate_grad.h``).
+
+``AccumulateGrad::accumulateGrad`` makes an incoming gradient the leaf's ``.grad`` as it is, where
+nobody else holds it. A native one-node run can't do that, because the Python object of the gradient
+is a holder too, and clones it. So the case that matters is done here: the first gradient of a plain
+leaf that no hook watches. Every other case goes to torch.
+
+Torch guards the leaf with a mutex that can't be reached from Python. :class:`Activity` tells
+whether anything else in this process could accumulate at the same moment; then nothing is stolen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from agviz_engine import native_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz_engine.node import NodeRef
+
+_C = cast("Any", torch._C)
+_PLAIN = (Tensor, Parameter)
+_REFERENCES = 3
+"""Holders of a gradient that only the caller of :func:`steal` has: its tuple, its argument here,
+and ``getrefcount``'s own."""
+
+
+class Activity:
+    """How many backward passes could accumulate into one leaf at the same time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.passes = 0
+
+    @contextlib.contextmanager
+    def one_more(self) -> Iterator[None]:
+        """For the length of a backward pass, one more is under way."""
+        with self.lock:
+            self.passes += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.passes -= 1
+
+
+def steal(ref: NodeRef, inputs: tuple[Tensor | None, ...], activity: Activity) -> bool:
+    """Make ``inputs[0]`` the ``.grad`` of an AccumulateGrad's variable, if torch would steal it.
+
+    Gradient mode must be off. ``inputs`` must be the only holder of its gradient.
+
+    Returns:
+        Whether it was done; otherwise nothing was.
+    """
+    gradient = cast("Any", inputs[0])
+    if type(gradient) is not Tensor or sys.getrefcount(gradient) > _REFERENCES:
+        return False
+    variable = cast("Any", ref.node).variable
+    if not (_nobody_watches(ref, variable) and _obeys_layout_contract(gradient, variable)):
+        return False
+    if cast("Any", gradient)._use_count() > 1 or _C._functorch.is_functorch_wrapped_tensor(
+        gradient
+    ):
+        return False
+    with activity.lock:
+        if activity.passes > 1 or variable.grad is not None:
+            return False
+        variable.grad = gradient.detach()
+    return True
+
+
+def _nobody_watches(ref: NodeRef, variable: Any) -> bool:
+    words = cast("native_node.Words", ref.words)
+    layout = native_node.calibrate()
+    return (
+        type(variable) in _PLAIN
+        and not words[layout.post_hooks]
+        and not words[layout.pre_hooks]
+        and not variable._backward_hooks
+        and not variable._post_accumulate_grad_hooks
+    )
+
+
+def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
+    """``utils::obeys_layout_contract``, for leaves in one of the two usual memory formats."""
+    if gradient.layout is not torch.strided or variable.layout is not torch.strided:
+        return False
+    if gradient.dtype != variable.dtype or gradient.is_neg() or gradient.is_conj():
+        return False
+    if variable.is_contiguous():
+        return gradient.is_contiguous()
+    return (
+        variable.dim() == 4
+        and variable.is_contiguous(memory_format=torch.channels_last)
+        and gradient.stride() == variable.stride()
+    )
