@@ -10,6 +10,7 @@ logged and recording ends, and a child made by ``fork`` records nothing.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import platform
@@ -228,14 +229,20 @@ class Recorder(Instrument):
         # The connection lives in this frame, so that a forked child neither uses nor closes it.
         try:
             writer = Writer(self.path, self._start_ns)
-            try:
-                self._drain_until_closed(writer)
-                writer.build_indexes()
-                writer.write_meta({"end_ns": time.monotonic_ns()})
-            finally:
-                writer.close()
         except (sqlite3.Error, OSError) as error:
             self._stop(error)
+            return
+        try:
+            self._drain_until_closed(writer)
+            writer.build_indexes()
+            writer.write_meta({"end_ns": time.monotonic_ns()})
+        except (sqlite3.Error, OSError) as error:
+            self._stop(error)
+            with contextlib.suppress(sqlite3.Error):
+                writer.write_meta({"stopped": str(error)})
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                writer.close()
 
     def _drain_until_closed(self, writer: Writer) -> None:
         while True:

@@ -1,0 +1,307 @@
+"""What goes into a trace comes out again: SQLite itself, and the events as told, are the oracle."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agviz.trace import codec
+from agviz.trace.reader import Trace, short_name
+from agviz.trace.recorder import Recorder
+from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz_engine import events
+from agviz_engine.events import EVENT_TYPES
+from agviz_engine.instruments import Live, Registry
+from tests.event_simulator import Simulator, random_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def recorded(
+    path: Path, *, seed: int = 0, size: int = 30, tasks: int = 3, devices: int = 2, **how: Any
+) -> Simulator:
+    registry = Registry()
+    with Recorder(path, script="train.py", argv=["--lr", "0.1"], **how) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(seed), devices=devices)
+        for _ in range(tasks):
+            simulator.backward(random_graph(simulator.rng, size, devices))
+    return simulator
+
+
+def every_kind() -> list[events.Event]:
+    """One event of each kind, every field different from every other."""
+    made: list[events.Event] = []
+    for position, kind in enumerate(EVENT_TYPES):
+        fields: list[Any] = [position, 10**12 + position, 1, 0]
+        for offset, field in enumerate(kind._fields[4:]):
+            sort = str(kind.__annotations__[field])
+            if "str" in sort:
+                fields.append(f"text {position} {offset} ∇")
+            else:
+                fields.append(bool(offset % 2) if "bool" in sort else 1000 * position + offset)
+        event: Any = kind
+        made.append(event(*fields))
+    return made
+
+
+@pytest.mark.parametrize("event", every_kind()[1:], ids=lambda event: type(event).__name__)
+def test_every_kind_of_event_survives_its_row(event: events.Event) -> None:
+    texts = ["", "another"]
+
+    def intern(text: str) -> int:
+        texts.append(text)
+        return len(texts) - 1
+
+    row = codec.encode(event, intern)
+    assert len(row) == 10
+    assert row[:5] == (*event[:4], codec.KIND[type(event)])
+    row = (row[0], (row[1] or 0) - 7, *row[2:])
+    assert codec.decode(row, 7, texts.__getitem__, texts.__getitem__) == event
+
+
+def test_events_come_back_as_they_were_told(tmp_path: Path) -> None:
+    simulator = recorded(tmp_path / "t.agviz")
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.event_count() == len(simulator.told)
+        assert trace.events(limit=10**9) == simulator.told
+
+
+def test_every_kind_goes_through_the_file(tmp_path: Path) -> None:
+    told = every_kind()
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry = Registry()
+        registry.add(recorder)
+        for event in told:
+            name = next(
+                name
+                for name in Registry.__annotations__
+                if name.replace("_", "") == type(event).__name__.lower()
+            )
+            registry.emit(getattr(registry, name), event, Live(None))
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.events() == told
+
+
+@given(st.integers(0, 2**32), st.integers(0, 4), st.integers(1, 25), st.integers(0, 60))
+@settings(max_examples=20)
+def test_pages_are_slices(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, limit: int, size: int, offset: int
+) -> None:
+    path = tmp_path_factory.mktemp("pages") / "t.agviz"
+    registry = Registry()
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(seed))
+        inner = random_graph(simulator.rng, size)
+        outer = random_graph(simulator.rng, size)
+        simulator.backward(outer, reentrant=inner)
+    with Trace.open(path) as trace:
+        for task in (None, *(row.id for row in trace.graph_tasks)):
+            own = [event for event in simulator.told if task in {None, event.graph_task}]
+            assert trace.event_count(task) == len(own)
+            assert trace.events(task, offset, limit) == own[offset : offset + limit]
+            for position, event in enumerate(own):
+                assert trace.position(event.seq, task) == position
+
+
+def test_pages_of_a_task_that_others_interrupt_for_long(tmp_path: Path) -> None:
+    registry = Registry()
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(1))
+        outer, inner = (random_graph(simulator.rng, size) for size in (600, 400))
+        number = simulator.backward(outer, reentrant=inner)
+    own = [event for event in simulator.told if event.graph_task == number]
+    assert len(own) > 3000  # several anchors
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        for offset in (0, 1, 999, 1000, 1001, 2500, len(own) - 1, len(own)):
+            assert trace.events(number, offset, 7) == own[offset : offset + 7]
+        assert [trace.position(event.seq, number) for event in own[::333]] == [
+            *range(0, len(own), 333)
+        ]
+
+
+def test_sqlite_itself_finds_the_facts(tmp_path: Path) -> None:
+    simulator = recorded(tmp_path / "t.agviz")
+    database = sqlite3.connect(tmp_path / "t.agviz")
+    assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    kinds = Counter(codec.KIND[type(event)] for event in simulator.told)
+    assert dict(database.execute("SELECT kind, count(*) FROM event GROUP BY kind")) == kinds
+    begun = [e for e in simulator.told if isinstance(e, events.GraphTaskBegun)]
+    assert database.execute("SELECT id, begin_seq FROM graph_task").fetchall() == [
+        (event.graph_task, event.seq) for event in begun
+    ]
+    assert not list(tmp_path.glob("t.agviz?*")), "one self-contained file is left"
+    database.close()
+
+
+def test_graph_and_threads(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    registry = Registry()
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(3), devices=2)
+        graph = random_graph(simulator.rng, 40, 2)
+        number = simulator.backward(graph, nan_at=0)
+    with Trace.open(path) as trace:
+        nodes = trace.nodes(number)
+        assert [(n.index, n.name, n.queue, n.num_inputs) for n in nodes] == [
+            (n.index, n.name, n.device, n.num_inputs) for n in graph
+        ]
+        assert [n.sequence_nr for n in nodes] == [
+            None if n.is_accumulate_grad else n.sequence_nr for n in graph
+        ]
+        edges = {
+            (n.index, output, edge[0].index, edge[1])
+            for n in graph
+            for output, edge in enumerate(n.next_edges)
+            if edge
+        }
+        assert set(trace.edges(number)) == edges
+        incoming = Counter(edge[2] for edge in edges)
+        assert [n.dependencies for n in nodes] == [incoming[n.index] for n in graph]
+        started = [e for e in simulator.told if isinstance(e, events.NodeStarted)]
+        finished = {e.node: e for e in simulator.told if isinstance(e, events.NodeFinished)}
+        executions = trace.executions(number)
+        assert [(x.order, x.node, x.thread, x.start_ns) for x in executions] == [
+            (i, e.node, e.thread, e.time_ns) for i, e in enumerate(started, 1)
+        ]
+        for x in executions:
+            assert (x.end_ns, x.status) == (finished[x.node].time_ns, NodeStatus.DONE)
+            assert nodes[x.node].order == x.order
+            assert nodes[x.node].duration_ns == finished[x.node].time_ns - x.start_ns
+        assert [(t.id, t.name, t.queue) for t in trace.threads] == [
+            (0, "MainThread", -1),
+            (1, "pt_autograd_0", 0),
+            (2, "pt_autograd_1", 1),
+        ]
+        first = trace.first_nonfinite()
+        assert first is not None
+        assert (first.node, first.name, first.nan, first.order) == (0, nodes[0].short_name, 1, 1)
+        assert [n.index for n in nodes if n.nonfinite and n.nonfinite.nan] == [0]
+        assert trace.nonfinite(limit=1) == [first]
+        row = trace.graph_task(number)
+        assert (row.status, row.executed, row.nodes) == (GraphTaskStatus.FINISHED, 40, 40)
+        slowest = trace.slowest(5)
+        total = Counter[str]()
+        for x in executions:
+            total[x.name] += (x.end_ns or 0) - x.start_ns
+        assert [(t.name, t.total_ns) for t in slowest.types] == sorted(
+            total.items(), key=lambda item: (-item[1], item[0])
+        )[:5]
+        assert sum(t.executed for t in trace.thread_times()) == 40
+
+
+def test_story_is_what_concerns_a_node(tmp_path: Path) -> None:
+    simulator = recorded(tmp_path / "t.agviz", tasks=2)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        for node in range(30):
+            expected = [
+                event
+                for event in simulator.told
+                if event.graph_task == 1
+                and node in {getattr(event, "node", None), getattr(event, "producer", None)}
+            ]
+            assert trace.story(1, node) == expected
+
+
+def test_failed_graph_task(tmp_path: Path) -> None:
+    registry = Registry()
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(5))
+        number = simulator.backward(random_graph(simulator.rng, 20), fail_at=0)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        row = trace.graph_task(number)
+        assert (row.status, row.error, row.message) == (
+            GraphTaskStatus.FAILED,
+            "RuntimeError",
+            "no\nway",
+        )
+        statuses = [node.status for node in trace.nodes(number)]
+        assert statuses == [NodeStatus.FAILED, *[NodeStatus.WAITING] * 19]
+
+
+def test_only_the_wanted_steps(tmp_path: Path) -> None:
+    registry = Registry()
+    with Recorder(tmp_path / "t.agviz", steps=range(1, 4, 2)) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(5))
+        inner = random_graph(simulator.rng, 5)
+        numbers = [
+            simulator.backward(random_graph(simulator.rng, 9), reentrant=inner) for _ in range(5)
+        ]
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.meta.partial
+        wanted = {numbers[1], numbers[1] + 1, numbers[3], numbers[3] + 1}
+        assert {row.id for row in trace.graph_tasks} == wanted
+        assert {e.graph_task for e in trace.events(limit=10**6)} == wanted | {-1}
+        assert all(trace.nodes(number) for number in wanted)
+
+
+def test_meta(tmp_path: Path) -> None:
+    recorded(tmp_path / "t.agviz")
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        meta = trace.meta
+        assert (meta.script, meta.argv) == ("train.py", ("--lr", "0.1"))
+        assert meta.end_ns is not None
+        assert meta.end_ns > meta.start_ns
+        assert not trace.is_growing
+    database = sqlite3.connect(tmp_path / "t.agviz")
+    assert json.loads(dict(database.execute("SELECT * FROM meta"))["script"]) == "train.py"
+    database.close()
+
+
+def test_reading_while_it_is_recorded(tmp_path: Path) -> None:
+    registry = Registry()
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(5))
+        with Trace.open(tmp_path / "t.agviz") as trace:
+            for _ in range(3):
+                number = simulator.backward(random_graph(simulator.rng, 20))
+                assert recorder.flush()
+                assert trace.is_growing
+                assert trace.event_count() == len(simulator.told)
+                assert trace.graph_task(number).status is GraphTaskStatus.FINISHED
+                end = trace.state_at(number, trace.event_count(number))
+                assert set(end.statuses(number)) == {NodeStatus.DONE}
+
+
+def test_less_than_60_bytes_per_event(tmp_path: Path) -> None:
+    simulator = recorded(tmp_path / "t.agviz", size=2000, tasks=4)
+    assert (tmp_path / "t.agviz").stat().st_size < 60 * len(simulator.told)
+
+
+def test_names_without_namespaces() -> None:
+    assert short_name("torch::autograd::AccumulateGrad") == "AccumulateGrad"
+    assert short_name("MulBackward0") == "MulBackward0"
+    assert short_name("torch::autograd::CppNode<a::b>") == "CppNode<a::b>"
+
+
+def test_reading_needs_no_torch(tmp_path: Path) -> None:
+    recorded(tmp_path / "t.agviz")
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from agviz.trace.reader import Trace\n"
+        "trace = Trace.open(sys.argv[1]); print(trace.event_count(), len(trace.nodes(0)))\n"
+        "trace.state_at(0, 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "t.agviz"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split()[1] == "30"

@@ -1,0 +1,292 @@
+"""Replayed state against the engine's own: queues, dependencies and buffers at every moment."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import agviz_engine
+from agviz.trace.reader import Trace
+from agviz.trace.recorder import Recorder
+from agviz.trace.rows import NodeStatus
+from agviz.trace.state import BackwardState, GraphShape, ImpossibleEventError, QueuedTask
+from agviz_engine import events
+from agviz_engine.instruments import Instrument, Live, Registry
+from tests.event_simulator import SimulatedNode, Simulator, random_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch.autograd.graph import Node
+
+
+def shape_of(graphs: dict[int, list[SimulatedNode]]) -> Callable[[int], GraphShape]:
+    def shape(number: int) -> GraphShape:
+        nodes = graphs[number]
+        dependencies = [0] * len(nodes)
+        for node in nodes:
+            for edge in filter(None, node.next_edges):
+                dependencies[edge[0].index] += 1
+        return GraphShape([node.sequence_nr for node in nodes], dependencies)
+
+    return shape
+
+
+class ShapeKeeper(Instrument):
+    """Keeps the graphs that pass by."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[int, list[Any]] = {}
+
+    def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
+        assert live.graph_task is not None
+        self.graphs[event.graph_task] = list(live.graph_task.nodes)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(0, 3), st.booleans())
+@settings(max_examples=60)
+def test_the_queue_replayed_gives_what_the_queue_gave(
+    seed: int, size: int, devices: int, reentrant: bool
+) -> None:
+    registry, keeper = Registry(), ShapeKeeper()
+    registry.add(keeper)
+    simulator = Simulator(registry, Random(seed), devices=devices)
+    inner = random_graph(simulator.rng, size) if reentrant else None
+    for _ in range(2):
+        simulator.backward(random_graph(simulator.rng, size, devices), reentrant=inner)
+    state = BackwardState(shape_of(keeper.graphs))
+    pops = 0
+    for event in simulator.told:
+        if isinstance(event, events.QueuePop):
+            (queue,) = [q for q in state.queues() if q.queue == event.queue]
+            assert queue.tasks[0] == QueuedTask(event.graph_task, event.node)
+            assert len(queue.tasks) == event.size + 1
+            pops += 1
+        state.apply(event)
+    assert pops >= 2 * size
+    assert not any(queue.tasks for queue in state.queues())
+    assert state.live_bytes == 0
+    assert not state.running()
+
+
+class Witness(Instrument):
+    """Writes down what the live engine knows whenever a node starts (on one thread)."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, dict[str, Any]] = {}
+
+    def node_started(self, event: events.NodeStarted, live: Live) -> None:
+        task = live.graph_task
+        assert task is not None
+        queued = [
+            QueuedTask(item.base.id, item.node.index)
+            for item in task.cpu_ready_queue.snapshot()
+            if item.base is not None and item.node is not None
+        ]
+        self.seen[event.seq] = {
+            "queued": set(queued),
+            "dependencies": list(task.dependencies),
+            "buffers": {
+                index: {
+                    slot: tensor.nbytes
+                    for slot, tensor in enumerate(buffer.buffer)
+                    if tensor is not None
+                }
+                for index, buffer in task.not_ready.items()
+                if any(tensor is not None for tensor in buffer.buffer)
+            },
+        }
+
+
+def replayed(state: BackwardState, graph_task: int) -> dict[str, Any]:
+    """The same of a replayed state."""
+    (queue,) = state.queues()
+    nodes = range(len(state.statuses(graph_task)))
+    return {
+        "queued": set(queue.tasks),
+        "dependencies": [state.remaining(graph_task, node) for node in nodes],
+        "buffers": {
+            node: slots
+            for node, slots in state.buffers(graph_task).items()
+            if state.status(graph_task, node) is NodeStatus.WAITING
+        },
+    }
+
+
+def transformer() -> torch.Tensor:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    result: torch.Tensor = model(torch.randn(2, 5, 16)).square().mean()
+    return result
+
+
+def lstm() -> torch.Tensor:
+    torch.manual_seed(0)
+    cell = torch.nn.LSTMCell(4, 4)
+    h = c = torch.zeros(1, 4)
+    for _ in range(5):
+        h, c = cell(torch.randn(1, 4), (h, c))
+    return h.sum()
+
+
+def checkpointed() -> torch.Tensor:
+    torch.manual_seed(0)
+    block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4))
+    x = torch.randn(3, 4, requires_grad=True)
+    from torch.utils.checkpoint import checkpoint
+
+    y = checkpoint(block, checkpoint(block, x, use_reentrant=True), use_reentrant=True)
+    assert isinstance(y, torch.Tensor)
+    return y.sum()
+
+
+@pytest.mark.parametrize("model", [transformer, lstm, checkpointed])
+def test_state_is_the_live_engines(model: Callable[[], torch.Tensor], tmp_path: Path) -> None:
+    witness = Witness()
+    with Recorder(tmp_path / "t.agviz") as recorder, agviz_engine.installed(recorder, witness):
+        model().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        tasks = [row.id for row in trace.graph_tasks]
+        assert len(tasks) == (3 if model is checkpointed else 1)
+        state = trace.state_at(tasks[0], 0)
+        compared = 0
+        for event in trace.events(limit=10**6):
+            if isinstance(event, events.QueuePop):
+                (queue,) = state.queues()
+                assert queue.tasks[0] == QueuedTask(event.graph_task, event.node)
+            state.apply(event)
+            if event.seq in witness.seen:
+                assert replayed(state, event.graph_task) == witness.seen[event.seq]
+                compared += 1
+        assert compared == len(witness.seen) > 10
+        executed = {row.node for row in trace.executions(tasks[0])}
+        assert executed == set(range(trace.graph_task(tasks[0]).nodes))
+
+
+def test_two_device_threads_replay_without_objection(tmp_path: Path) -> None:
+    def place(node: Node) -> int:
+        return -1 if "AccumulateGrad" in node.name() else int(node._sequence_nr() % 2)
+
+    with (
+        Recorder(tmp_path / "t.agviz") as recorder,
+        agviz_engine.installed(recorder, device_policy=place),
+    ):
+        for _ in range(3):
+            transformer().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        for row in trace.graph_tasks:
+            state = trace.state_at(row.id, trace.event_count(row.id))
+            assert set(state.statuses(row.id)) == {NodeStatus.DONE}
+            assert state.executed(row.id) == row.executed
+            assert len({x.thread for x in trace.executions(row.id)}) == 3
+
+
+def test_seeking_equals_replaying(tmp_path: Path) -> None:
+    registry = Registry()
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(7), devices=2)
+        inner = random_graph(simulator.rng, 100)
+        graph = random_graph(simulator.rng, 800, 2)
+        number = simulator.backward(graph, reentrant=inner)
+    own = [event for event in simulator.told if event.graph_task == number]
+
+    def picture(state: BackwardState) -> Any:
+        return (
+            state.seq,
+            state.statuses(number),
+            state.queues(),
+            state.running(),
+            state.buffers(number),
+            state.live_bytes,
+            [state.remaining(number, node) for node in range(len(graph))],
+        )
+
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        state = trace.state_at(number, 2)
+        pictures = {2: picture(state)}
+        for event in simulator.told[own[1].seq + 1 : own[-1].seq + 1]:
+            state.apply(event)
+            if event.graph_task == number:
+                pictures[trace.position(event.seq, number) + 1] = picture(state)
+        places = list(pictures)[:: len(pictures) // 40]
+        Random(0).shuffle(places)
+        for position in places:  # with keyframes that came about in any order
+            assert picture(trace.state_at(number, position)) == pictures[position]
+
+
+def test_a_state_is_the_callers_own(tmp_path: Path) -> None:
+    registry = Registry()
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(7))
+        number = simulator.backward(random_graph(simulator.rng, 30))
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        first, second = trace.state_at(number, 9), trace.state_at(number, 9)
+        for event in trace.events(number, 9, 50):
+            first.apply(event)
+        assert first.seq > second.seq
+        assert second.queues() == trace.state_at(number, 9).queues()
+
+
+def chain(length: int) -> list[SimulatedNode]:
+    nodes = [SimulatedNode(i, "Simulated", length - i, -1, num_inputs=1) for i in range(length)]
+    for node, following in itertools.pairwise(nodes):
+        node.next_edges = ((following, 0),)
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "why"),
+    [
+        (events.QueuePop, {"node": 2}, "not in this queue"),
+        (events.QueuePush, {"node": 2}, "waits for 1 more"),
+        (events.NodeStarted, {"node": 2}, "waiting"),
+        (events.NodeFinished, {"node": 2}, "waiting"),
+        (events.DependencyDecremented, {"remaining": 5}, "waited for 1"),
+        (events.GradientAccumulated, {"node": 99}, "no such"),
+        (events.NodeStarted, {"node": -1}, "no such"),
+        (events.QueuePush, {"graph_task": 99}, "no such"),
+    ],
+)
+def test_what_cannot_happen_is_refused(kind: type[Any], change: dict[str, int], why: str) -> None:
+    keeper, registry = ShapeKeeper(), Registry()
+    registry.add(keeper)
+    simulator = Simulator(registry, Random(0))
+    simulator.backward(chain(4))
+    strict = BackwardState(shape_of(keeper.graphs))
+    tolerant = BackwardState(shape_of(keeper.graphs), tolerant=True)
+    for event in simulator.told:
+        if isinstance(event, kind):
+            wrong = event._replace(**change)
+            with pytest.raises(ImpossibleEventError, match=why) as caught:
+                strict.apply(wrong)
+            assert caught.value.event == wrong
+            tolerant.apply(wrong)
+            return
+        strict.apply(event)
+        tolerant.apply(event)
+    pytest.fail("no such event came by")
+
+
+def test_the_story_comes_with_the_objection() -> None:
+    keeper, registry = ShapeKeeper(), Registry()
+    registry.add(keeper)
+    simulator = Simulator(registry, Random(0))
+    simulator.backward(chain(4))
+    state = BackwardState(shape_of(keeper.graphs))
+    finish = next(e for e in simulator.told if isinstance(e, events.NodeFinished))
+    for event in simulator.told[: finish.seq + 1]:
+        state.apply(event)
+    with pytest.raises(ImpossibleEventError) as caught:
+        state.apply(finish)
+    assert finish in caught.value.story
+    assert all(getattr(event, "node", 0) == 0 for event in caught.value.story)
