@@ -32,6 +32,9 @@ _LEAST_STEPS: Final = 50_000_000
 _LONGEST_VALUE: Final = 4 * schema.TEXT_LIMIT + 1_000
 _LONGEST_STATEMENT: Final = 100_000
 
+_FAILURES: Final = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
+"""What a query may raise; SQLite's own message may quote the file and be no UTF-8."""
+
 _EXPECTED: Final = {
     ("table", name, name, statement.strip()) for name, statement in schema.TABLES.items()
 }
@@ -100,7 +103,7 @@ class Database:
         self._connection.set_progress_handler(lambda: next(budget), _STEPS_PER_CHECK)
         try:
             return self._connection.execute(sql, parameters).fetchall()
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+        except _FAILURES as error:
             raise self._explain(error) from error
 
     def _budget(self) -> Iterator[bool]:
@@ -143,11 +146,11 @@ class Database:
             wal = self._path.with_name(self._path.name + "-wal")
             if (wal.exists() and wal.stat().st_size) or os.access(self._path.parent, os.W_OK):
                 raise self._explain(error) from error
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise self._explain(error) from error
         try:
             return self._connect("ro&immutable=1")
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise self._explain(error) from error
 
     def _connect(self, mode: str) -> sqlite3.Connection:

@@ -252,7 +252,10 @@ class Trace:
         start_ns = self.meta.start_ns
         found = []
         for number, index, thread, output, nan, posinf, neginf, seq, t in rows:
-            node = self.node(number, index)
+            nodes = self.nodes(number)
+            if not 0 <= index < len(nodes):
+                raise self._database.damaged("an event concerns a node that is not there")
+            node = nodes[index]
             found.append(
                 NonFiniteRow(
                     graph_task=number,

@@ -1,0 +1,248 @@
+"""Nothing is lost and nobody is harmed: kill -9, full disks, forks, bad paths, two processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agviz.errors import TraceError
+from agviz.trace.reader import Trace
+from agviz.trace.recorder import Recorder
+from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz_engine.instruments import Registry
+from tests.event_simulator import Simulator, random_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = """
+import sys
+from random import Random
+from agviz.trace.recorder import Recorder
+from agviz_engine.instruments import Registry
+from tests.event_simulator import Simulator, random_graph
+recorder = Recorder(sys.argv[1])
+registry = Registry()
+registry.add(recorder)
+simulator = Simulator(registry, Random(0), devices=1)
+graph = random_graph(simulator.rng, 50, 1)
+"""
+
+
+def start(body: str, path: Path) -> subprocess.Popen[str]:
+    """A process that records into ``path`` and then does what ``body`` says."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + textwrap.dedent(body), path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def finished_graph_tasks(path: Path) -> int:
+    """Counted by SQLite alone, from outside the recording process."""
+    try:
+        database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    except sqlite3.OperationalError:
+        return 0
+    try:
+        found = database.execute("SELECT count(*) FROM graph_task WHERE end_t IS NOT NULL")
+        return int(found.fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        database.close()
+
+
+def test_kill_9_loses_nothing_committed(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    child = start("while True: simulator.backward(graph)", path)
+    try:
+        while finished_graph_tasks(path) < 20:  # the recorder commits by itself
+            assert child.poll() is None, child.communicate()[1]
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    seen = finished_graph_tasks(path)
+    assert seen >= 20
+    with Trace.open(path) as trace:
+        assert trace.meta.end_ns is None
+        assert not trace.is_growing
+        rows = trace.graph_tasks
+        assert sum(row.status is GraphTaskStatus.FINISHED for row in rows) == seen
+        assert {row.status for row in rows} <= {GraphTaskStatus.FINISHED, GraphTaskStatus.CUT}
+        for row in rows[: seen - 1]:
+            assert [n.status for n in trace.nodes(row.id)] == [NodeStatus.DONE] * 50
+            state = trace.state_at(row.id, trace.event_count(row.id))
+            assert state.executed(row.id) == 50
+        assert len(trace.story(0, 1)) > 5  # without the indexes
+
+
+def test_a_growing_file_is_read_from_outside(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    child = start("while True: simulator.backward(graph)", path)
+    try:
+        while finished_graph_tasks(path) < 2:
+            assert child.poll() is None, child.communicate()[1]
+        with Trace.open(path) as trace:
+            before = len(trace.graph_tasks)
+            assert trace.is_growing
+            while len(trace.graph_tasks) < before + 5:
+                assert child.poll() is None
+            assert trace.nodes(before + 1)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_the_interpreter_closes_the_recording_at_its_end(tmp_path: Path) -> None:
+    child = start("simulator.backward(graph); raise SystemExit(3)", tmp_path / "t.agviz")
+    _, errors = child.communicate()
+    assert (child.returncode, errors) == (3, "")
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.meta.end_ns is not None
+        assert trace.graph_task(0).executed == 50
+
+
+def test_a_full_disk_stops_the_recording_only(tmp_path: Path) -> None:
+    child = start(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        tasks = 0
+        while recorder.is_recording:
+            simulator.backward(graph)
+            tasks += 1
+        simulator.backward(graph)
+        assert not recorder.flush()
+        recorder.close()
+        print("the program went on")
+        """,
+        tmp_path / "t.agviz",
+    )
+    output, errors = child.communicate()
+    assert (child.returncode, output) == (0, "the program went on\n"), errors
+    assert re.fullmatch(r".*t\.agviz can't be written any longer \(.*\): recording.*\n", errors)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.meta.end_ns is None
+        finished = [row for row in trace.graph_tasks if row.end_ns]
+        assert all(len(trace.nodes(row.id)) == 50 for row in finished)
+
+
+def test_a_forked_child_records_nothing(tmp_path: Path) -> None:
+    child = start(
+        """
+        import os
+        simulator.backward(graph)
+        pid = os.fork()
+        simulator.backward(graph)
+        if not pid:
+            assert not recorder.is_recording
+            recorder.close()
+            sys.exit()
+        assert os.waitpid(pid, 0)[1] == 0
+        simulator.backward(graph)
+        """,
+        tmp_path / "t.agviz",
+    )
+    _, errors = child.communicate()
+    assert (child.returncode, errors) == (0, "")
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert [row.id for row in trace.graph_tasks] == [0, 1, 2]
+        seqs = [event.seq for event in trace.events(limit=10**6)]
+        assert seqs == list(range(len(seqs)))
+
+
+def test_two_processes_with_one_path(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    child = start("while True: simulator.backward(graph)", path)
+    try:
+        while not finished_graph_tasks(path):
+            assert child.poll() is None, child.communicate()[1]
+        with pytest.raises(TraceError, match="in use by another process"):
+            Recorder(path)
+        before = finished_graph_tasks(path)
+        while finished_graph_tasks(path) <= before:
+            assert child.poll() is None, "the first recording goes on"
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_an_old_trace_is_replaced(tmp_path: Path) -> None:
+    for size in (10, 20):
+        registry = Registry()
+        with Recorder(tmp_path / "t.agviz") as recorder:
+            registry.add(recorder)
+            simulator = Simulator(registry, Random(0))
+            simulator.backward(random_graph(simulator.rng, size))
+        with Trace.open(tmp_path / "t.agviz") as trace:
+            assert [row.nodes for row in trace.graph_tasks] == [size]
+
+
+def test_a_killed_recording_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    child = start("while True: simulator.backward(graph)", path)
+    while not finished_graph_tasks(path):
+        assert child.poll() is None, child.communicate()[1]
+    child.kill()
+    child.communicate()
+    Recorder(path).close()
+    with Trace.open(path) as trace:
+        assert trace.graph_tasks == []
+
+
+def test_a_file_that_is_no_trace_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch")
+    with pytest.raises(TraceError, match="exists and is not a trace"):
+        Recorder(tmp_path / "train.py")
+    assert (tmp_path / "train.py").read_text() == "import torch"
+    database = sqlite3.connect(tmp_path / "other.db")
+    database.execute("CREATE TABLE kept (x)")
+    database.close()
+    with pytest.raises(TraceError, match="exists and is not a trace"):
+        Recorder(tmp_path / "other.db")
+
+
+def test_bad_paths(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="is a folder"):
+        Recorder(tmp_path)
+    with pytest.raises(TraceError, match="there is no folder"):
+        Recorder(tmp_path / "absent" / "t.agviz")
+    with pytest.raises(TraceError, match="can't be written"):
+        Recorder("/proc/t.agviz")
+
+
+def test_a_finished_file_in_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "sealed"
+    folder.mkdir()
+    Recorder(folder / "t.agviz").close()
+    (folder / "t.agviz").chmod(0o444)
+    folder.chmod(0o555)
+    try:
+        with Trace.open(folder / "t.agviz") as trace:
+            assert trace.graph_tasks == []
+    finally:
+        folder.chmod(0o755)
+
+
+def test_closing_twice_and_recording_after(tmp_path: Path) -> None:
+    registry = Registry()
+    recorder = Recorder(tmp_path / "t.agviz")
+    registry.add(recorder)
+    recorder.close()
+    recorder.close()
+    simulator = Simulator(registry, Random(0))
+    simulator.backward(random_graph(simulator.rng, 5))
+    assert not recorder.flush()
+    assert recorder in registry.instruments
