@@ -1,0 +1,88 @@
+"""The command line's verbs, and how a line is read. Nothing is ever evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from agviz.errors import AgvizError
+from agviz.tui.model import find
+
+if TYPE_CHECKING:
+    from agviz.tui.model import Recording
+
+
+class CommandError(AgvizError):
+    """A command can't be carried out; the sentence says why."""
+
+
+class Usage(NamedTuple):
+    """How a command is written and what it does."""
+
+    arguments: str
+    help: str
+
+
+COMMANDS = {
+    "next": Usage("[N]", "go N nodes on (negative: back)"),
+    "step": Usage("[N]", "go N events on (negative: back)"),
+    "continue": Usage("", "go to the next failure or non-finite gradient, or the end"),
+    "until": Usage("NODE", "go to the moment a node is executed: its number, or part of its name"),
+    "event": Usage("N", "go to the moment after event N; 0 is the beginning"),
+    "node": Usage("NODE", "look at a node: its number, or part of its name"),
+    "nonfinite": Usage("", "go to the first non-finite gradient"),
+    "thread": Usage("N|all", "go by one thread's nodes only, or by all"),
+    "task": Usage("[N]", "open another graph task"),
+    "theme": Usage("[NAME]", "change the colours"),
+    "help": Usage("", "list the commands and keys"),
+    "quit": Usage("", "leave agviz"),
+}
+
+
+def parse(text: str) -> tuple[str, str]:
+    """Name and argument of a command; a beginning that fits only one name will do.
+
+    Raises:
+        CommandError: there is no such command, or it takes no argument, or it needs one.
+    """
+    name, _, argument = text.strip().partition(" ")
+    argument = argument.strip()
+    fitting = [name] if name in COMMANDS else [c for c in COMMANDS if c.startswith(name)]
+    if not fitting:
+        raise CommandError(f"There is no command {name}; :help lists them.")
+    if len(fitting) > 1:
+        raise CommandError(f"{name} could be {' or '.join(fitting)}; type more of it.")
+    usage = COMMANDS[fitting[0]]
+    if argument and not usage.arguments:
+        raise CommandError(f"{fitting[0]} takes no argument.")
+    if not argument and usage.arguments and not usage.arguments.startswith("["):
+        raise CommandError(f"{fitting[0]} needs an argument: {fitting[0]} {usage.arguments}.")
+    return fitting[0], argument
+
+
+def number(argument: str, default: int = 1) -> int:
+    """A whole number.
+
+    Raises:
+        CommandError: it is none.
+    """
+    try:
+        return int(argument.replace(",", "")) if argument else default
+    except ValueError:
+        raise CommandError(f"{argument} is no whole number.") from None
+
+
+def node(argument: str, recording: Recording) -> int:
+    """The node that is meant by its number in execution order, or by a part of its names.
+
+    Raises:
+        CommandError: there is none.
+    """
+    if argument.lstrip("#").isdecimal():
+        order = int(argument.lstrip("#"))
+        if not 1 <= order <= len(recording.executions):
+            raise CommandError(f"There is no node #{order}: {len(recording.executions)} were run.")
+        return recording.executions[order - 1].node
+    found = find(recording, argument)
+    if not found:
+        raise CommandError(f"No node's name, module or parameter holds “{argument}”.")
+    return found[0]

@@ -1,0 +1,117 @@
+"""Each event in a few words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.tui.model import queue_label
+from agviz.tui.text import count, duration, one_line, size
+from agviz_engine import events as e
+
+if TYPE_CHECKING:
+    from agviz.tui.model import Recording
+
+
+SHORT: Final[dict[type[e.Event], str]] = {
+    e.GraphTaskBegun: "begun",
+    e.DependenciesComputed: "graph",
+    e.QueuePush: "push",
+    e.QueuePop: "pop",
+    e.NodeStarted: "started",
+    e.NodeFinished: "finished",
+    e.NodeFailed: "failed",
+    e.NodeSkipped: "skipped",
+    e.HookCalled: "hook",
+    e.DependencyDecremented: "decrement",
+    e.GradientAccumulated: "accumulate",
+    e.GradientCaptured: "capture",
+    e.LeafAccumulated: "leaf",
+    e.NonFiniteChecked: "check",
+    e.SavedTensorsReleased: "release",
+    e.FinalCallbackQueued: "queued",
+    e.FinalCallbackRun: "callback",
+    e.GraphTaskFinished: "completed",
+    e.GraphTaskFailed: "failed",
+    e.WorkerStarted: "worker up",
+    e.WorkerStopped: "worker end",
+    e.ShutdownTaskPushed: "shutdown",
+    e.Delegated: "delegated",
+}
+"""A word for each kind of event, where there is no room for the name of its class."""
+
+
+def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of event
+    """What happened, without the kind of the event, its time and its thread."""
+
+    def node(index: int) -> str:
+        if not 0 <= index < len(recording.nodes):
+            return f"node {index}"
+        return recording.label(index)
+
+    match event:
+        case e.GraphTaskBegun(roots=roots, accumulate_grad=accumulate):
+            return f"{'backward' if accumulate else 'grad'} from {count(roots, 'root')}"
+        case e.DependenciesComputed(nodes=nodes, edges=edges):
+            return f"{count(nodes, 'node')}, {count(edges, 'edge')}"
+        case e.QueuePush(node=index, queue=queue, size=depth):
+            return f"{node(index)} → {queue_label(queue)}, depth {depth}"
+        case e.QueuePop(node=index, queue=queue, size=depth):
+            return f"{node(index)} ← {queue_label(queue)}, depth {depth}"
+        case e.NodeFinished(node=index, outputs=outputs):
+            return f"{node(index)}, {count(outputs, 'output')}"
+        case e.NodeFailed(node=index, error=error, message=message):
+            return f"{node(index)}: {error}: {one_line(message)}"
+        case e.NodeSkipped(node=index, reason=reason):
+            return f"{node(index)}, {reason}"
+        case e.HookCalled(node=index, kind=kind, name=name, duration_ns=ns, changed=changed):
+            change = ", changed the gradient" if changed else ""
+            return f"{node(index)}: {kind} {name}, {duration(ns)}{change}"
+        case e.DependencyDecremented(node=index, producer=producer, remaining=remaining):
+            return f"{node(index)} waits for {remaining} more, from {node(producer)}"
+        case e.GradientAccumulated(node=index, producer=producer, slot=slot, added=added):
+            source = "the caller" if producer < 0 else node(producer)
+            way = "added" if added else "first"
+            return f"{node(index)} slot {slot}, {way}, {size(event.nbytes)}, from {source}"
+        case e.GradientCaptured(node=index, slot=slot, output_index=output):
+            return f"{node(index)} slot {slot}, result {output}"
+        case e.NonFiniteChecked(node=index, output=output, nan=nan, posinf=pos, neginf=neg):
+            return f"{node(index)} output {output}: {nonfinite(nan, pos, neg)}"
+        case e.FinalCallbackQueued(index=index):
+            return f"callback {index}"
+        case e.FinalCallbackRun(index=index, duration_ns=ns):
+            return f"callback {index}, {duration(ns)}"
+        case e.GraphTaskFinished(executed=executed):
+            return f"{count(executed, 'node')} executed"
+        case e.GraphTaskFailed(error=error, message=message):
+            return f"{error}: {one_line(message)}"
+        case e.WorkerStarted(name=name, queue=queue):
+            return f"{name}, {queue_label(queue)}"
+        case e.ShutdownTaskPushed(queue=queue):
+            return queue_label(queue)
+        case e.Delegated(reason=reason):
+            return reason
+        case e.NodeStarted() | e.LeafAccumulated() | e.SavedTensorsReleased():
+            place = recording.place(event.node) if 0 <= event.node < len(recording.nodes) else ""
+            return node(event.node) + (f"  {place}" if place else "")
+        case e.WorkerStopped():
+            return ""
+
+
+def nonfinite(nan: int, posinf: int, neginf: int) -> str:
+    """``12 NaN, 3 -Inf``, or ``finite``."""
+    found = [
+        f"{number:,} {name}"
+        for number, name in ((nan, "NaN"), (posinf, "+Inf"), (neginf, "-Inf"))
+        if number
+    ]
+    return ", ".join(found) or "finite"
+
+
+def is_bad(event: e.Event) -> bool:
+    """Whether the event is a failure or a non-finite finding."""
+    match event:
+        case e.NodeFailed() | e.GraphTaskFailed():
+            return True
+        case e.NonFiniteChecked(nan=nan, posinf=posinf, neginf=neginf):
+            return bool(nan or posinf or neginf)
+    return False

@@ -1,0 +1,183 @@
+"""What the inspector says about a node, line by line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from agviz.tui.describe import nonfinite
+from agviz.tui.model import State, queue_label
+from agviz.tui.text import Line, Span, count, duration, left, milliseconds, shape, size, tail, wrap
+from agviz_engine import events as e
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from agviz.trace.rows import EdgeRow, NodeRow
+    from agviz.tui.model import View
+
+_LABEL = 16
+
+
+class Entry(NamedTuple):
+    """A line, and the node it leads to."""
+
+    line: Line
+    node: int | None = None
+
+
+def inspect(view: View, width: int) -> list[Entry]:
+    """The description of ``view.selected`` for lines of ``width`` cells; empty without one."""
+    if view.selected is None:
+        return []
+    node = view.recording.nodes[view.selected]
+    story: Sequence[e.Event] = ()
+    if view.story is not None and view.story[0] == node.index:
+        story = view.story[1]
+    return [
+        *_facts(view, node, width),
+        *_problems(node, story, width),
+        *_gradients_in(view, node, story),
+        *_gradients_out(view, node, story),
+        *_hooks(node, story, width),
+        *_edges(view, node, width),
+    ]
+
+
+def _fact(label: str, value: str, width: int, look: str = "name") -> Iterator[Entry]:
+    for number, piece in enumerate(wrap(value, width - _LABEL - 2)):
+        yield Entry([Span(left("" if number else label, _LABEL), "muted"), Span(piece, look)])
+
+
+def _heading(text: str) -> list[Entry]:
+    return [Entry([]), Entry([Span(text, "heading")])]
+
+
+def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
+    recording, moment = view.recording, view.moment
+    state = moment.node_state(node.index)
+    remaining = moment.remaining(node)
+    words = f"{state.glyph} {state.label}"
+    if state is State.WAITING:
+        words += f" for {remaining} of {count(node.dependencies, 'dependency', 'dependencies')}"
+    yield from _fact("Node", node.name, width)
+    yield from _fact("State", words, width, state.value)
+    number = f"#{node.order:,} of {len(recording.nodes):,}" if node.order else "never ran"
+    yield from _fact("Execution", number, width)
+    if node.module:
+        yield from _fact("Module", node.module, width, "place")
+    if node.parameter:
+        dimensions = "" if node.shape is None else f" {shape(node.shape)}"
+        yield from _fact("Parameter", node.parameter + dimensions, width, "place")
+    if node.thread is not None and node.start_ns is not None:
+        yield from _fact("Thread", recording.thread_label(node.thread), width)
+        start = milliseconds(node.start_ns - recording.task.begin_ns)
+        yield from _fact("Started", f"{start} ms", width)
+        yield from _fact("Took", duration(node.duration_ns) or "did not end", width)
+    yield from _fact("Queue", queue_label(node.queue), width)
+    sequence = "none (leaf)" if node.sequence_nr is None else f"{node.sequence_nr:,}"
+    yield from _fact("Sequence nr", sequence, width)
+    yield from _fact("Topological nr", f"{node.topological_nr:,}", width)
+    yield from _fact("Dependencies", f"{remaining} of {node.dependencies} missing", width)
+
+
+def _problems(node: NodeRow, story: Iterable[e.Event], width: int) -> Iterator[Entry]:
+    for event in story:
+        match event:
+            case e.NodeFailed(node=node.index, error=error, message=message):
+                yield from _fact("Failed", f"✗ {error}: {message}", width, "failed")
+            case e.NodeSkipped(node=node.index, reason=reason):
+                yield from _fact("Skipped", f"⊘ {reason}", width, "skipped")
+            case e.NonFiniteChecked(node=node.index, output=output):
+                found = nonfinite(event.nan, event.posinf, event.neginf)
+                bad = found != "finite"
+                text = f"{'!' if bad else '✓'} output {output}: {found}"
+                yield from _fact("Checked", text, width, "nonfinite" if bad else "done")
+
+
+def _gradients_in(view: View, node: NodeRow, story: Iterable[e.Event]) -> list[Entry]:
+    buffered = view.moment.buffer(node.index)
+    arrivals = [
+        event
+        for event in story
+        if isinstance(event, e.GradientAccumulated) and event.node == node.index
+    ]
+    entries = _heading(f"Gradients in ({count(node.num_inputs, 'slot')})")
+    for slot in range(node.num_inputs):
+        shapes = node.input_shapes
+        text = shape(shapes[slot]) if shapes is not None and slot < len(shapes) else ""
+        given = [event for event in arrivals if event.slot == slot]
+        nbytes = given[-1].nbytes if given else None
+        line = [
+            Span(left(f"slot {slot}", _LABEL), "muted"),
+            Span(left(text, 18), "name"),
+            Span("" if nbytes is None else f" {size(nbytes):>10}", "number"),
+            Span(f"  sum of {len(given)}" if len(given) > 1 else "", "muted"),
+            Span("  in buffer" if slot in buffered else "", "ready"),
+        ]
+        entries.append(Entry(line))
+    return entries
+
+
+def _gradients_out(view: View, node: NodeRow, story: Iterable[e.Event]) -> list[Entry]:
+    given = {
+        (event.node, event.slot): event
+        for event in story
+        if isinstance(event, e.GradientAccumulated) and event.producer == node.index
+    }
+    edges = view.recording.edges_out[node.index]
+    shapes = node.output_shapes or ()
+    outputs = max(len(shapes), max((edge.output for edge in edges), default=-1) + 1)
+    if node.is_leaf or not outputs:
+        return []
+    entries = _heading(f"Gradients out ({count(outputs, 'output')})")
+    for output in range(outputs):
+        text = shape(shapes[output]) if output < len(shapes) else ""
+        needed = [edge for edge in edges if edge.output == output]
+        sent = [given[e.consumer, e.slot] for e in needed if (e.consumer, e.slot) in given]
+        line = [
+            Span(left(f"output {output}", _LABEL), "muted"),
+            Span(left(text, 18), "name"),
+            Span(f" {size(sent[0].nbytes):>10}" if sent and not sent[0].added else "", "number"),
+            Span("" if needed else "  not needed", "muted"),
+        ]
+        entries.append(Entry(line))
+    return entries
+
+
+def _hooks(node: NodeRow, story: Iterable[e.Event], width: int) -> list[Entry]:
+    calls = [event for event in story if isinstance(event, e.HookCalled)]
+    calls = [event for event in calls if event.node == node.index]
+    if not calls:
+        return []
+    entries = _heading(f"Hooks ({count(len(calls), 'call')})")
+    for call in calls:
+        change = ", changed the gradient" if call.changed else ""
+        text = f"{call.name}  {duration(call.duration_ns)}{change}"
+        entries += _fact(call.kind, text, width)
+    return entries
+
+
+def _edges(view: View, node: NodeRow, width: int) -> list[Entry]:
+    into = view.recording.edges_in[node.index]
+    out = view.recording.edges_out[node.index]
+    entries = []
+    if into:
+        entries += _heading(f"Edges in ({len(into)})")
+        entries += [_edge(view, edge, edge.producer, "←", width) for edge in into]
+    if out:
+        entries += _heading(f"Edges out ({len(out)})")
+        entries += [_edge(view, edge, edge.consumer, "→", width) for edge in out]
+    return entries
+
+
+def _edge(view: View, edge: EdgeRow, other: int, arrow: str, width: int) -> Entry:
+    state = view.moment.node_state(other)
+    name = min(34, max(16, (width - 22) // 2))
+    line = [
+        Span(f"{arrow} "),
+        Span(f"{state.glyph} ", state.value),
+        Span(left(view.recording.label(other), name), "name"),
+        Span(f" output {edge.output} → {edge.slot}  ", "number"),
+        Span(tail(view.recording.place(other), width - name - 19), "place"),
+    ]
+    return Entry(line, other)

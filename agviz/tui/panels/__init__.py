@@ -1,0 +1,1 @@
+"""The panels of the terminal UI: each shows one view of plain data, none reads a file."""

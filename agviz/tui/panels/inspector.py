@@ -1,0 +1,63 @@
+"""All that is known about the selected node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from agviz.tui.inspection import Entry, inspect
+from agviz.tui.panels.line_list import LineList
+from agviz.tui.text import Line, Span
+
+if TYPE_CHECKING:
+    from agviz.tui.model import View
+
+
+class Inspector(LineList):
+    """Facts about a node, and links to its neighbours."""
+
+    HEADING = "Inspector"
+    EMPTY = "No node is selected yet: press n, or choose one in the list of nodes."
+    HELP = (
+        "The selected node: where it stands at the playhead, the gradients it received and gave,"
+        " its hooks, and its edges.\n\n"
+        "Enter on an edge goes to the node at its other end."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "follow", "Follow", id="inspector.follow"),
+    ]
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self._entries: list[Entry] = []
+
+    def show(self, view: View) -> None:
+        """Draw the selected node of ``view``."""
+        before = self.view
+        super().show(view)
+        self._entries = inspect(view, max(20, self.inner_width - 1))
+        self.line_count = len(self._entries)
+        if before is None or before.selected != view.selected:
+            self.put_cursor(0)
+        node = view.selected
+        self.subtitle("" if node is None else view.recording.label(node))
+
+    def line(self, index: int, width: int) -> Line:
+        """A line of the description."""
+        del width
+        return [Span(" "), *self._entries[index].line]
+
+    def on_resize(self) -> None:
+        """Wrap anew."""
+        if self.view is not None:
+            self.show(self.view)
+        super().on_resize()
+
+    def action_follow(self) -> None:
+        """Look at the node at the other end of the edge under the cursor."""
+        node = self._entries[self.cursor].node if self._entries else None
+        if node is None:
+            self.notify("This line is no edge: put the cursor on a line with → or ←.")
+        else:
+            self.post_message(self.NodeSelected(node))

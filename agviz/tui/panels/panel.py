@@ -1,0 +1,109 @@
+"""Panel: what all panels share. It is drawn line by line, from spans, in the theme's looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agviz.tui.model import View
+    from agviz.tui.text import Span
+
+LOOKS = (
+    *("waiting", "ready", "running", "done", "skipped", "failed", "nonfinite"),
+    *("muted", "name", "place", "number", "heading", "playhead", "match"),
+    *("cursor", "cursor-blurred", "lane-past", "lane-past-other", "lane-future", "lane-now"),
+    *("lane-past-name", "lane-past-other-name"),
+)
+"""What a span may look like: each is a component class ``look--NAME``, styled in agviz.tcss."""
+
+
+class Panel(ScrollView):
+    """Base of the panels: shows a :class:`~agviz.tui.model.View` and reads nothing itself."""
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"look--{look}" for look in LOOKS}
+
+    HEADING: ClassVar[str]
+    HELP: ClassVar[str]
+    """What the panel shows, for its help: paragraphs of plain text."""
+
+    class NodeSelected(Message):
+        """The user looks at another node now."""
+
+        def __init__(self, node: int) -> None:
+            super().__init__()
+            self.node = node
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.view: View | None = None
+        self._looks: dict[tuple[str, str], Style] = {}
+        self.border_title = self.HEADING
+
+    def show(self, view: View) -> None:
+        """Draw ``view``."""
+        self.view = view
+        self.refresh()
+
+    @property
+    def shown(self) -> View:
+        """The view that is drawn. Raises RuntimeError before there is one."""
+        if self.view is None:
+            raise RuntimeError(f"the panel {self.HEADING} has nothing to show yet")
+        return self.view
+
+    def copy_text(self) -> str:
+        """What ``y`` copies: the selected thing in words; empty where nothing is selected."""
+        return ""
+
+    def subtitle(self, text: str) -> None:
+        """Put ``text``, which may come from a trace, at the right of the lower border."""
+        self.border_subtitle = Text(text)
+
+    def notify_style_update(self) -> None:
+        """Forget the styles of the theme that was."""
+        super().notify_style_update()
+        self._looks.clear()
+
+    def look(self, name: str, background: str = "") -> Style:
+        """The style of a look in the current theme, over the background of another one."""
+        found = self._looks.get((name, background))
+        if found is None:
+            base = self.look(background) if background else self.rich_style
+            found = base
+            if name:
+                component = f"look--{name}"
+                full = self.get_component_rich_style(component)
+                own = self.get_component_styles(component).has_rule("background")
+                found = base + Style(
+                    color=full.color,
+                    bgcolor=full.bgcolor if own else None,
+                    bold=full.bold,
+                    italic=full.italic,
+                    underline=full.underline,
+                    dim=full.dim,
+                )
+            self._looks[name, background] = found
+        return found
+
+    def strip(self, line: Iterable[Span], width: int, background: str = "") -> Strip:
+        """``line`` in exactly ``width`` cells, with ``…`` at its end where it is too long."""
+        segments = [Segment(span.text, self.look(span.look, background)) for span in line]
+        strip, filler = Strip(segments), self.look("", background)
+        if strip.cell_length > width > 0:
+            return Strip([*strip.crop(0, width - 1), Segment("…", filler)], width)
+        return strip.adjust_cell_length(width, filler)
+
+    @property
+    def inner_width(self) -> int:
+        """Cells a line may take."""
+        return self.scrollable_content_region.width

@@ -1,0 +1,108 @@
+"""Each ReadyQueue's content at the playhead, in the order in which it would be popped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from agviz.tui.model import queue_label
+from agviz.tui.panels.line_list import LineList
+from agviz.tui.text import Line, Span, count, left, right, tail
+
+if TYPE_CHECKING:
+    from agviz.trace.state import QueueContents, QueuedTask
+    from agviz.tui.model import View
+
+
+class Queues(LineList):
+    """A heading per queue, and below it a line per NodeTask."""
+
+    HEADING = "Queues"
+    EMPTY = "No ReadyQueue has been used yet."
+    HELP = (
+        "Each ReadyQueue at the playhead, the NodeTask that is popped next at the top. torch pops"
+        " the task of the deepest reentrant call first, then the node with the highest sequence"
+        " number; AccumulateGrad comes before all others."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "show_node", "Show node", show=False, id="queues.show-node"),
+    ]
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self._rows: list[tuple[QueueContents, int]] = []
+
+    def show(self, view: View) -> None:
+        """Draw the queues of ``view``."""
+        before = self.view
+        super().show(view)
+        if before is None or before.moment is not view.moment:
+            self._rows = [
+                (queue, place)
+                for queue in view.moment.queues
+                for place in range(-1, max(1, len(queue.tasks)))
+            ]
+            self.line_count = len(self._rows)
+            waiting = sum(len(queue.tasks) for queue in view.moment.queues)
+            self.subtitle(count(waiting, "task"))
+
+    def header(self, width: int) -> Line:
+        """Names of the columns."""
+        name = self._name_width(width)
+        place = left("module", width - name - 16)
+        return [Span(f" next {left('node', name)} {right('seq nr', 8)}  {place}", "muted")]
+
+    def line(self, index: int, width: int) -> Line:
+        """A queue's heading, one of its tasks, or that it has none."""
+        queue, place = self._rows[index]
+        if place < 0:
+            server = "" if queue.thread is None else f" T{queue.thread}"
+            depth = f"depth {len(queue.tasks)}"
+            return [Span(f" {queue_label(queue.queue)}{server}  ", "heading"), Span(depth, "muted")]
+        if not queue.tasks:
+            return [Span("      empty", "muted")]
+        return self._node_task(queue.tasks[place], place, width)
+
+    def cursor_moved(self) -> None:
+        """Another node is looked at, if the cursor is on one of this graph task."""
+        node = self._node_at_cursor()
+        if node is not None:
+            self.post_message(self.NodeSelected(node))
+
+    def action_show_node(self) -> None:
+        """Look at the node under the cursor."""
+        if self._node_at_cursor() is None:
+            self.notify("There is no node of this graph task on this line.")
+        self.cursor_moved()
+
+    def _node_at_cursor(self) -> int | None:
+        if self.view is None or not self._rows:
+            return None
+        queue, place = self._rows[self.cursor]
+        if place < 0 or not queue.tasks:
+            return None
+        task = queue.tasks[place]
+        own = task.graph_task == self.view.recording.key.graph_task
+        return task.node if own and task.node >= 0 else None
+
+    def _name_width(self, width: int) -> int:
+        return min(34, max(14, (width - 16) // 2))
+
+    def _node_task(self, task: QueuedTask, place: int, width: int) -> Line:
+        recording = self.shown.recording
+        name_width = self._name_width(width)
+        number = Span(right(str(place + 1), 5) + " ", "number")
+        if task.node < 0:
+            return [number, Span("wake-up or shutdown", "muted")]
+        if task.graph_task != recording.key.graph_task:
+            text = f"node {task.node} of graph task {task.graph_task}"
+            return [number, Span(left(text, width - 6), "muted")]
+        node = recording.nodes[task.node]
+        sequence = "leaf" if node.sequence_nr is None else f"{node.sequence_nr:,}"
+        return [
+            number,
+            Span(left(recording.label(task.node), name_width), "ready"),
+            Span(" " + right(sequence, 8), "number"),
+            Span("  " + tail(recording.place(task.node), width - name_width - 16), "place"),
+        ]

@@ -1,0 +1,269 @@
+"""A lane per thread with the nodes it executed, over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from agviz.tui.model import State
+from agviz.tui.panels.panel import Panel
+from agviz.tui.text import Line, Span, count, duration, left, ticks
+from agviz.tui.timeline import Lane, Window
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.strip import Strip
+
+    from agviz.tui.model import View
+
+_ZOOM = Binding.Group("Zoom", compact=True)
+
+_NAME_FROM = 5
+"""A block of this many cells has room for its name."""
+
+_MOST_LINES = 3
+"""A lane is never higher than this."""
+
+
+class Threads(Panel):
+    """Lanes over a common axis of time, with the playhead across them."""
+
+    HEADING = "Threads"
+    HELP = (
+        "A lane per thread that took part, with the nodes it executed in time. █ has happened at"
+        " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
+        " the playhead; a click puts it there.\n\n"
+        "The lane with ▶ is the one that < and > chose: n and N then go by its nodes only."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "plus,equals_sign",
+            "zoom(0.5)",
+            "Zoom in",
+            key_display="+",
+            group=_ZOOM,
+            id="threads.zoom-in",
+        ),
+        Binding(
+            "minus", "zoom(2)", "Zoom out", key_display="-", group=_ZOOM, id="threads.zoom-out"
+        ),
+        Binding("0", "fit", "Whole graph task", group=_ZOOM, id="threads.fit"),
+        Binding("l,right", "pan(0.25)", "Later", show=False, id="threads.pan-right"),
+        Binding("h,left", "pan(-0.25)", "Earlier", show=False, id="threads.pan-left"),
+        Binding("g,home", "pan(-1e9)", "Begin", show=False, id="threads.begin"),
+        Binding("G,end", "pan(1e9)", "End", show=False, id="threads.end"),
+        Binding("j,down", "screen.thread(1)", "Next thread", show=False, id="threads.next-thread"),
+        Binding(
+            "k,up", "screen.thread(-1)", "Previous thread", show=False, id="threads.prev-thread"
+        ),
+    ]
+
+    class TimePicked(Message):
+        """The user points at an execution: the playhead shall stand at its start."""
+
+        def __init__(self, seq: int) -> None:
+            super().__init__()
+            self.seq = seq
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self._lanes: dict[int, Lane] = {}
+        self._window: Window | None = None
+
+    def show(self, view: View) -> None:
+        """Draw ``view``; the window goes with the playhead."""
+        before = self.view
+        super().show(view)
+        recording = view.recording
+        if before is None or before.recording is not recording:
+            notable = {
+                node.index for node in recording.nodes if node.nonfinite and any(node.nonfinite)
+            }
+            self._lanes = {
+                thread: Lane(
+                    [e for e in recording.executions if e.thread == thread],
+                    notable,
+                    recording.span_ns[1],
+                )
+                for thread in recording.thread_ids
+            }
+            self._window = None
+        if self._window is not None and (before is None or before.moment is not view.moment):
+            self._window = self._window.showing(self._playhead_ns, recording.span_ns)
+        begin, end = recording.span_ns
+        self.subtitle(f"{count(len(self._lanes), 'thread')}, {duration(end - begin)}")
+
+    def on_resize(self) -> None:
+        """Keep the stretch of time that is shown."""
+        if self._window is not None:
+            columns = self._columns
+            self._window = Window(self._window.begin, self._window.end, columns)
+
+    def copy_text(self) -> str:
+        """The stretch of time that is shown."""
+        if self.view is None:
+            return ""
+        window, begin = self._shown, self.view.recording.task.begin_ns
+        return f"{duration(int(window.begin - begin))} to {duration(int(window.end - begin))}"
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the axis or a line of a lane."""
+        width = self.inner_width
+        if self.view is None:
+            return self.strip([], width)
+        if y == 0:
+            return self.strip(self._axis(), width)
+        thread, first = self._lane_at(y)
+        if thread is None:
+            return self.strip([], width)
+        return self.strip(self._lane(thread, first=first), width)
+
+    def action_zoom(self, factor: float) -> None:
+        """Show ``factor`` times as much time, around the playhead where that is in sight."""
+        if self.view is None:
+            return
+        window = self._shown
+        around: float = self._playhead_ns
+        if not window.begin <= around <= window.end:
+            around = (window.begin + window.end) / 2
+        self._window = window.zoomed(factor, around, self.view.recording.span_ns)
+        self.refresh()
+
+    def action_fit(self) -> None:
+        """Show the whole graph task."""
+        self._window = None
+        self.refresh()
+
+    def action_pan(self, share: float) -> None:
+        """Move on by a share of what is shown."""
+        if self.view is not None:
+            columns = share * self._columns
+            self._window = self._shown.panned(columns, self.view.recording.span_ns)
+            self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the playhead on the execution that the mouse points at."""
+        offset = event.get_content_offset(self)
+        if offset is None or self.view is None:
+            return
+        thread, _ = self._lane_at(offset.y)
+        lane = self._lanes.get(self.view.recording.task.thread if thread is None else thread)
+        execution = lane.at(self._shown.time(offset.x - self._label_width + 1)) if lane else None
+        if execution is not None:
+            self.post_message(self.TimePicked(execution.seq))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zoom in, or pan where shift is held."""
+        self._wheel(event, 0.5, -0.1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zoom out, or pan where shift is held."""
+        self._wheel(event, 2.0, 0.1)
+
+    def _wheel(self, event: events.MouseEvent, factor: float, share: float) -> None:
+        event.stop()
+        if event.shift:
+            self.action_pan(share)
+        else:
+            self.action_zoom(factor)
+
+    @property
+    def _playhead_ns(self) -> int:
+        time_ns = self.shown.moment.time_ns
+        return self.shown.recording.task.begin_ns if time_ns is None else time_ns
+
+    @property
+    def _shown(self) -> Window:
+        begin, end = self.shown.recording.span_ns
+        return self._window or Window(begin, end, self._columns)
+
+    @property
+    def _label_width(self) -> int:
+        labels = [self.shown.recording.thread_label(thread) for thread in self._lanes]
+        return max((len(label) for label in labels), default=0) + 3
+
+    @property
+    def _columns(self) -> int:
+        return max(1, self.inner_width - self._label_width)
+
+    def _lane_at(self, y: int) -> tuple[int | None, bool]:
+        """The thread on line ``y``, and whether it is the first line of its lane."""
+        if not self._lanes:
+            return None, False
+        lines = self.scrollable_content_region.height - 1
+        each = min(_MOST_LINES, max(1, lines // len(self._lanes)))
+        index = (y - 1) // each + self.scroll_offset.y
+        threads = list(self._lanes)
+        if y < 1 or not 0 <= index < len(threads):
+            return None, False
+        return threads[index], (y - 1) % each == 0
+
+    def _axis(self) -> Line:
+        window, begin = self._shown, self.shown.recording.task.begin_ns
+        cells = [" "] * window.columns
+        playhead = min(window.column(self._playhead_ns), window.columns - 1)
+        times = ticks(window.begin - begin, window.end - begin, max(2, window.columns // 14))
+        for time, text in times:
+            column = window.column(time + begin)
+            end = column + len(text) + 1
+            if column >= 0 and end <= window.columns and not column <= playhead <= end:
+                cells[column:end] = f"╵{text}"
+        line = [Span(" " * self._label_width)]
+        if playhead < 0 or self._playhead_ns > window.end:
+            return [*line, Span("".join(cells), "muted")]
+        return [
+            *line,
+            Span("".join(cells[:playhead]), "muted"),
+            Span("▼", "playhead"),
+            Span("".join(cells[playhead + 1 :]), "muted"),
+        ]
+
+    def _lane(self, thread: int, *, first: bool) -> Line:
+        view, lane, window = self.shown, self._lanes[thread], self._shown
+        label = view.recording.thread_label(thread) if first else ""
+        mark = "▶" if first and view.thread == thread else " "
+        line = [Span(f"{mark} ", "playhead"), Span(left(label, self._label_width - 2), "name")]
+        cells = lane.cells(window)
+        playhead = window.column(self._playhead_ns)
+        column = 0
+        while column < len(cells):
+            index, end = cells[column], column + 1
+            while end < len(cells) and cells[end] == index:
+                end += 1
+            if index < 0:
+                line += _with_playhead("·" * (end - column), "muted", playhead - column)
+            else:
+                line.append(self._block(lane, index, end - column, first=first))
+            column = end
+        return line
+
+    def _block(self, lane: Lane, index: int, width: int, *, first: bool) -> Span:
+        execution = lane.executions[index]
+        state = self.shown.moment.node_state(execution.node)
+        match state:
+            case State.WAITING | State.READY:
+                fill, look = "░", "lane-future"
+            case State.RUNNING:
+                fill, look = "●", "lane-now"
+            case State.NONFINITE | State.FAILED:
+                fill, look = state.glyph, state.value
+            case _:
+                fill, look = "█", "lane-past-other" if index % 2 else "lane-past"
+        if width < _NAME_FROM or not first:
+            return Span(fill * width, look)
+        text = left(f"{state.glyph}{execution.name}", min(width, len(execution.name) + 1))
+        if fill == "█":
+            return Span(text.ljust(width), f"{look}-name")
+        return Span(text.ljust(width, fill), look)
+
+
+def _with_playhead(text: str, look: str, playhead: int) -> Line:
+    if not 0 <= playhead < len(text):
+        return [Span(text, look)]
+    return [
+        Span(text[:playhead], look),
+        Span("┃", "playhead"),
+        Span(text[playhead + 1 :], look),
+    ]

@@ -1,0 +1,101 @@
+"""The line at the bottom that takes a search (``/``) or a command (``:``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.suggester import Suggester
+from textual.widgets import Input
+
+from agviz.tui.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from textual import events
+
+SEARCH = "/"
+COMMAND = ":"
+
+_EXPLAINED = {
+    SEARCH: "search nodes by name, module or parameter",
+    COMMAND: "command, for example: until 12 (tab completes, help lists all)",
+}
+
+
+class _Commands(Suggester):
+    """Completes the name of a command."""
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The first command that begins with ``value``."""
+        if not value:
+            return None
+        return next((name for name in COMMANDS if name.startswith(value)), None)
+
+
+class Prompt(Input):
+    """Hidden until :meth:`ask`; goes away when it was answered or left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Cancel", id="prompt.cancel"),
+        Binding("up", "earlier(1)", "Earlier", show=False, id="prompt.earlier"),
+        Binding("down", "earlier(-1)", "Later", show=False, id="prompt.later"),
+        Binding("tab", "cursor_right", "Complete", show=False, id="prompt.complete"),
+    ]
+
+    class Answered(Message):
+        """The user pressed enter."""
+
+        def __init__(self, kind: str, text: str) -> None:
+            super().__init__()
+            self.kind = kind
+            self.text = text
+
+    class Left(Message):
+        """The prompt is closed, answered or not."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id, compact=True, select_on_focus=False)
+        self.kind = SEARCH
+        self._history: dict[str, list[str]] = {SEARCH: [], COMMAND: []}
+        self._back = 0
+
+    def ask(self, kind: str) -> None:
+        """Open for a search or a command."""
+        self.kind = kind
+        self._back = 0
+        self.value = ""
+        self.placeholder = f"{kind} {_EXPLAINED[kind]}"
+        self.suggester = _Commands(case_sensitive=True) if kind == COMMAND else None
+        self.add_class("-open")
+        self.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Pass the answer on."""
+        event.stop()
+        text = event.value.strip()
+        self.action_leave()
+        if text:
+            history = self._history[self.kind]
+            if history[-1:] != [text]:
+                history.append(text)
+            self.post_message(self.Answered(self.kind, text))
+
+    def action_leave(self) -> None:
+        """Close."""
+        self.remove_class("-open")
+        self.post_message(self.Left())
+
+    def action_earlier(self, by: int) -> None:
+        """Walk through what was entered before."""
+        history = self._history[self.kind]
+        self._back = min(max(self._back + by, 0), len(history))
+        self.value = history[-self._back] if self._back else ""
+        self.cursor_position = len(self.value)
+
+    def on_blur(self, event: events.Blur) -> None:
+        """Close where the user went on elsewhere."""
+        del event
+        if self.has_class("-open"):
+            self.remove_class("-open")
+            self.post_message(self.Left())

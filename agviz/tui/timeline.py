@@ -1,0 +1,124 @@
+"""Which execution stands in which column of a lane: times to cells, without a screen."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agviz.trace.rows import NodeStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from agviz.trace.rows import ExecutionRow
+
+_ZOOM_LIMIT_NS = 20
+"""A column never shows less than this."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The stretch of time, in ns, that a lane of ``columns`` cells shows."""
+
+    begin: float
+    end: float
+    columns: int
+
+    @property
+    def ns_per_column(self) -> float:
+        """Time that one cell stands for."""
+        return (self.end - self.begin) / max(1, self.columns)
+
+    def column(self, time_ns: float) -> int:
+        """The cell of a moment; outside of 0 to ``columns`` where it is not shown."""
+        return int((time_ns - self.begin) // self.ns_per_column)
+
+    def time(self, column: float) -> float:
+        """The moment at the left of a cell."""
+        return self.begin + column * self.ns_per_column
+
+    def zoomed(self, factor: float, around: float, whole: tuple[int, int]) -> Window:
+        """This window ``factor`` times as wide, with the moment ``around`` in its place."""
+        smallest = float(_ZOOM_LIMIT_NS * max(1, self.columns))
+        length = min(max((self.end - self.begin) * factor, smallest), whole[1] - whole[0])
+        share = (around - self.begin) / (self.end - self.begin)
+        begin = around - length * share
+        return Window(begin, begin + length, self.columns).inside(whole)
+
+    def panned(self, columns: float, whole: tuple[int, int]) -> Window:
+        """This window moved by a number of cells, within ``whole``."""
+        by = columns * self.ns_per_column
+        return Window(self.begin + by, self.end + by, self.columns).inside(whole)
+
+    def inside(self, whole: tuple[int, int]) -> Window:
+        """This window moved as little as needed to lie in ``whole``."""
+        length = min(self.end - self.begin, whole[1] - whole[0])
+        begin = min(max(self.begin, whole[0]), whole[1] - length)
+        return Window(begin, begin + length, self.columns)
+
+    def showing(self, time_ns: float, whole: tuple[int, int]) -> Window:
+        """This window, moved so that ``time_ns`` is well inside where it was not shown."""
+        if self.begin <= time_ns < self.end:
+            return self
+        middle = (self.begin + self.end) / 2
+        by = time_ns - middle
+        return Window(self.begin + by, self.end + by, self.columns).inside(whole)
+
+
+class Lane:
+    """The executions of one thread, ready to be laid out.
+
+    Args:
+        executions: of one thread and graph task, in order of their start.
+        notable: nodes that must be seen even where many share a cell: the non-finite ones.
+        end_ns: end of an execution that has none.
+    """
+
+    def __init__(
+        self, executions: Sequence[ExecutionRow], notable: Collection[int], end_ns: int
+    ) -> None:
+        self.executions = executions
+        self._starts = [e.start_ns for e in executions]
+        self._ends = [e.end_ns if e.end_ns is not None else end_ns for e in executions]
+        self._notable = [
+            index
+            for index, e in enumerate(executions)
+            if e.node in notable or e.status is NodeStatus.FAILED
+        ]
+        self._notable_starts = [self._starts[index] for index in self._notable]
+
+    def cells(self, window: Window) -> list[int]:
+        """For every cell of ``window`` the index of the execution it shows, or -1."""
+        cells = []
+        for column in range(window.columns):
+            begin, end = window.time(column), window.time(column + 1)
+            cells.append(self._notable_in(begin, end) or self._longest_in(begin, end))
+        return [cell - 1 for cell in cells]
+
+    def at(self, time_ns: float) -> ExecutionRow | None:
+        """The execution that last started before ``time_ns``; the first one before all."""
+        if not self.executions:
+            return None
+        return self.executions[max(0, bisect_right(self._starts, time_ns) - 1)]
+
+    # Both give the index plus one, so that 0 says none.
+
+    def _notable_in(self, begin: float, end: float) -> int:
+        last = bisect_left(self._notable_starts, end) - 1
+        if last < 0:
+            return 0
+        index = self._notable[last]
+        return index + 1 if self._ends[index] > begin or self._starts[index] >= begin else 0
+
+    def _longest_in(self, begin: float, end: float) -> int:
+        first = max(0, bisect_right(self._starts, begin) - 1)
+        beyond = min(bisect_left(self._starts, end), first + 64)
+        best, longest = 0, -1.0
+        for index in range(first, beyond):
+            if self._ends[index] <= begin and self._starts[index] < begin:
+                continue
+            overlap = min(self._ends[index], end) - max(self._starts[index], begin)
+            if overlap > longest:
+                best, longest = index + 1, overlap
+        return best

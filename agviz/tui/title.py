@@ -1,0 +1,139 @@
+"""The lines around the panels: what is open, where the playhead stands, which panel is shown."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from agviz.trace.rows import GraphTaskStatus
+from agviz.tui.text import PLAYHEAD, count, milliseconds, size
+
+if TYPE_CHECKING:
+    from textual import events
+
+    from agviz.tui.model import View
+
+_BAR = 10
+_BETWEEN = " · "
+
+
+class Bar(Widget):
+    """A line of facts, the most important first; what has no room is left out as a whole."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.view: View | None = None
+
+    def show(self, view: View) -> None:
+        """Draw the facts of ``view``."""
+        self.view = view
+        self.refresh()
+
+    def start(self, view: View) -> Text:
+        """What stands before the facts."""
+        raise NotImplementedError
+
+    def facts(self, view: View) -> list[tuple[int, str]]:
+        """In order of place; the number says which is left out first: the highest."""
+        raise NotImplementedError
+
+    def render(self) -> Text:
+        """The facts that have room."""
+        if self.view is None:
+            return Text("agviz", style="bold")
+        line, facts = self.start(self.view), self.facts(self.view)
+        while facts:
+            text = _BETWEEN.join(fact for _, fact in facts)
+            if len(facts) == 1 or line.cell_len + Text(text).cell_len <= self.content_size.width:
+                line.append(text)
+                break
+            facts.remove(max(facts))
+        line.no_wrap, line.overflow = True, "ellipsis"
+        return line
+
+
+class Title(Bar):
+    """File, graph task and how it ended; a click opens the choice of graph tasks."""
+
+    def start(self, view: View) -> Text:
+        """The program and the file."""
+        line = Text("agviz  ", style="bold")
+        return line.append(PurePath(view.recording.path).name + "  ", style="not bold")
+
+    def facts(self, view: View) -> list[tuple[int, str]]:
+        """About the graph task."""
+        recording, task = view.recording, view.recording.task
+        call = "backward" if task.accumulate_grad else "grad"
+        failed = task.status is GraphTaskStatus.FAILED
+        facts = [
+            (0, f"{call} #{task.id}"),
+            (1, f"✗ {task.error}" if failed else task.status.value),
+            (3, count(len(recording.nodes), "node")),
+            (4, count(recording.event_count, "event")),
+        ]
+        if recording.first_nonfinite is not None:
+            facts.insert(2, (2, "! non-finite"))
+        if recording.siblings > 1:
+            facts.append((5, f"t: {recording.siblings - 1:,} more"))
+        return facts
+
+    async def on_click(self, event: events.Click) -> None:
+        """Open the choice."""
+        event.stop()
+        await self.run_action("screen.choose_task")
+
+
+class Status(Bar):
+    """Where the playhead stands."""
+
+    def start(self, view: View) -> Text:
+        """How far the graph task has come."""
+        filled = round(view.moment.position / max(1, view.recording.event_count) * _BAR)
+        line = Text(f"{PLAYHEAD} ", style="bold")
+        line.append("━" * filled, style="bold")
+        return line.append("─" * (_BAR - filled) + " ", style="dim not bold")
+
+    def facts(self, view: View) -> list[tuple[int, str]]:
+        """About the playhead."""
+        recording, moment = view.recording, view.moment
+        time = (moment.time_ns or recording.task.begin_ns) - recording.task.begin_ns
+        what = "nothing has happened yet"
+        if moment.event is not None:
+            what = type(moment.event).__name__
+            if moment.node is not None:
+                what += f" {recording.label(moment.node)}"
+        facts = [
+            (0, f"event {moment.position:,}/{recording.event_count:,}"),
+            (3, f"{milliseconds(time)} ms"),
+            (1, what),
+            (4, f"{moment.executed:,}/{len(recording.nodes):,} done"),
+            (5, f"{size(moment.live_bytes)} in buffers"),
+        ]
+        if view.thread is not None:
+            facts.insert(1, (2, f"only T{view.thread}"))
+        return facts
+
+
+class PanelTab(Static):
+    """The name of a panel; a click chooses it."""
+
+    class Chosen(Message):
+        """The user wants this panel."""
+
+        def __init__(self, panel: str) -> None:
+            super().__init__()
+            self.panel = panel
+
+    def __init__(self, number: int, panel: str, heading: str) -> None:
+        super().__init__(Text(f"{number} {heading}"), classes="tab", id=f"tab-{panel}")
+        self._panel = panel
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the panel."""
+        event.stop()
+        self.post_message(self.Chosen(self._panel))
