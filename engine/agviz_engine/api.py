@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.autograd.variable import Variable
 
-from agviz_engine import native_node
+from agviz_engine import input_metadata, native_node
 from agviz_engine.device_threads import DevicePolicy, real_device
 from agviz_engine.engine import Engine
 from agviz_engine.errors import UnsupportedTorchError
@@ -73,6 +73,7 @@ def probe() -> None:
             "install torch 2.13 or update agviz"
         )
     native_node.calibrate()
+    input_metadata.calibrate()
 
 
 _PRIVATE_NAMES = (

@@ -32,6 +32,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from agviz_engine.errors import AbortHost
+from agviz_engine.input_metadata import expectation
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def run_node(
             _run_undefined_leaf(ref)
             return ()
         else:
-            index, zeros = _zeros(node)
+            index, zeros = _zeros(ref)
             defined = [index]
             gradients = (zeros,)
             prehook = node.register_prehook(lambda _: (None,) * ref.num_inputs)
@@ -215,13 +216,14 @@ def run_node(
     return outputs[0] if outputs else ()
 
 
-def _zeros(node: Node) -> tuple[int, Tensor]:
+def _zeros(ref: NodeRef) -> tuple[int, Tensor]:
     """A gradient that fits one of the node's inputs, and that input's number."""
-    for index, metadata in enumerate(cast("Any", node)._input_metadata):
-        with contextlib.suppress(RuntimeError):  # an input that is never defined
-            zeros = torch.zeros(metadata.shape, dtype=metadata.dtype, device=metadata.device)
-            return index, zeros
-    raise RuntimeError(f"{node.name()} has no input that a gradient could fit")
+    for index, metadata in enumerate(cast("Any", ref.node)._input_metadata):
+        kind, _ = expectation(ref, index)
+        if kind.is_defined:
+            dtype = kind.dtype or kind.input_dtype
+            return index, torch.zeros(metadata.shape, dtype=dtype, device=kind.device)
+    raise RuntimeError(f"{ref.name} has no input that a gradient could fit")
 
 
 def _run_undefined_leaf(ref: NodeRef) -> None:

@@ -7,15 +7,19 @@ words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import Tensor
 
+from agviz_engine.input_metadata import Kind, expectation
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from agviz_engine.node import NodeRef
 
-FormatError = Callable[[str], str]
+    FormatError = Callable[[str], str]
 
 
 def validate_outputs(
@@ -40,54 +44,97 @@ def validate_outputs(
             )
         )
     checked = list(gradients)
-    for i, (edge, gradient) in enumerate(zip(edges, gradients, strict=True)):
+    for i, edge in enumerate(edges):
+        gradient = checked[i]
         if edge is None or gradient is None:
             continue
         consumer, slot = edge
-        metadata = cast("Any", consumer.node)._input_metadata[slot]
-        if not _fits(metadata, gradient):
-            checked[i] = _conform(i, metadata, gradient, format_error)
+        kind, shape = expectation(consumer, slot)
+        if (
+            not gradient.is_nested
+            and shape == gradient.shape
+            and kind.dtype is gradient.dtype
+            and kind.device == gradient.device
+            and kind.layout is gradient.layout
+        ):
+            continue
+        checked[i] = _conform(i, consumer, slot, kind, gradient, format_error)
     return checked
 
 
-def _fits(metadata: Any, gradient: Tensor) -> bool:
-    try:
-        return bool(
-            metadata.shape == list(gradient.shape)
-            and metadata.dtype == gradient.dtype
-            and metadata.device == gradient.device
+def _conform(
+    index: int,
+    consumer: NodeRef,
+    slot: int,
+    kind: Kind,
+    gradient: Tensor,
+    format_error: FormatError,
+) -> Tensor:
+    if not kind.is_nested and not gradient.is_nested:
+        shape = cast("Any", consumer.node)._input_metadata[slot].shape
+        if list(gradient.shape) != shape:
+            gradient = _reduce(index, shape, gradient, format_error)
+    if not gradient.is_floating_point() and (
+        kind.input_dtype.is_complex != gradient.dtype.is_complex
+    ):
+        raise RuntimeError(
+            "Expected isFloatingType(grad.scalar_type()) || "
+            "(input_is_complex == grad_is_complex) to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement "
+            "request to PyTorch.)"
         )
-    except RuntimeError:  # undefined metadata, or a nested tensor, whose shape is not readable
-        return True
-
-
-def _conform(index: int, metadata: Any, gradient: Tensor, format_error: FormatError) -> Tensor:
-    if metadata.shape != list(gradient.shape):
-        gradient = _reduce(index, metadata, gradient, format_error)
-    if gradient.dtype != metadata.dtype:
-        if not gradient.is_floating_point() and metadata.dtype.is_complex != gradient.is_complex():
-            raise RuntimeError(
-                "Expected isFloatingType(grad.scalar_type()) || "
-                "(input_is_complex == grad_is_complex) to be true, but got false.  "
-                "(Could this error message be improved?  If so, please report an enhancement "
-                "request to PyTorch.)"
-            )
-        gradient = gradient.to(metadata.dtype)
-    if gradient.device != metadata.device and type(gradient) is Tensor:
+    if kind.dtype is not None and gradient.dtype != kind.dtype:
+        gradient = gradient.to(kind.dtype)
+    _check_layout(index, kind, gradient, format_error)
+    if gradient.device != kind.device and not kind.is_tensor_subclass and _is_plain(gradient):
         if gradient.dim() != 0:
             raise RuntimeError(
                 format_error(
-                    f"invalid gradient at index {index} - expected device {metadata.device} "
+                    f"invalid gradient at index {index} - expected device {kind.device} "
                     f"but got {gradient.device}"
                 )
             )
-        gradient = gradient.to(metadata.device)
+        gradient = gradient.to(kind.device)
     return gradient
 
 
-def _reduce(index: int, metadata: Any, gradient: Tensor, format_error: FormatError) -> Tensor:
-    wanted = metadata.shape
-    if not _expandable(wanted, list(gradient.shape)):
+def _is_plain(gradient: Tensor) -> bool:
+    return not cast("Any", torch._C)._dispatch_keys(gradient).has(torch._C.DispatchKey.Python)
+
+
+def _check_layout(index: int, kind: Kind, gradient: Tensor, format_error: FormatError) -> None:
+    """A sparse gradient fits any layout, and a strided one fits sparse inputs."""
+    if gradient.layout is kind.layout or gradient.is_sparse:
+        return
+    if gradient.layout is torch.strided and kind.layout in _SPARSE:
+        return
+    raise RuntimeError(
+        format_error(
+            f"invalid gradient at index {index} - expected layout {_layout_name(kind.layout)} "
+            f"but got {_layout_name(gradient.layout)}"
+        )
+    )
+
+
+_SPARSE = (
+    torch.sparse_coo,
+    torch.sparse_csr,
+    torch.sparse_csc,
+    torch.sparse_bsr,
+    torch.sparse_bsc,
+)
+
+
+def _layout_name(layout: torch.layout) -> str:
+    """As ``operator<<`` of ``c10/core/Layout.h`` writes it."""
+    words = str(layout).removeprefix("torch.").removeprefix("_").removesuffix("_coo").split("_")
+    return "".join(word.capitalize() for word in words)
+
+
+def _reduce(
+    index: int, wanted: Sequence[int], gradient: Tensor, format_error: FormatError
+) -> Tensor:
+    if not _expandable(wanted, gradient.shape):
         raise RuntimeError(
             format_error(
                 f"invalid gradient at index {index} - got {list(gradient.shape)} "

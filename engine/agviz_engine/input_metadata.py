@@ -1,0 +1,177 @@
+"""What a node expects of the gradients that reach it (``torch/csrc/autograd/input_metadata.h``).
+
+Python shows shape, dtype and device of an input, at a microsecond, but neither its layout, nor
+``grad_dtype``, nor whether the input is ever defined. The struct is read in place, as the rest of
+the node (:mod:`agviz_engine.native_node`), and by the same rule: every position is found by an
+experiment first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+
+from agviz_engine import native_node
+from agviz_engine.errors import UnsupportedTorchError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.autograd.graph import Node
+
+    from agviz_engine.node import NodeRef
+
+_WORD = 8
+_LIMIT = 24  # words; the struct has 12
+_SHAPE_POINTER, _SHAPE_SIZE, _SHAPE_INLINE = 1, 2, 3  # SmallVector<SymInt, 5> behind the options
+_INLINE_DIMENSIONS = 5
+_TAIL_MASK = 2**40 - 1  # what follows is padding
+_LAYOUTS = {  # enum Layout, c10/core/Layout.h
+    0: torch.strided,
+    1: torch.sparse_coo,
+    2: torch.sparse_csr,
+    3: cast("Any", torch)._mkldnn,
+    4: torch.sparse_csc,
+    5: torch.sparse_bsr,
+    6: torch.sparse_bsc,
+    7: torch.jagged,
+}
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+class Kind(NamedTuple):
+    """All that an input expects but the shape; inputs of one kind share one object."""
+
+    dtype: torch.dtype | None
+    """``grad_dtype_``; None where any dtype will do."""
+    input_dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+    is_tensor_subclass: bool
+    is_nested: bool
+    is_defined: bool
+    """False for an output of the forward that was not a tensor (``was_default_constructed_``)."""
+
+
+class MetadataLayout(NamedTuple):
+    """How the array of ``InputMetadata`` lies in memory, in words of 8 bytes."""
+
+    array: int
+    """Word of the node that points to it."""
+    stride: int
+    dtypes: dict[int, torch.dtype]
+    """By ``ScalarType`` number."""
+
+
+def _refusal(what: str) -> UnsupportedTorchError:
+    return UnsupportedTorchError(
+        f"agviz can't serve torch {torch.__version__}: {what} was not found in a node's input "
+        "metadata; install torch 2.13 or update agviz"
+    )
+
+
+def _words(base: int, index: int, stride: int) -> ctypes.Array[ctypes.c_uint64]:
+    return (ctypes.c_uint64 * stride).from_address(base + index * stride * _WORD)
+
+
+@functools.cache
+def calibrate() -> MetadataLayout:
+    """Find how the metadata lies in memory; once per process.
+
+    Raises:
+        UnsupportedTorchError: this torch keeps it in another way.
+    """
+    array = native_node.calibrate().num_inputs - 1
+    with torch.enable_grad():
+        node = cast("Node", torch.ones(6, requires_grad=True).split(2)[0].grad_fn)
+    base = native_node.words(node)[array]
+    stride = _stride(base)
+    layout = MetadataLayout(array, stride, {})
+    for dtype in _DTYPES:
+        with torch.enable_grad():
+            leaf = torch.empty(1, dtype=dtype, requires_grad=True)
+            accumulator = torch.autograd.graph.get_gradient_edge(leaf).node
+        found = _words(native_node.words(accumulator)[array], 0, stride)
+        code = found[0] >> 16 & 0xFFFF
+        if found[stride - 1] >> 24 & 0xFFFF != code | 1 << 8:
+            raise _refusal("grad_dtype")
+        layout.dtypes[code] = dtype
+    _check_undefined(layout)
+    return layout
+
+
+def _stride(base: int) -> int:
+    words = (ctypes.c_uint64 * (2 * _LIMIT)).from_address(base)
+    if words[_SHAPE_POINTER] != base + _SHAPE_INLINE * _WORD or words[_SHAPE_INLINE] != 2:
+        raise _refusal("the shape")
+    for stride in range(_SHAPE_INLINE + _INLINE_DIMENSIONS, _LIMIT):
+        inline = base + (stride + _SHAPE_INLINE) * _WORD
+        if words[stride + _SHAPE_POINTER] == inline and words[stride] == words[0]:
+            return stride
+    raise _refusal("the size")
+
+
+class _Mixed(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, value: Tensor) -> tuple[int, Tensor]:
+        return 1, value.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return gradients[1]
+
+
+def _check_undefined(layout: MetadataLayout) -> None:
+    with torch.enable_grad():
+        output = cast("Any", _Mixed).apply(torch.ones(2, requires_grad=True))[1]
+    address = native_node.address(output.grad_fn, native_node.calibrate().function_cdata)
+    base = native_node.view(address)[layout.array]
+    flags = [_words(base, i, layout.stride)[layout.stride - 1] >> 16 & 0xFF for i in range(2)]
+    if flags != [1, 0]:
+        raise _refusal("whether an input is defined")
+
+
+_kinds: dict[tuple[int, int], Kind] = {}
+
+
+def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
+    """Kind and shape of the input ``slot`` of a node.
+
+    The shape is None where it is not made of plain numbers: nested tensors, symbolic sizes.
+    """
+    layout = calibrate()
+    words = _words(cast("native_node.Words", ref.words)[layout.array], slot, layout.stride)
+    options, tail = words[0], words[layout.stride - 1] & _TAIL_MASK
+    kind = _kinds.get((options, tail))
+    if kind is None:
+        kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail, layout)
+    size = words[_SHAPE_SIZE] & 0xFFFFFFFF
+    if kind.is_nested:
+        return kind, None
+    if size <= _INLINE_DIMENSIONS:
+        return kind, tuple(words[_SHAPE_INLINE : _SHAPE_INLINE + size])
+    return kind, tuple((ctypes.c_uint64 * size).from_address(words[_SHAPE_POINTER]))
+
+
+def _kind(node: Node, slot: int, options: int, tail: int, layout: MetadataLayout) -> Kind:
+    metadata = cast("Any", node)._input_metadata[slot]
+    input_dtype = layout.dtypes.get(options >> 16 & 0xFFFF, metadata.dtype)
+    has_dtype = tail >> 32 & 0xFF
+    return Kind(
+        dtype=layout.dtypes.get(tail >> 24 & 0xFF, input_dtype) if has_dtype else None,
+        input_dtype=input_dtype,
+        device=metadata.device,
+        layout=_LAYOUTS.get(options >> 32 & 0xFF, torch.strided),
+        is_tensor_subclass=bool(tail & 0xFF),
+        is_nested=bool(tail >> 8 & 0xFF),
+        is_defined=not tail >> 16 & 0xFF,
+    )
