@@ -1,0 +1,33 @@
+"""What the verbs share in writing to the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def stdout_console() -> Console:
+    """A console on stdout that writes what the terminal's encoding lacks as an escape."""
+    from rich.console import Console
+
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return Console(highlight=False, soft_wrap=False)
+
+
+def duration(ns: float) -> str:
+    """A time in the unit that suits it, with three digits: ``12.3 ms``."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        value = ns / size
+        if value >= 0.9995 or unit == "µs":
+            break
+    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:,.{decimals}f} {unit}"
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``, ``12,345 nodes``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

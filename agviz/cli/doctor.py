@@ -1,0 +1,116 @@
+"""Say what is installed, whether agviz supports it, and how to get what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from agviz import __version__
+from agviz.cli.console import stdout_console
+from agviz.errors import AgvizError
+
+if TYPE_CHECKING:
+    import argparse
+
+SUPPORTED_TORCH = (2, 13)
+SMALLEST_TERMINAL = (80, 24)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``agviz doctor``."""
+    parser.add_argument("--json", action="store_true", help="for other programs")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the findings; return 0 where all is well, 1 where something is missing."""
+    findings = [_python(), _torch(), _graphviz(), _terminal()]
+    if arguments.json:
+        print(json.dumps({"agviz": __version__, "findings": [asdict(f) for f in findings]}))
+    else:
+        from rich.table import Table
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for finding in findings:
+            mark = "[green]✓[/]" if finding.ok else "[red]✗[/]"
+            table.add_row(mark, finding.subject, finding.found)
+            if finding.remedy:
+                table.add_row("", "", f"[bold]{finding.remedy}[/]")
+        stdout_console().print(table)
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def require_torch() -> None:
+    """Raise AgvizError unless a torch is installed that the engine is held against."""
+    torch = _torch()
+    if not torch.ok:
+        raise AgvizError(f"torch: {torch.found}; {torch.remedy}")
+
+
+def _python() -> Finding:
+    return Finding("python", ok=True, found=f"{platform.python_version()} ({sys.executable})")
+
+
+def _torch() -> Finding:
+    wanted = ".".join(map(str, SUPPORTED_TORCH))
+    remedy = f"pip install 'torch=={wanted}.*'"
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(
+            "torch", ok=False, found="not installed: recorded traces can be read, not made",
+            remedy=remedy,
+        )  # fmt: skip
+    if tuple(version.split(".")[:2]) != tuple(map(str, SUPPORTED_TORCH)):
+        return Finding(
+            "torch", ok=False, found=f"{version}, but the engine re-implements that of {wanted}",
+            remedy=remedy,
+        )  # fmt: skip
+    return Finding("torch", ok=True, found=version)
+
+
+def _graphviz() -> Finding:
+    program = shutil.which("dot")
+    if program:
+        return Finding("graphviz", ok=True, found=f"the program {program}")
+    if importlib.util.find_spec("pygraphviz"):
+        version = importlib.metadata.version("pygraphviz")
+        return Finding(
+            "graphviz", ok=True, found=f"no `dot` program; that of pygraphviz {version} draws"
+        )
+    return Finding(
+        "graphviz",
+        ok=False,
+        found="neither a `dot` program nor pygraphviz: graphs are written as .dot only",
+        remedy="pip install 'pygraphviz>=2.0.4'",
+    )
+
+
+def _terminal() -> Finding:
+    if not sys.stdout.isatty():
+        return Finding("terminal", ok=True, found="stdout is no terminal: text is written plainly")
+    columns, lines = shutil.get_terminal_size()
+    found = f"{columns} columns, {lines} lines"
+    if columns < SMALLEST_TERMINAL[0] or lines < SMALLEST_TERMINAL[1]:
+        return Finding(
+            "terminal",
+            ok=False,
+            found=found,
+            remedy="make it at least {} columns and {} lines".format(*SMALLEST_TERMINAL),
+        )
+    return Finding("terminal", ok=True, found=found)

@@ -1,0 +1,89 @@
+"""The ``agviz`` command: finds the verb, reports what is wrong in one sentence.
+
+Each verb is a module of this package with a docstring, which is its help, and two functions:
+``add_arguments(parser)`` and ``execute(arguments)``. ``execute`` returns the exit code, or the
+user's program, which is then called where no error of agviz is expected any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, cast
+
+from agviz import __version__
+from agviz.cli import demo, doctor, export, run, summary, view
+from agviz.errors import AgvizError
+from agviz.trace.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    class Verb(Protocol):
+        """What each module of this package but the helpers offers."""
+
+        __name__: str
+        __doc__: str | None
+
+        def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+            """Declare the verb's options."""
+
+        def execute(self, arguments: argparse.Namespace) -> int | Callable[[], int]:
+            """Do it, or return the user's program."""
+
+
+VERBS = cast("tuple[Verb, ...]", (demo, run, view, summary, export, doctor))
+
+FINE = 0
+FAILED = 1
+WRONG_CALL = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``agviz`` with the arguments ``argv`` (default: the process's own).
+
+    Returns the exit code: 0 fine, 1 the user's program or a check failed, 2 the call was wrong,
+    130 interrupted. What the user's program raises under ``agviz run`` passes through.
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        outcome = cast("Verb", arguments.verb).execute(arguments)
+        sys.stdout.flush()
+    except AgvizError as error:
+        print(f"agviz: {clean(str(error))}", file=sys.stderr)
+        return WRONG_CALL
+    except KeyboardInterrupt:
+        print("agviz: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return outcome if isinstance(outcome, int) else outcome()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line, with one sub-command per verb."""
+    parser = argparse.ArgumentParser(
+        prog="agviz",
+        description="A debugger for PyTorch's backward pass.",
+        epilog="`agviz VERB --help` says more about a verb.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"agviz {__version__}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for verb in VERBS:
+        help_text = (verb.__doc__ or "").strip()
+        verb_parser = verbs.add_parser(
+            verb.__name__.rpartition(".")[2],
+            help=help_text.splitlines()[0],
+            description=help_text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        verb.add_arguments(verb_parser)
+        verb_parser.set_defaults(verb=verb)
+    return parser

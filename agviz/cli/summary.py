@@ -1,0 +1,399 @@
+"""Say in tables what a recorded trace holds.
+
+Graph tasks, threads and their utilisation, the slowest nodes, hooks, NaN and infinities, errors.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agviz.analysis.nonfinite import spread
+from agviz.cli.console import duration, plural, stdout_console
+from agviz.trace.reader import Trace
+from agviz.trace.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from rich.console import Console
+    from rich.table import Table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``agviz summary``."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
+    parser.add_argument("--json", action="store_true", help="for other programs; times in ns")
+    parser.add_argument(
+        "--top", metavar="N", type=int, default=10, help="rows of each table (default: 10)"
+    )
+    parser.add_argument(
+        "--graph-task", metavar="N", type=int, help="only this backward pass (default: all)"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the summary; return 0."""
+    with Trace.open(arguments.file) as trace:
+        facts = gather(trace, arguments.graph_task, max(1, arguments.top))
+    if arguments.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        show(facts, stdout_console())
+    return 0
+
+
+def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
+    """Everything the summary says, as JSON can hold it: times in ns.
+
+    Args:
+        trace: the trace.
+        graph_task: only this one; None: all.
+        top: at most this many graph tasks, nodes, types of nodes, hooks and findings.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    meta = trace.meta
+    tasks = trace.graph_tasks if graph_task is None else [trace.graph_task(graph_task)]
+    outermost = [task for task in tasks if task.parent < 0 or graph_task is not None]
+    wall = _covered((t.begin_ns, t.end_ns) for t in outermost if t.end_ns is not None)
+    shown_tasks = sorted(tasks, key=lambda task: (-(_duration(task) or 0), task.id))[:top]
+    if len(shown_tasks) == len(tasks):
+        shown_tasks = tasks
+    slowest = trace.slowest(top, graph_task)
+    thread_rows = {thread.id: thread for thread in trace.threads}
+    nodes = _Nodes(trace)
+    return {
+        "file": trace.path,
+        "script": meta.script,
+        "argv": list(meta.argv),
+        "python": meta.python,
+        "torch": meta.torch,
+        "agviz": meta.agviz,
+        "complete": meta.end_ns is not None and not meta.stopped,
+        "stopped": meta.stopped,
+        "partial": meta.partial,
+        "events": trace.event_count(graph_task),
+        "graph_tasks": {
+            "count": len(tasks),
+            "failed": sum(task.status is GraphTaskStatus.FAILED for task in tasks),
+            "total_ns": wall,
+            "shown": [_graph_task(task) for task in shown_tasks],
+        },
+        "threads": [
+            {
+                "thread": time.thread,
+                "name": thread_rows[time.thread].name if time.thread in thread_rows else "",
+                "queue": thread_rows[time.thread].queue if time.thread in thread_rows else None,
+                "executed": time.executed,
+                "busy_ns": time.busy_ns,
+                "utilisation": time.busy_ns / wall if wall else None,
+            }
+            for time in trace.thread_times(graph_task)
+        ],
+        "slowest_types": [type_._asdict() for type_ in slowest.types],
+        "slowest_nodes": [
+            {
+                "graph_task": execution.graph_task,
+                "order": execution.order,
+                **_names(nodes.of(execution.graph_task)[execution.node]),
+                "thread": execution.thread,
+                "duration_ns": (execution.end_ns or execution.start_ns) - execution.start_ns,
+            }
+            for execution in slowest.executions
+        ],
+        "hooks": [hook._asdict() for hook in trace.hook_times(graph_task)[:top]],
+        "non_finite": _nonfinite(trace, tasks, top),
+        "errors": [
+            {
+                "graph_task": task.id,
+                "error": task.error,
+                "message": task.message,
+                "nodes": [
+                    _names(node) for node in nodes.of(task.id) if node.status is NodeStatus.FAILED
+                ],
+            }
+            for task in tasks
+            if task.status is GraphTaskStatus.FAILED
+        ][:top],
+    }
+
+
+class _Nodes:
+    """The nodes of graph tasks, read once each."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._nodes: dict[int, list[NodeRow]] = {}
+
+    def of(self, graph_task: int) -> list[NodeRow]:
+        if graph_task not in self._nodes:
+            self._nodes[graph_task] = self._trace.nodes(graph_task)
+        return self._nodes[graph_task]
+
+
+def _duration(task: GraphTaskRow) -> int | None:
+    return None if task.end_ns is None else task.end_ns - task.begin_ns
+
+
+def _graph_task(task: GraphTaskRow) -> dict[str, Any]:
+    return {
+        "graph_task": task.id,
+        "parent": task.parent if task.parent >= 0 else None,
+        "call": "backward" if task.accumulate_grad else "grad",
+        "nodes": task.nodes,
+        "edges": task.edges,
+        "executed": task.executed,
+        "duration_ns": _duration(task),
+        "status": str(task.status),
+    }
+
+
+def _names(node: NodeRow) -> dict[str, Any]:
+    return {
+        "node": node.index,
+        "name": node.short_name,
+        "module": node.module,
+        "parameter": node.parameter,
+    }
+
+
+def _nonfinite(trace: Trace, tasks: Iterable[GraphTaskRow], top: int) -> list[dict[str, Any]]:
+    findings = []
+    for task in tasks:
+        found = spread(trace, task.id)
+        if found is None:
+            continue
+        first = found.first
+        findings.append(
+            {
+                "graph_task": task.id,
+                "first": {
+                    "node": first.node,
+                    "name": first.name,
+                    "module": first.module,
+                    "parameter": first.parameter,
+                    "order": first.order,
+                    "output": first.output,
+                    "nan": first.nan,
+                    "posinf": first.posinf,
+                    "neginf": first.neginf,
+                },
+                "nodes": found.nodes,
+                "leaves": found.leaves,
+                "reached": [node.parameter or f"node {node.index}" for node in found.reached],
+            }
+        )
+        if len(findings) == top:
+            break
+    return findings
+
+
+def _covered(intervals: Iterable[tuple[int, int | None]]) -> int:
+    """Length of the union of ``intervals``, in ns."""
+    covered, reached = 0, 0
+    for begin, end in sorted((b, e) for b, e in intervals if e is not None):
+        covered += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def show(facts: dict[str, Any], console: Console) -> None:
+    """Print what :func:`gather` found."""
+    _show_heading(facts, console)
+    for table in (
+        _graph_task_table(facts),
+        _thread_table(facts),
+        _type_table(facts),
+        _node_table(facts),
+        _hook_table(facts),
+    ):
+        if table.row_count:
+            console.print(table)
+            console.print()
+    show_nonfinite(facts, console)
+    _show_errors(facts, console)
+
+
+def _show_heading(facts: dict[str, Any], console: Console) -> None:
+    call = " ".join([facts["script"], *facts["argv"]]).strip()
+    with_torch = f", torch {facts['torch']}" if facts["torch"] else ""
+    console.print(f"{call or facts['file']}  (Python {facts['python']}{with_torch})", markup=False)
+    tasks = facts["graph_tasks"]
+    passes = "1 backward pass" if tasks["count"] == 1 else f"{tasks['count']:,} backward passes"
+    console.print(f"{passes}, {plural(facts['events'], 'event')}, {duration(tasks['total_ns'])}")
+    if facts["stopped"]:
+        console.print(f"! recording stopped early: {facts['stopped']}", markup=False)
+    elif not facts["complete"]:
+        console.print("! the recording was cut off, or is still growing")
+    if facts["partial"]:
+        console.print("only some backward passes were recorded (--steps)")
+    console.print()
+
+
+def _table(title: str, *columns: tuple[str, bool]) -> Table:
+    """A table of ``columns``: their headings, and whether they hold numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    for heading, is_number in columns:
+        if is_number:
+            table.add_column(heading, justify="right", no_wrap=True)
+        else:
+            table.add_column(heading, overflow="fold")
+    return table
+
+
+def _graph_task_table(facts: dict[str, Any]) -> Table:
+    tasks = facts["graph_tasks"]
+    shown, count = len(tasks["shown"]), tasks["count"]
+    table = _table(
+        "Graph tasks" if shown == count else f"Graph tasks, the slowest {shown} of {count:,}",
+        ("#", True), ("call", False), ("nodes", True), ("edges", True), ("executed", True),
+        ("time", True), ("status", False),
+    )  # fmt: skip
+    for task in tasks["shown"]:
+        status = "[red]✗ failed[/]" if task["status"] == "failed" else task["status"]
+        inside = "" if task["parent"] is None else f" in #{task['parent']}"
+        table.add_row(
+            str(task["graph_task"]),
+            task["call"] + inside,
+            f"{task['nodes']:,}",
+            f"{task['edges']:,}",
+            f"{task['executed']:,}",
+            "" if task["duration_ns"] is None else duration(task["duration_ns"]),
+            status,
+        )
+    return table
+
+
+def _thread_table(facts: dict[str, Any]) -> Table:
+    table = _table(
+        "Threads", ("#", True), ("name", False), ("queue", False), ("nodes", True), ("busy", True),
+        ("utilisation", True),
+    )  # fmt: skip
+    for thread in facts["threads"]:
+        queue = thread["queue"]
+        table.add_row(
+            str(thread["thread"]),
+            _text(thread["name"]),
+            "" if queue is None else "CPU (caller)" if queue < 0 else f"device {queue}",
+            f"{thread['executed']:,}",
+            duration(thread["busy_ns"]),
+            "" if thread["utilisation"] is None else f"{thread['utilisation']:.0%}",
+        )
+    return table
+
+
+def _type_table(facts: dict[str, Any]) -> Table:
+    table = _table(
+        "Slowest types of nodes", ("type", False), ("calls", True), ("total", True),
+        ("mean", True), ("max", True), ("share", True),
+    )  # fmt: skip
+    busy = sum(thread["busy_ns"] for thread in facts["threads"])
+    for row in facts["slowest_types"]:
+        table.add_row(
+            _text(row["name"]),
+            f"{row['calls']:,}",
+            duration(row["total_ns"]),
+            duration(row["total_ns"] / row["calls"]),
+            duration(row["max_ns"]),
+            f"{row['total_ns'] / busy:.0%}" if busy else "",
+        )
+    return table
+
+
+def _node_table(facts: dict[str, Any]) -> Table:
+    many = facts["graph_tasks"]["count"] > 1
+    table = _table(
+        "Slowest nodes", *([("task", True)] if many else []), ("order", True), ("node", False),
+        ("module or parameter", False), ("thread", True), ("time", True),
+    )  # fmt: skip
+    for row in facts["slowest_nodes"]:
+        table.add_row(
+            *([str(row["graph_task"])] if many else []),
+            str(row["order"]),
+            _text(row["name"]),
+            _text(row["parameter"] or row["module"] or ""),
+            str(row["thread"]),
+            duration(row["duration_ns"]),
+        )
+    return table
+
+
+def _hook_table(facts: dict[str, Any]) -> Table:
+    table = _table(
+        "Hooks", ("kind", False), ("hook", False), ("calls", True), ("changed", True),
+        ("total", True),
+    )  # fmt: skip
+    for row in facts["hooks"]:
+        table.add_row(
+            row["kind"],
+            _text(row["name"]),
+            f"{row['calls']:,}",
+            f"{row['changed']:,}",
+            duration(row["total_ns"]),
+        )
+    return table
+
+
+def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
+    """Print where NaN and infinities began, and what they reached."""
+    if not facts["non_finite"]:
+        console.print("[green]✓[/] no NaN and no infinity was found in the gradients")
+        return
+    for found in facts["non_finite"]:
+        first = found["first"]
+        counts = ", ".join(
+            f"{first[key]:,} {name}"
+            for key, name in (("nan", "NaN"), ("posinf", "+Inf"), ("neginf", "-Inf"))
+            if first[key]
+        )
+        where = first["parameter"] or first["module"]
+        line = _text("✗ non-finite gradients begin at ", style="red")
+        line.append(f"{first['name']} (node {first['node']})", style="bold")
+        line.append(f" in {where}" if where else "")
+        line.append(
+            f": {counts} in its output {first['output']}, node {first['order']} in order of"
+            f" execution, backward pass {found['graph_task']}"
+        )
+        console.print(line)
+        reached = found["reached"]
+        shown = ", ".join(reached[:6]) + (
+            f" and {len(reached) - 6} more" if len(reached) > 6 else ""
+        )
+        console.print(
+            _text(
+                f"  they spread through {plural(found['nodes'], 'node')} and reached"
+                f" {len(reached)} of {plural(found['leaves'], 'parameter')}"
+                + (f": {shown}" if shown else "")
+            )
+        )
+
+
+def _show_errors(facts: dict[str, Any], console: Console) -> None:
+    for error in facts["errors"]:
+        line = _text(f"✗ backward pass {error['graph_task']} failed", style="red")
+        for node in error["nodes"]:
+            where = node["parameter"] or node["module"]
+            line.append(f" in {node['name']} (node {node['node']})", style="bold")
+            line.append(f" of {where}" if where else "")
+        line.append(f": {error['error']}: {error['message']}")
+        console.print(line)
+
+
+def _text(text: str, style: str = "") -> Any:
+    from rich.text import Text
+
+    return Text(text, style=style)

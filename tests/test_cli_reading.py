@@ -1,0 +1,323 @@
+"""The command line's reading verbs, as a user calls them."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from agviz import __version__
+from agviz.cli.main import VERBS, main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent
+
+PROGRAM = """
+import torch
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("a message\\x1b[31m in red")
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+hidden = model[0](torch.ones(3, 4))
+hidden.register_hook(lambda gradient: gradient * 2)
+model[1:](hidden).sum().backward()
+model(torch.ones(3, 4)).sub(torch.inf).abs().log().sum().backward()
+y = model(torch.full((3, 4), 0.0))
+(y - y).sqrt().sum().backward()
+try:
+    Fails.apply(model(torch.ones(3, 4))).sum().backward()
+except ValueError:
+    pass
+"""
+
+
+def run(
+    *arguments: str, cwd: Path, encoding: str = "utf-8", **env: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "NO_COLOR"}}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "engine")])
+    return subprocess.run(
+        [sys.executable, "-m", "agviz", *arguments],
+        cwd=cwd,
+        env={**environment, "PYTHONPATH": path, "PYTHONIOENCODING": encoding, **env},
+        capture_output=True,
+        encoding=encoding,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of four backward passes: fine, fine, with NaN, failed."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "program.py").write_text(PROGRAM)
+    finished = run("run", "-o", "t.agviz", "program.py", cwd=folder)
+    assert finished.returncode == 0, finished.stderr
+    return folder / "t.agviz"
+
+
+def summary(path: Path, *options: str) -> dict[str, object]:
+    finished = run("summary", str(path), "--json", *options, cwd=path.parent)
+    assert finished.stderr == ""
+    facts = json.loads(finished.stdout)
+    assert isinstance(facts, dict)
+    return facts
+
+
+def test_the_version() -> None:
+    finished = run("--version", cwd=ROOT)
+    assert (finished.returncode, finished.stdout) == (0, f"agviz {__version__}\n")
+
+
+def test_every_verb_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as ended:
+            main([verb.__name__.rpartition(".")[2], "--help"])
+        assert ended.value.code == 0
+        assert (verb.__doc__ or "").strip() in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("call", [[], ["nosuchverb"], ["summary"], ["export", "t.agviz"]])
+def test_a_wrong_call_is_told_with_the_usage(
+    call: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(call)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: agviz")
+
+
+READING = {
+    "summary": ["summary", "{}"],
+    "json": ["summary", "--json", "{}"],
+    "dot": ["export", "--format", "dot", "{}"],
+    "svg": ["export", "--format", "svg", "{}"],
+    "view": ["view", "{}"],
+}
+
+
+@pytest.mark.parametrize("call", READING.values(), ids=READING)
+def test_what_is_no_trace_is_refused_in_one_sentence(call: list[str], tmp_path: Path) -> None:
+    bad: dict[str, Callable[[Path], object]] = {
+        "nothere.agviz": lambda path: None,
+        "folder.agviz": lambda path: path.mkdir(),
+        "empty.agviz": lambda path: path.touch(),
+        "text.agviz": lambda path: path.write_text("Dear reader, " * 100),
+        "other.agviz": lambda path: sqlite3.connect(path).execute("CREATE TABLE mine (x)"),
+        "\x1b]0;owned\x07.agviz": lambda path: None,
+    }
+    for name, make in bad.items():
+        make(tmp_path / name)
+        finished = run(*(part.format(name) for part in call), cwd=tmp_path)
+        assert finished.returncode == 2, name
+        assert finished.stdout == ""
+        assert finished.stderr.startswith("agviz: ")
+        assert finished.stderr.count("\n") == 1
+        assert finished.stderr[:-1].isprintable()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        name for name in bad if name not in {"nothere.agviz", "\x1b]0;owned\x07.agviz"}
+    )
+
+
+def test_a_newer_trace_is_refused(recorded: Path, tmp_path: Path) -> None:
+    newer = tmp_path / "newer.agviz"
+    shutil.copy(recorded, newer)
+    database = sqlite3.connect(newer)
+    database.execute("PRAGMA user_version = 999")
+    database.close()
+    finished = run("summary", "newer.agviz", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "newer.agviz" in finished.stderr
+
+
+def test_reading_leaves_torch_out(recorded: Path, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('torch is absent on this machine')")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "engine")])
+    for call in (
+        ["summary"],
+        ["summary", "--json"],
+        ["export", "--format", "dot", "-o", str(tmp_path / "t.dot")],
+    ):
+        finished = run(*call, str(recorded), cwd=tmp_path, PYTHONPATH=path)
+        assert (finished.returncode, finished.stderr) == (0, "False\n"), call
+
+
+def test_the_summary_tells_what_happened(recorded: Path) -> None:
+    facts = summary(recorded)
+    assert facts["script"] == "program.py"
+    assert facts["complete"] is True
+    tasks = facts["graph_tasks"]
+    assert isinstance(tasks, dict)
+    assert (tasks["count"], tasks["failed"]) == (4, 1)
+    assert [task["graph_task"] for task in tasks["shown"]] == [0, 1, 2, 3]
+    threads = facts["threads"]
+    assert isinstance(threads, list)
+    assert sum(thread["executed"] for thread in threads) == 10 + 13 + 12 + 2
+    assert all(0 < thread["utilisation"] <= 1 for thread in threads)
+    hooks = facts["hooks"]
+    assert isinstance(hooks, list)
+    assert any(hook["kind"] == "tensor_pre" and hook["changed"] for hook in hooks)
+
+
+def test_the_summary_names_where_nan_began(recorded: Path) -> None:
+    findings = summary(recorded)["non_finite"]
+    assert isinstance(findings, list)
+    (found,) = (finding for finding in findings if finding["graph_task"] == 2)
+    # The gradient of sqrt at 0 is infinite; both signs of it meet in y - y.
+    assert (found["first"]["name"], found["first"]["posinf"]) == ("SqrtBackward0", 3)
+    assert (found["leaves"], len(found["reached"])) == (4, 4)
+    assert "0.weight" in found["reached"]
+
+
+def test_of_many_backward_passes_the_slowest_are_shown(recorded: Path) -> None:
+    tasks = summary(recorded, "--top", "3")["graph_tasks"]
+    assert isinstance(tasks, dict)
+    times = [task["duration_ns"] for task in tasks["shown"]]
+    assert len(times) == 3
+    assert times == sorted(times, reverse=True)
+
+
+def test_the_summary_of_one_backward_pass(recorded: Path) -> None:
+    facts = summary(recorded, "--graph-task", "0", "--top", "2")
+    assert facts["non_finite"] == []
+    assert facts["errors"] == []
+    nodes = facts["slowest_nodes"]
+    assert isinstance(nodes, list)
+    assert [node["graph_task"] for node in nodes] == [0, 0]
+    missing = run("summary", str(recorded), "--graph-task", "99", cwd=recorded.parent)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "99" in missing.stderr
+
+
+def test_the_summary_in_tables(recorded: Path) -> None:
+    finished = run("summary", str(recorded), cwd=recorded.parent)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    text = finished.stdout
+    assert "\x1b" not in text, "neither colours for a pipe nor those of the error's message"
+    assert max(map(len, text.splitlines())) <= 80
+    for expected in (
+        "4 backward passes",
+        "Graph tasks",
+        "Threads",
+        "Slowest types of nodes",
+        "Slowest nodes",
+        "Hooks",
+        "FailsBackward",
+        "ValueError: a message",
+        "SqrtBackward0",
+        "0.weight",
+    ):
+        assert expected in text
+
+
+def test_the_summary_on_a_terminal_that_knows_only_ascii(recorded: Path) -> None:
+    finished = run("summary", str(recorded), cwd=recorded.parent, encoding="ascii")
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours(recorded: Path) -> None:
+    command = f'"{sys.executable}" -m agviz summary --json t.agviz | true'
+    finished = subprocess.run(
+        ["/bin/bash", "-o", "pipefail", "-c", command],
+        cwd=recorded.parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engine")])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert finished.stderr == ""
+
+
+def test_export_writes_beside_the_trace_or_where_it_is_told(recorded: Path, tmp_path: Path) -> None:
+    shutil.copy(recorded, tmp_path / "t.agviz")
+    finished = run("export", "t.agviz", "--format", "dot", cwd=tmp_path)
+    assert (finished.returncode, finished.stdout) == (0, "wrote t.dot\n")
+    text = (tmp_path / "t.dot").read_text()
+    assert "AddmmBackward0" in text
+    to_stdout = run("export", "t.agviz", "--format", "dot", "-o", "-", cwd=tmp_path)
+    assert to_stdout.stdout == text
+    other = run("export", "t.agviz", "--format", "dot", "--graph-task", "3", "-o-", cwd=tmp_path)
+    assert "FailsBackward" in other.stdout
+    drawn = run("export", "t.agviz", "--format", "svg", "-o", "g.svg", cwd=tmp_path)
+    assert (drawn.returncode, drawn.stdout) == (0, "wrote g.svg\n")
+    assert ET.parse(tmp_path / "g.svg").getroot().tag.endswith("svg")  # noqa: S314 # ours
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("t.agviz", "is the trace itself"),
+        ("no/such/folder.dot", "no/such/folder.dot can't be written"),
+        (".", "can't be written"),
+    ],
+)
+def test_export_refuses_a_place_it_can_not_write(
+    output: str, sentence: str, recorded: Path, tmp_path: Path
+) -> None:
+    shutil.copy(recorded, tmp_path / "t.agviz")
+    finished = run("export", "t.agviz", "--format", "dot", "-o", output, cwd=tmp_path)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert sentence in finished.stderr
+    assert (tmp_path / "t.agviz").read_bytes() == recorded.read_bytes()
+
+
+def test_view_without_a_terminal_says_what_to_do(recorded: Path) -> None:
+    finished = run("view", str(recorded), cwd=recorded.parent)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("agviz: view needs a terminal")
+
+
+def test_the_doctor_in_json() -> None:
+    finished = run("doctor", "--json", cwd=ROOT)
+    facts = json.loads(finished.stdout)
+    findings = {finding["subject"]: finding for finding in facts["findings"]}
+    assert set(findings) == {"python", "torch", "graphviz", "terminal"}
+    assert findings["torch"]["ok"] is True
+    assert finished.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "found"), [("9.9.0", "9.9.0, but the engine"), (None, "not installed")]
+)
+def test_the_doctor_and_run_without_a_torch_they_know(
+    version: str | None, found: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.metadata as metadata\n"
+        "real = metadata.version\n"
+        "def version(name):\n"
+        "    if name != 'torch':\n"
+        "        return real(name)\n"
+        f"    if {version!r} is None:\n"
+        "        raise metadata.PackageNotFoundError(name)\n"
+        f"    return {version!r}\n"
+        "metadata.version = version\n"
+    )
+    (tmp_path / "program.py").write_text("print('ran')")
+    path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "engine")])
+    doctor = run("doctor", cwd=tmp_path, PYTHONPATH=path)
+    assert doctor.returncode == 1
+    assert found in doctor.stdout
+    assert "pip install 'torch==2.13.*'" in doctor.stdout
+    for verb in (["run", "program.py"], ["demo"]):
+        refused = run(*verb, cwd=tmp_path, PYTHONPATH=path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert found in refused.stderr
