@@ -174,6 +174,7 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
         "UPDATE graph_task SET error = 'x'",
         "DELETE FROM string",
         "UPDATE string SET text = x'ff'",
+        "UPDATE string SET text = 7",
         "DELETE FROM meta WHERE key = 'pid'",
         "UPDATE meta SET value = '[' WHERE key = 'argv'",
         "UPDATE meta SET value = '[1]' WHERE key = 'argv'",
@@ -183,12 +184,13 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
     ],
 )
 def test_lies_are_noticed(good: bytes, tmp_path: Path, lie: str) -> None:
-    without_not_null = [
-        f"UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '') WHERE name = '{table}'"  # noqa: S608
+    without_constraints = [
+        "UPDATE sqlite_schema SET sql = replace(replace(sql, ' NOT NULL', ''), ' TEXT', '')"  # noqa: S608
+        f" WHERE name = '{table}'"
         for table in schema.TABLES
     ]
     path = tmp_path / "t.agviz"
-    changed(path, good, *without_not_null)
+    changed(path, good, *without_constraints)
     database = sqlite3.connect(path, isolation_level=None)
     database.executescript(lie)
     assert database.total_changes

@@ -71,7 +71,10 @@ class Database:
 
     def texts(self, sql: str, *parameters: int) -> list[tuple[int, str]]:
         """Rows of an integer, or a text, and a text; the texts are not clean yet."""
-        return self._checked(sql, parameters, {int, str})
+        rows = self._checked(sql, parameters, {int, str})
+        if any(type(text) is not str for _, text in rows):
+            raise self.damaged("a value is of the wrong type")
+        return rows
 
     def value(self, sql: str, *parameters: int) -> int:
         """The only value of a query that gives one integer."""

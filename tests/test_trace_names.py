@@ -1,0 +1,281 @@
+"""Parameter names and module paths, held against the model's own structure."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import agviz_engine
+from agviz.trace import names as names_module
+from agviz.trace.names import Names
+from agviz.trace.reader import Trace
+from agviz.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from torch.autograd.graph import Node
+
+
+@pytest.fixture
+def names() -> Iterator[Names]:
+    with Names() as listening:
+        yield listening
+
+
+def walk(loss: Tensor) -> list[Node]:
+    """All nodes behind ``loss``."""
+    assert loss.grad_fn is not None
+    found, stack = {loss.grad_fn}, [loss.grad_fn]
+    while stack:
+        for node, _ in stack.pop().next_functions:
+            if node is not None and node not in found:
+                found.add(node)
+                stack.append(node)
+    return list(found)
+
+
+class Tagged(nn.Module):
+    """A module whose every output knows, by a hook of torch itself, which module made it."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.own = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.own
+        for part in self.parts:
+            x = part(x).sin()
+        return x
+
+
+def nodes_by_module(model: nn.Module, run: Callable[[], Tensor]) -> tuple[Tensor, dict[int, str]]:
+    """An independent record: which sequence numbers a module drew, found by wrapping forward."""
+    peek = torch._C._autograd._get_sequence_nr
+    owner: dict[int, str] = {}
+    for path, module in model.named_modules():
+
+        def forward(
+            *args: Any, inner: Any = module.forward, path: str = path, **kwargs: Any
+        ) -> Any:
+            before = peek()
+            result = inner(*args, **kwargs)
+            for number in range(before, peek()):
+                owner.setdefault(number, path)  # inner modules come back first
+            return result
+
+        module.forward = forward
+    return run(), owner
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Tagged(nn.Linear(3, 3), Tagged(nn.Linear(3, 3), nn.ReLU()), nn.Tanh()),
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(3, 1, 8, batch_first=True), 2, enable_nested_tensor=False
+        ),
+        lambda: nn.Sequential(nn.Conv1d(2, 2, 1), nn.BatchNorm1d(2), nn.ReLU(), nn.Linear(3, 1)),
+    ],
+)
+def test_paths_are_those_of_the_model(names: Names, make: Callable[[], nn.Module]) -> None:
+    model: Any = make()
+    x = torch.randn(2, 2, 3, requires_grad=True)
+    loss, owner = nodes_by_module(model, lambda: model(x))
+    numbers = [n._sequence_nr() for n in walk(loss) if "AccumulateGrad" not in n.name()]
+    assert len(numbers) > 3
+    for number in numbers:
+        assert names.module(number) == (owner[number] or type(model).__name__)
+
+
+def test_parameters_have_the_models_names(names: Names) -> None:
+    model = Tagged(nn.Linear(3, 3), Tagged(nn.Linear(3, 3)))
+    model(torch.randn(3))
+    for name, parameter in model.named_parameters():
+        assert names.parameter(parameter) == name
+    assert names.parameter(torch.randn(3, requires_grad=True)) is None
+
+
+def test_a_loss_module_does_not_lengthen_the_names(names: Names) -> None:
+    model, criterion = nn.Sequential(nn.Linear(3, 3)), nn.MSELoss()
+    loss = criterion(model(torch.randn(2, 3)), torch.zeros(2, 3))
+    assert names.parameter(model.get_parameter("0.weight")) == "0.weight"
+    assert names.module(loss.grad_fn._sequence_nr()) == "MSELoss"
+
+
+def test_several_models_are_told_apart(names: Names) -> None:
+    a, b, c = nn.Sequential(nn.Linear(3, 3)), nn.Linear(3, 3), nn.Linear(3, 3)
+    y = c(b(a(torch.randn(3))))
+    assert names.parameter(a.get_parameter("0.weight")) == "Sequential.0.weight"
+    assert names.parameter(b.bias) == "Linear.bias"
+    assert names.parameter(c.bias) == "Linear#2.bias"
+    assert names.module(y.grad_fn._sequence_nr()) == "Linear#2"
+
+
+def test_a_part_called_by_itself_before_the_whole(names: Names) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1](torch.randn(3))
+    assert names.parameter(model.get_parameter("1.weight")) == "weight"
+    model(torch.randn(3))
+    assert names.parameter(model.get_parameter("1.weight")) == "1.weight"
+
+
+def test_parameters_and_modules_that_come_later(names: Names) -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    model(torch.randn(3))
+    model[0].weight = nn.Parameter(torch.ones(3, 3))
+    assert names.parameter(model.get_parameter("0.weight")) == "0.weight"
+    model.append(nn.Linear(3, 3))
+    y = model(torch.randn(3))
+    assert names.module(y.grad_fn._sequence_nr()) == "1"
+
+
+def test_a_module_made_in_forward_belongs_to_its_maker(names: Names) -> None:
+    class Maker(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            made: nn.Module = nn.Tanh()
+            return cast("Tensor", made(x))
+
+    model = nn.Sequential(Maker())
+    for _ in range(3):
+        y = model(torch.randn(3, requires_grad=True))
+        assert names.module(y.grad_fn._sequence_nr()) == "0"
+
+
+def test_no_model_is_kept_alive(names: Names) -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    model(torch.randn(3)).sum().backward()
+    gone: list[weakref.ref[Any]] = [
+        weakref.ref(model),
+        weakref.ref(model[0]),
+        weakref.ref(model[0].weight),
+    ]
+    del model
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3
+    assert not names._modules
+    assert not names._parameters
+
+
+def test_an_error_in_forward_leaves_the_stack_right(names: Names) -> None:
+    class Fragile(nn.Module):
+        fails = True
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.fails:
+                raise ValueError("no")
+            return x * 2
+
+    model = nn.Sequential(nn.Sequential(Fragile()), nn.Tanh())
+    x = torch.randn(3, requires_grad=True)
+    with pytest.raises(ValueError, match="no"):
+        model(x)
+    outside = x * 3
+    assert outside.grad_fn is not None
+    assert names.module(outside.grad_fn._sequence_nr()) is None
+    Fragile.fails = False
+    y = model(x)
+    assert names.module(y.grad_fn._sequence_nr()) == "1"
+    assert names.module(y.grad_fn.next_functions[0][0]._sequence_nr()) == "0.0"
+
+
+def test_threads_have_numbers_of_their_own(names: Names) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    made: list[Tensor] = []
+    worker = threading.Thread(target=lambda: made.append(model(torch.randn(3))))
+    worker.start()
+    worker.join()
+    node = made[0].grad_fn
+    assert node is not None
+    # This thread may have used the number for something else, outside any module.
+    assert names.module(node._sequence_nr()) in {"1", None}
+    y = model(torch.randn(3))
+    assert names.module(y.grad_fn._sequence_nr()) == "1"
+
+
+def test_old_marks_are_dropped(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_module, "_MOST_MARKS", 50)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    first = model(torch.randn(3)).grad_fn._sequence_nr()
+    for _ in range(100):
+        y = model(torch.randn(3))
+        assert names.module(y.grad_fn._sequence_nr()) == "1"
+    assert len(names._thread.marks) <= 50
+    assert names.module(first) is None
+
+
+def test_trouble_is_reported_once_and_never_felt(
+    names: Names, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> int:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(names, "_next_number", broken)
+    model = nn.Sequential(nn.Linear(3, 3))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert model(torch.randn(3)).shape == (3,)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_hooks_are_gone_afterwards() -> None:
+    hooks = torch.nn.modules.module
+    with Names():
+        assert hooks._global_forward_hooks
+    assert not hooks._global_forward_hooks
+    assert not hooks._global_forward_pre_hooks
+    assert not hooks._global_forward_hooks_always_called
+
+
+def test_names_reach_the_trace(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
+            self.head = nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.head(checkpoint(self.body, x, use_reentrant=True)).sum()
+            return y
+
+    model = Net()
+    x = torch.randn(2, 3, requires_grad=True)
+    with (
+        Names() as names,
+        Recorder(tmp_path / "t.agviz", names=names) as recorder,
+        agviz_engine.installed(recorder),
+    ):
+        model(x).backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        outer, inner = trace.graph_tasks
+        assert inner.parent == outer.id
+        leaves = {
+            node.parameter: node.shape
+            for row in (outer, inner)
+            for node in trace.nodes(row.id)
+            if node.is_leaf
+        }
+        assert leaves.pop(None) == (2, 3)  # x, and what checkpoint detached from it
+        assert leaves == {name: tuple(p.shape) for name, p in model.named_parameters()}
+        modules = {node.short_name: node.module for node in trace.nodes(outer.id)}
+        assert modules["SumBackward0"] == "Net"
+        assert modules["CheckpointFunctionBackward"] == "Net"
+        assert modules["AddmmBackward0"] == "head"
+        again = {node.short_name: node.module for node in trace.nodes(inner.id)}
+        assert again["TanhBackward0"] == "body.1"
+        assert again["AddmmBackward0"] == "body.0"
+        addmm = next(n for n in trace.nodes(outer.id) if n.short_name == "AddmmBackward0")
+        assert addmm.input_shapes == ((2, 1),)
+        assert (1,) in addmm.output_shapes
+        assert (2, 4) in addmm.output_shapes
