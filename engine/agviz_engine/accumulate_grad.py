@@ -64,6 +64,8 @@ def steal(ref: NodeRef, inputs: tuple[Tensor | None, ...], activity: Activity) -
     gradient = cast("Any", inputs[0])
     if type(gradient) is not Tensor or sys.getrefcount(gradient) > _REFERENCES:
         return False
+    if gradient.is_nested:
+        return False
     variable = cast("Any", ref.node).variable
     if not (_nobody_watches(ref, variable) and _obeys_layout_contract(gradient, variable)):
         return False
