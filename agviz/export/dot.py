@@ -1,0 +1,190 @@
+"""DOT: the picture of a backward pass as text for Graphviz, the same text for the same trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import graphviz
+
+from agviz.export import facts, text
+from agviz.export.labels import box_label, relative
+from agviz.export.legend import heading
+from agviz.export.palette import ALARM, FAINT, FRAME, INK, PAPER
+from agviz.graph.fold import DEFAULT_BUDGET
+from agviz.graph.items import Kind
+from agviz.graph.model import read_graph
+from agviz.graph.picture import Cluster, Picture, compose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.graph.items import Link
+    from agviz.trace.reader import Trace
+
+CONNECTOR = {"shape": "cds", "fontsize": "9", "color": FRAME, "fontcolor": FAINT, "height": "0.2"}
+FONT = "Helvetica,Arial,sans-serif"
+STRAIGHT_ABOVE = 1_000
+"""Drawn nodes above which edges are straight lines: routing curves would take minutes."""
+
+
+def to_dot(
+    trace: Trace,
+    graph_task: int | None = None,
+    *,
+    budget: int = DEFAULT_BUDGET,
+    straight: bool = False,
+) -> str:
+    """The picture of one graph task as DOT.
+
+    Nodes have the id ``node-<index>``, parameters ``node-<index>-use-<n>`` and edges
+    ``edge-<producer>-<output>``, all with the indices of the trace; Graphviz writes a line's id
+    with ``a_`` in front.
+
+    Args:
+        trace: where it is recorded.
+        graph_task: its id; None: see :func:`agviz.graph.model.choose_graph_task`.
+        budget: number of nodes to draw; more than that are folded.
+        straight: draw edges as straight lines, which is faster.
+
+    Raises:
+        agviz.errors.TraceError: no such graph task, or it has no graph.
+    """
+    picture = compose(read_graph(trace, graph_task), budget)
+    return draw_picture(picture, straight=straight).source
+
+
+def draw_picture(picture: Picture, *, straight: bool = False) -> graphviz.Digraph:
+    """The picture in the words of the ``graphviz`` package, which knows how to quote."""
+    graph = picture.graph
+    limits: dict[str, str] = {}
+    lines = {"splines": "line"} if straight or len(picture.boxes) > STRAIGHT_ABOVE else {}
+    dot: graphviz.Digraph = graphviz.Digraph(
+        name=f"backward pass {graph.task.id}",
+        graph_attr={
+            "label": heading(picture),
+            "labelloc": "t",
+            "labeljust": "l",
+            "fontname": FONT,
+            "fontsize": "11",
+            "fontcolor": INK,
+            "bgcolor": PAPER,
+            "nodesep": "0.25",
+            "ranksep": "0.3",
+            "pad": "0.3",
+            "tooltip": " ",
+            **limits,
+            **lines,
+        },
+        node_attr={"shape": "plain", "fontname": FONT, "fontsize": "11", "fontcolor": INK},
+        edge_attr={
+            "fontname": FONT,
+            "fontsize": "9",
+            "fontcolor": FAINT,
+            "color": FRAME,
+            "arrowsize": "0.7",
+        },
+    )
+    _draw_columns(dot, picture)
+    for link in picture.links:
+        _draw_link(dot, picture, link)
+    return dot
+
+
+def _draw_columns(dot: graphviz.Digraph, picture: Picture) -> None:
+    """The columns, each held together by an invisible node above it.
+
+    Graphviz lays out unconnected parts one by one and sets them side by side in this order.
+    """
+    if len(picture.columns) > 1:
+        dot.attr("graph", pack="30", packmode=f"array_ti{len(picture.columns)}")
+    ends = [
+        (picture.box_of[link.producer], picture.box_of[link.consumer]) for link in picture.links
+    ]
+    column_of = picture.column_of
+    fed = {head for tail, head in ends if column_of[tail] == column_of[head]}
+    for number, column in enumerate(picture.columns):
+        if len(picture.columns) > 1:
+            dot.node(f"column {number}", label="", style="invis", shape="point")
+            for place in sorted(set(_boxes(column)) - fed):
+                dot.edge(f"column {number}", _name(picture, place), style="invis")
+        _draw_cluster(dot, picture, column)
+
+
+def _draw_cluster(dot: graphviz.Digraph, picture: Picture, cluster: Cluster) -> None:
+    for place in cluster.boxes:
+        box = picture.boxes[place]
+        first = picture.items[box.lines[0].item]
+        dot.node(
+            _name(picture, place),
+            label=box_label(picture, box, cluster.path),
+            id=f"box-{first.index}",
+            tooltip=_escaped(facts.about_item(picture.graph, first)),
+        )
+    for inner in cluster.clusters:
+        with dot.subgraph(
+            name=f"cluster {picture.column_of[next(_boxes(inner))]} {inner.path}",
+            graph_attr={
+                "label": text.in_attribute(text.shorten(relative(inner.path, cluster.path))),
+                "tooltip": text.in_attribute(inner.path or ""),
+                "fontsize": "12",
+                "color": FRAME,
+                "style": "rounded",
+                "bgcolor": "#F7F7F7",
+                "labeljust": "l",
+                "margin": "8",
+            },
+        ) as sub:
+            _draw_cluster(sub, picture, inner)
+
+
+def _draw_link(dot: graphviz.Digraph, picture: Picture, link: Link) -> None:
+    tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
+    first = link.edges[0].row
+    name = f"edge-{first.producer}-{first.output}"
+    look = _link_look(picture, link)
+    if picture.column_of[tail] == picture.column_of[head]:
+        dot.edge(_name(picture, tail), _name(picture, head), id=name, **look)
+        return
+    ends = [picture.items[place].nodes for place in (link.producer, link.consumer)]
+    onward, backward = (facts.numbers([nodes[0].row]) or nodes[0].row.short_name for nodes in ends)
+    dot.node(f"{name} to", label=f"to {backward}", **CONNECTOR)
+    dot.node(f"{name} from", label=f"from {onward}", **CONNECTOR)
+    dot.edge(_name(picture, tail), f"{name} to", id=name, **look)
+    dot.edge(f"{name} from", _name(picture, head), id=f"{name}-continued", **look)
+    dot.edge(f"column {picture.column_of[head]}", f"{name} from", style="invis")
+
+
+def _link_look(picture: Picture, link: Link) -> dict[str, str]:
+    ends = [picture.items[place] for place in (link.producer, link.consumer)]
+    alarming = all(any(map(facts.has_nonfinite, (n.row for n in item.nodes))) for item in ends)
+    unused = any(all(n.row.order is None for n in item.nodes) for item in ends)
+    return {
+        "xlabel": text.in_attribute(_slots(picture, link)),
+        "tooltip": _escaped(facts.about_link(link, picture.items)),
+        **({"color": ALARM, "penwidth": "2"} if alarming else {}),
+        **({"style": "dashed"} if unused else {}),
+    }
+
+
+def _boxes(cluster: Cluster) -> Iterator[int]:
+    yield from cluster.boxes
+    for inner in cluster.clusters:
+        yield from _boxes(inner)
+
+
+def _name(picture: Picture, box: int) -> str:
+    return f"box {picture.items[picture.boxes[box].lines[0].item].index}"
+
+
+def _slots(picture: Picture, link: Link) -> str:
+    """Which input a gradient arrives at, where the consumer has several."""
+    consumer = picture.items[link.consumer]
+    if len(link.edges) > 1:
+        return f"{len(link.edges):,} edges"
+    several = consumer.kind is Kind.NODE and consumer.nodes[0].row.num_inputs > 1
+    return f"input {link.edges[0].row.slot}" if several else ""
+
+
+def _escaped(lines: list[str]) -> str:
+    """Lines as the text of an attribute, where the letter n after a backslash ends a line."""
+    return "\\n".join(map(text.in_attribute, lines))

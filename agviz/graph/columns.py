@@ -1,0 +1,160 @@
+"""Columns: a backward pass is long and thin, a page is not.
+
+A tall picture is cut where few edges pass, and the parts are set beside each other like the
+columns of a newspaper. The estimates of sizes here only decide where to cut.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from agviz.graph.items import Kind, common_module
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agviz.graph.items import Item, Link
+    from agviz.graph.stacks import Box
+
+LINE = 20.0
+"""Height of a line of a box, in points."""
+GAP = 45.0
+"""Height between boxes."""
+LETTER = 6.5
+"""Width of a letter."""
+TALL = 1000.0
+"""Height up to which one column is fine."""
+WIDE_ENOUGH = 1.5
+"""Height over width up to which one column is fine."""
+PAGE = 0.7
+"""Height over width that columns aim at."""
+HIGHEST = 1.8
+"""No column is higher than this many times the height that is aimed at."""
+UNEVEN = 12.0
+"""How bad a column of twice the height is, in links that are cut."""
+TORN = 2.0
+"""How bad it is to cut through a module, in links that are cut."""
+
+
+def columns(
+    items: Sequence[Item], boxes: Sequence[Box], links: Sequence[Link], box_of: Sequence[int]
+) -> list[int]:
+    """For every box the column it stands in, from 0; links never lead to an earlier one.
+
+    Args:
+        items: producers before consumers.
+        boxes: of these items; in the order of their first items, which is kept.
+        links: those between boxes.
+        box_of: for every item the position of its box.
+    """
+    order = _order(boxes, links, box_of)
+    heights = [_height(items, box) for box in boxes]
+    bottom = _bottoms(order, heights, links, box_of)
+    height = max(bottom)
+    area = sum((each + GAP) * _width(items, box) for each, box in zip(heights, boxes, strict=True))
+    width = max(area / height, *(_width(items, box) for box in boxes))
+    column = [0] * len(boxes)
+    if height < TALL or height / width < WIDE_ENOUGH:
+        return column
+    column_height = max(math.sqrt(PAGE * height * width), TALL / 2)
+    for start in _cuts(order, boxes, bottom, links, box_of, column_height):
+        for box in order[start:]:
+            column[box] += 1
+    return column
+
+
+def _order(boxes: Sequence[Box], links: Sequence[Link], box_of: Sequence[int]) -> list[int]:
+    """The boxes with producers first, otherwise as they are."""
+    following: list[list[int]] = [[] for _ in boxes]
+    missing = [0] * len(boxes)
+    for link in links:
+        following[box_of[link.producer]].append(box_of[link.consumer])
+        missing[box_of[link.consumer]] += 1
+    ready = [place for place in range(len(boxes)) if not missing[place]]
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for consumer in following[order[-1]]:
+            missing[consumer] -= 1
+            if not missing[consumer]:
+                heapq.heappush(ready, consumer)
+    return order + sorted(set(range(len(boxes))).difference(order))
+
+
+def _height(items: Sequence[Item], box: Box) -> float:
+    lines = sum(
+        1 + (len(item.nodes[0].leaves) if item.kind is Kind.NODE else 0)
+        for item in (items[line.item] for line in box.lines)
+    )
+    return LINE * lines
+
+
+def _width(items: Sequence[Item], box: Box) -> float:
+    names = (items[line.item] for line in box.lines)
+    return LETTER * (16 + max(len(item.title or item.nodes[0].row.short_name) for item in names))
+
+
+def _bottoms(
+    order: Sequence[int], heights: Sequence[float], links: Sequence[Link], box_of: Sequence[int]
+) -> list[float]:
+    """For every box, where it would end if all stood in one column."""
+    feeding: defaultdict[int, set[int]] = defaultdict(set)
+    for link in links:
+        feeding[box_of[link.consumer]].add(box_of[link.producer])
+    bottom = [0.0] * len(order)
+    for box in order:
+        above = max((bottom[producer] for producer in feeding[box]), default=0.0)
+        bottom[box] = above + heights[box] + GAP
+    return bottom
+
+
+def _cuts(
+    order: Sequence[int],
+    boxes: Sequence[Box],
+    bottom: Sequence[float],
+    links: Sequence[Link],
+    box_of: Sequence[int],
+    column_height: float,
+) -> list[int]:
+    """Positions in ``order`` at which a new column starts.
+
+    Chosen so that the sum of what is bad about cuts and about columns is smallest: links that are
+    cut, modules that are cut, columns that are much higher or lower than ``column_height``.
+    """
+    reached = [0.0, *itertools.accumulate((bottom[box] for box in order), max)]
+    passing = _passing(order, links, box_of)
+    best = [0.0] * len(reached)
+    previous = [0] * len(reached)
+    for end in range(1, len(reached)):
+        best[end] = math.inf
+        for start in range(end - 1, -1, -1):
+            height = (reached[end] - reached[start]) / column_height
+            if height > HIGHEST and start < end - 1:
+                break
+            cost = best[start] + UNEVEN * (height - 1) ** 2
+            if start:
+                modules = (boxes[order[start - 1]].module, boxes[order[start]].module)
+                common = common_module(modules)
+                cost += passing[start] + TORN * (common.count(".") + 1 if common else 0)
+            if cost < best[end]:
+                best[end], previous[end] = cost, start
+    cuts = []
+    place = previous[-1]
+    while place:
+        cuts.append(place)
+        place = previous[place]
+    return cuts[::-1]
+
+
+def _passing(order: Sequence[int], links: Sequence[Link], box_of: Sequence[int]) -> list[int]:
+    """For every position in ``order``: the number of links from before it to it or after it."""
+    place = {box: position for position, box in enumerate(order)}
+    change = [0] * (len(order) + 1)
+    for link in links:
+        change[place[box_of[link.producer]] + 1] += 1
+        change[place[box_of[link.consumer]] + 1] -= 1
+    return list(itertools.accumulate(change))

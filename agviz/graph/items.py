@@ -1,0 +1,114 @@
+"""What stands in a picture: single nodes, groups folded into one, and the links between them."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agviz.graph.model import Edge, Graph, Node
+
+
+class Kind(StrEnum):
+    """Why the nodes of an item are drawn together."""
+
+    NODE = "node"
+    """One node."""
+    REPEAT = "repeat"
+    """Blocks of the same structure one after the other: layers, time steps."""
+    CHAIN = "chain"
+    """Nodes in a row, with their side branches that end at a parameter."""
+    MODULE = "module"
+    """One call of a module."""
+    RANGE = "range"
+    """Nodes that follow each other in execution, where nothing else was left to fold by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to draw."""
+
+    kind: Kind
+    nodes: tuple[Node, ...]
+    """Producers before consumers."""
+    module: str | None
+    """Path of the innermost module that all of its nodes belong to."""
+    title: str = ""
+    """What is folded, e.g. ``blocks.10 … blocks.0``; empty for a single node."""
+    repeats: int = 1
+    """Number of equal blocks in it."""
+
+    @property
+    def index(self) -> int:
+        """Index of its first node, by which the item is known."""
+        return self.nodes[0].row.index
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """All edges from one item to another."""
+
+    producer: int
+    """Position of the item."""
+    consumer: int
+    edges: tuple[Edge, ...]
+
+
+def single_items(graph: Graph) -> list[Item]:
+    """One item for each node of the graph, in its order."""
+    return [Item(Kind.NODE, (node,), node.row.module) for node in graph.nodes]
+
+
+def links_between(items: Sequence[Item], edges: Iterable[Edge]) -> list[Link]:
+    """The links between items, by producer and consumer; edges within an item are left out."""
+    item_of = {node.row.index: place for place, item in enumerate(items) for node in item.nodes}
+    gathered: defaultdict[tuple[int, int], list[Edge]] = defaultdict(list)
+    for edge in edges:
+        ends = item_of[edge.row.producer], item_of[edge.row.consumer]
+        if ends[0] != ends[1]:
+            gathered[ends].append(edge)
+    return [Link(*ends, tuple(gathered[ends])) for ends in sorted(gathered)]
+
+
+def in_order(items: Sequence[Item], edges: Iterable[Edge], graph: Graph) -> list[Item]:
+    """The items with producers before consumers, otherwise in the order of the graph's nodes."""
+    place = {node.row.index: place for place, node in enumerate(graph.nodes)}
+    following: list[list[int]] = [[] for _ in items]
+    missing = [0] * len(items)
+    for link in links_between(items, edges):
+        following[link.producer].append(link.consumer)
+        missing[link.consumer] += 1
+    ready = [(place[item.index], i) for i, item in enumerate(items) if not missing[i]]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, current = heapq.heappop(ready)
+        order.append(current)
+        for consumer in following[current]:
+            missing[consumer] -= 1
+            if not missing[consumer]:
+                heapq.heappush(ready, (place[items[consumer].index], consumer))
+    left = set(range(len(items))).difference(order)
+    return [items[i] for i in [*order, *sorted(left)]]
+
+
+def common_module(modules: Iterable[str | None]) -> str | None:
+    """The innermost module that holds all of ``modules``; None where there is none."""
+    common: list[str] | None = None
+    for module in modules:
+        parts = module.split(".") if module else []
+        if common is None:
+            common = parts
+        elif parts != common:
+            length = 0
+            while length < min(len(parts), len(common)) and parts[length] == common[length]:
+                length += 1
+            common = common[:length]
+        if not common:
+            return None
+    return ".".join(common) if common else None

@@ -1,0 +1,270 @@
+"""One backward pass as a graph to be drawn: what the trace says, arranged for a reader's eye.
+
+The graph is torch's own, with one change: an ``AccumulateGrad`` becomes a line of every node that
+feeds it, one copy for each use. Those nodes say nothing but the name of a parameter, and a shared
+one draws long edges across the whole picture. Everything here is iterative: graphs are deep.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agviz.errors import TraceError
+from agviz.trace.rows import (
+    EdgeRow,
+    GraphTaskRow,
+    GraphTaskStatus,
+    NodeRow,
+    NodeStatus,
+    NonFiniteRow,
+    ThreadRow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agviz.trace.reader import Trace
+
+LEAF_SEQUENCE_NR = 2**64 - 1
+"""What torch gives AccumulateGrad: it runs before every other ready node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An AccumulateGrad, as a line of one node that feeds it."""
+
+    row: NodeRow
+    edge: EdgeRow
+    """The edge by which this node feeds it."""
+    use: int
+    """Which of its uses this is, from 1, in the order in which the nodes are executed."""
+    uses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node to draw, with the parameters it feeds."""
+
+    row: NodeRow
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A gradient's way from one drawn node to another."""
+
+    row: EdgeRow
+    shape: tuple[int, ...] | None
+    """Shape of the gradient, where it was recorded."""
+    meeting: int
+    """Number of gradients that arrive in this slot of the consumer; above 1 they are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One thread, in the order in which lanes are drawn."""
+
+    position: int
+    """From 0."""
+    name: str
+    """``caller`` or ``device 0``; with the thread's number where that names several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One graph task, ready to be folded and drawn."""
+
+    title: str
+    """The recorded script, or empty."""
+    task: GraphTaskRow
+    nodes: tuple[Node, ...]
+    """In an order in which every producer stands before its consumers."""
+    edges: tuple[Edge, ...]
+    meeting: Mapping[int, int]
+    """For every node where gradients are added up: how many, in the slot with most of them."""
+    lanes: Mapping[int, Lane]
+    """By thread id: the threads that took up a node."""
+    first_nonfinite: int | None
+    """Index of the node that was the first to produce a non-finite gradient."""
+
+    @property
+    def folded_leaves(self) -> int:
+        """Number of AccumulateGrad nodes that became lines of others."""
+        return len({leaf.row.index for node in self.nodes for leaf in node.leaves})
+
+
+def choose_graph_task(trace: Trace) -> int:
+    """The graph task somebody most likely wants to see.
+
+    That is one that failed, else the first with a non-finite gradient, else the largest.
+
+    Raises:
+        agviz.errors.TraceError: the trace holds no graph.
+    """
+    tasks = [task for task in trace.graph_tasks if task.nodes]
+    if not tasks:
+        raise TraceError(
+            f"{trace.path} holds no backward pass to draw: nothing was recorded, or it ended "
+            "before a graph was walked; record a program that calls backward()."
+        )
+    failed = [task.id for task in tasks if task.status is GraphTaskStatus.FAILED]
+    if failed:
+        return failed[0]
+    found = trace.first_nonfinite()
+    if found is not None:
+        return found.graph_task
+    return max(tasks, key=lambda task: (task.nodes, -task.id)).id
+
+
+def read_graph(trace: Trace, graph_task: int | None = None) -> Graph:
+    """Read one graph task.
+
+    Args:
+        trace: where it is recorded.
+        graph_task: its id; None: the one that :func:`choose_graph_task` chooses.
+
+    Raises:
+        agviz.errors.TraceError: no such graph task, or it has no graph.
+    """
+    if graph_task is None:
+        graph_task = choose_graph_task(trace)
+    task = trace.graph_task(graph_task)
+    if not task.nodes:
+        raise TraceError(
+            f"Graph task {graph_task} of {trace.path} ended before its graph was walked: "
+            "there is nothing to draw."
+        )
+    return build_graph(
+        task,
+        trace.nodes(graph_task),
+        trace.edges(graph_task),
+        trace.threads,
+        first_nonfinite=trace.first_nonfinite(graph_task),
+        title=trace.meta.script,
+    )
+
+
+def build_graph(
+    task: GraphTaskRow,
+    rows: Sequence[NodeRow],
+    edge_rows: Iterable[EdgeRow],
+    threads: Iterable[ThreadRow],
+    *,
+    first_nonfinite: NonFiniteRow | None = None,
+    title: str = "",
+) -> Graph:
+    """Build the graph from rows; an edge to or from a node that is not there is left out."""
+    count = len(rows)
+    known = [e for e in edge_rows if 0 <= e.producer < count and 0 <= e.consumer < count]
+    has_producer = {edge.consumer for edge in known}
+    feeds_nobody = set(range(count)) - {edge.producer for edge in known}
+    folded = {
+        row.index
+        for row in rows
+        if row.is_leaf
+        and row.index in has_producer
+        and row.index in feeds_nobody
+        and row.status is not NodeStatus.FAILED
+    }
+    edges = [edge for edge in known if edge.consumer not in folded]
+    order = topological_order(
+        [row.index for row in rows if row.index not in folded],
+        edges,
+        [LEAF_SEQUENCE_NR if row.sequence_nr is None else row.sequence_nr for row in rows],
+    )
+    leaves = _leaves(rows, [edge for edge in known if edge.consumer in folded], order)
+    meeting = Counter((edge.consumer, edge.slot) for edge in known)
+    return Graph(
+        title=title,
+        task=task,
+        nodes=tuple(Node(rows[index], tuple(leaves.get(index, ()))) for index in order),
+        edges=tuple(
+            Edge(edge, _shape(edge, rows), meeting[edge.consumer, edge.slot]) for edge in edges
+        ),
+        meeting=_most_meeting(meeting),
+        lanes=_lanes(rows, threads),
+        first_nonfinite=None if first_nonfinite is None else first_nonfinite.node,
+    )
+
+
+def topological_order(
+    nodes: Sequence[int], edges: Iterable[EdgeRow], sequence_nr: Sequence[int]
+) -> list[int]:
+    """The order in which a single queue would run the nodes: by sequence number, when ready.
+
+    Unlike the recorded order it doesn't depend on how threads happened to take turns. Nodes on a
+    ring, which only a damaged file has, come last.
+    """
+    following: defaultdict[int, list[int]] = defaultdict(list)
+    missing = dict.fromkeys(nodes, 0)
+    for edge in edges:
+        following[edge.producer].append(edge.consumer)
+        missing[edge.consumer] += 1
+    ready = [(-sequence_nr[index], index) for index in nodes if not missing[index]]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        order.append(index)
+        for consumer in following[index]:
+            missing[consumer] -= 1
+            if not missing[consumer]:
+                heapq.heappush(ready, (-sequence_nr[consumer], consumer))
+    if len(order) < len(nodes):
+        done = set(order)
+        order.extend(index for index in nodes if index not in done)
+    return order
+
+
+def _leaves(
+    rows: Sequence[NodeRow], edges: Iterable[EdgeRow], order: Sequence[int]
+) -> dict[int, list[Leaf]]:
+    position = {index: place for place, index in enumerate(order)}
+    by_use = sorted(edges, key=lambda edge: (position[edge.producer], edge.output))
+    uses = Counter(edge.consumer for edge in by_use)
+    seen: Counter[int] = Counter()
+    leaves: defaultdict[int, list[Leaf]] = defaultdict(list)
+    for edge in by_use:
+        seen[edge.consumer] += 1
+        leaf = Leaf(rows[edge.consumer], edge, seen[edge.consumer], uses[edge.consumer])
+        leaves[edge.producer].append(leaf)
+    return leaves
+
+
+def _most_meeting(meeting: Mapping[tuple[int, int], int]) -> dict[int, int]:
+    most: dict[int, int] = {}
+    for (consumer, _), count in meeting.items():
+        if count > 1:
+            most[consumer] = max(count, most.get(consumer, 0))
+    return most
+
+
+def _shape(edge: EdgeRow, rows: Sequence[NodeRow]) -> tuple[int, ...] | None:
+    received = rows[edge.consumer].input_shapes
+    if received is not None and edge.slot < len(received):
+        return received[edge.slot]
+    produced = rows[edge.producer].output_shapes
+    return produced[edge.output] if edge.output < len(produced) else None
+
+
+def _lanes(rows: Iterable[NodeRow], threads: Iterable[ThreadRow]) -> dict[int, Lane]:
+    queues = {thread.id: thread.queue for thread in threads}
+    used = sorted(
+        {row.thread for row in rows if row.thread is not None},
+        key=lambda thread: (queues.get(thread, -1), thread),
+    )
+    names = {
+        thread: "caller" if queues.get(thread, -1) < 0 else f"device {queues[thread]}"
+        for thread in used
+    }
+    shared = Counter(names.values())
+    return {
+        thread: Lane(
+            position,
+            names[thread] if shared[names[thread]] == 1 else f"{names[thread]} (thread {thread})",
+        )
+        for position, thread in enumerate(used)
+    }

@@ -1,0 +1,109 @@
+"""The picture: boxes, the links between them, and the modules around them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agviz.graph.columns import columns
+from agviz.graph.fold import DEFAULT_BUDGET, fold
+from agviz.graph.stacks import Box, separate, stack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agviz.graph.items import Item, Link
+    from agviz.graph.model import Graph
+
+DRAWN_SEPARATELY = 40
+"""Up to this many items, every item is a box of its own."""
+DEEPEST_FRAME = 12
+"""Frames within frames; what is deeper keeps its path in its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A module with more than one box, or (``path`` is None) a whole column."""
+
+    path: str | None
+    boxes: list[int] = field(default_factory=list)
+    """Positions of the boxes that stand in it directly."""
+    clusters: list[Cluster] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything that is drawn of a graph, and where."""
+
+    graph: Graph
+    items: tuple[Item, ...]
+    boxes: tuple[Box, ...]
+    links: tuple[Link, ...]
+    """Those between boxes; :attr:`agviz.graph.stacks.Line.link` holds those within them."""
+    column_of: tuple[int, ...]
+    """For every box: its column."""
+    box_of: tuple[int, ...]
+    """For every item: the position of its box."""
+    columns: tuple[Cluster, ...]
+    """From left to right; links lead downwards in a column, and from a column to a later one."""
+    notes: tuple[str, ...]
+    """What was folded."""
+
+
+def compose(graph: Graph, budget: int = DEFAULT_BUDGET) -> Picture:
+    """Fold the graph to ``budget`` items and put them into boxes and modules."""
+    folded = fold(graph, budget)
+    items, links = folded.items, folded.links
+    boxes = separate(items) if len(items) <= DRAWN_SEPARATELY else stack(items, links)
+    box_of = [0] * len(items)
+    for place, box in enumerate(boxes):
+        for line in box.lines:
+            box_of[line.item] = place
+    between = tuple(link for link in links if box_of[link.producer] != box_of[link.consumer])
+    column_of = columns(items, boxes, between, box_of)
+    return Picture(
+        graph=graph,
+        items=items,
+        boxes=tuple(boxes),
+        links=between,
+        column_of=tuple(column_of),
+        box_of=tuple(box_of),
+        columns=tuple(
+            _clusters({i: box for i, box in enumerate(boxes) if column_of[i] == column})
+            for column in range(max(column_of) + 1)
+        ),
+        notes=folded.notes,
+    )
+
+
+def _clusters(boxes: Mapping[int, Box]) -> Cluster:
+    """Modules around boxes.
+
+    A module that holds one box only is named in the box, and one that merely contains other
+    modules is part of their names: a frame costs room and should say something.
+    """
+    boxes_below: Counter[str] = Counter()
+    for box in boxes.values():
+        boxes_below.update(_ancestry(box.module))
+    own = {box.module for box in boxes.values()}
+    framed = {path for path, count in boxes_below.items() if count > 1 and path in own}
+
+    root = Cluster(None)
+    by_path: dict[str, Cluster] = {}
+    for place, box in boxes.items():
+        parent = root
+        for path in _ancestry(box.module):
+            if path in framed:
+                if path not in by_path:
+                    by_path[path] = Cluster(path)
+                    parent.clusters.append(by_path[path])
+                parent = by_path[path]
+        parent.boxes.append(place)
+    return root
+
+
+def _ancestry(module: str | None) -> list[str]:
+    """The module and all that contain it, outermost first, as far as frames go."""
+    parts = module.split(".") if module else []
+    return [".".join(parts[: depth + 1]) for depth in range(min(len(parts), DEEPEST_FRAME))]
