@@ -1,0 +1,56 @@
+"""The Python API: ``agviz.record`` around a training step, ``agviz.Trace`` to read what it wrote.
+
+    with agviz.record("step.agviz"):
+        loss = model(batch)
+        loss.backward()
+
+The forward belongs inside too: names of modules and parameters come from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from agviz.errors import AgvizError, DrawingError, TraceError
+from agviz.trace.names import Names
+from agviz.trace.reader import Trace
+from agviz.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+    from agviz_engine import DevicePolicy
+
+__all__ = ["AgvizError", "DrawingError", "Trace", "TraceError", "record"]
+
+
+@contextlib.contextmanager
+def record(
+    path: str | PathLike[str],
+    *,
+    device_policy: DevicePolicy | None = None,
+    nonfinite_check: bool = True,
+) -> Iterator[Recorder]:
+    """Run the block's backward passes, in all threads, on agviz's engine and record them.
+
+    Args:
+        path: the file to write; an older trace of this name is replaced.
+        device_policy: maps nodes to device threads; by default the device a node really is on.
+        nonfinite_check: look for NaN and Inf in what every node puts out.
+
+    Raises:
+        agviz.errors.TraceError: the file can't be written to.
+        agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
+    """
+    import agviz_engine
+
+    with (
+        Names() as names,
+        Recorder(path, names=names) as recorder,
+        agviz_engine.installed(
+            recorder, device_policy=device_policy, nonfinite_check=nonfinite_check
+        ),
+    ):
+        yield recorder
