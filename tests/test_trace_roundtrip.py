@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agviz.trace import codec
-from agviz.trace.reader import Trace, short_name
+from agviz.trace.contents import short_name
+from agviz.trace.reader import Trace
 from agviz.trace.recorder import Recorder
 from agviz.trace.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events

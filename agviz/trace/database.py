@@ -202,3 +202,18 @@ class Database:
 
 def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
+
+
+def of(graph_task: int | None) -> str:
+    """The condition that limits a query to a graph task; None: to none in particular."""
+    return "" if graph_task is None else "AND graph_task = ?"
+
+
+def along(graph_task: int | None) -> str:
+    """The same for a query in order of ``seq``; the plus keeps SQLite from an index for that."""
+    return "" if graph_task is None else "AND +graph_task = ?"
+
+
+def given(graph_task: int | None) -> tuple[int, ...]:
+    """The parameter of :func:`of` or :func:`along`."""
+    return () if graph_task is None else (graph_task,)

@@ -101,12 +101,19 @@ CREATE TABLE event (
 }
 """The tables, by name. The text is what SQLite stores, comments included."""
 
+EXECUTION = "kind IN (4, 5, 6, 7)"
+"""Condition of the events from NodeStarted to NodeSkipped. SQLite takes an index that is limited to
+them only for queries that hold these very words."""
+
+CHECK = "kind = 13"
+"""The same for NonFiniteChecked."""
+
 INDEXES: dict[str, str] = {
     "event_of_node": "CREATE INDEX event_of_node ON event (graph_task, node)",
     "event_of_execution": (
-        "CREATE INDEX event_of_execution ON event (graph_task, kind) WHERE kind IN (4, 5, 6, 7)"
+        f"CREATE INDEX event_of_execution ON event (graph_task, kind) WHERE {EXECUTION}"
     ),
-    "event_of_check": "CREATE INDEX event_of_check ON event (graph_task) WHERE kind = 13",
+    "event_of_check": f"CREATE INDEX event_of_check ON event (graph_task) WHERE {CHECK}",
 }
 """Built when the recording is closed; a file without them is read more slowly, but is read."""
 
