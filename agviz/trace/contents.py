@@ -217,6 +217,8 @@ class Contents:
             now = t + start_ns
             key = number, node
             row = found.get(key)
+            if kind != _STARTED and kind not in _END:
+                raise self._database.damaged("an index does not fit its table")
             if kind != _STARTED and row is not None:
                 found[key] = row._replace(end_ns=now, status=_END[kind])
                 continue
