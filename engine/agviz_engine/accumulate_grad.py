@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from agviz_engine import native_node
+from agviz_engine.native_node import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,31 +63,56 @@ def steal(ref: NodeRef, inputs: tuple[Tensor | None, ...], activity: Activity) -
         Whether it was done; otherwise nothing was.
     """
     gradient = cast("Any", inputs[0])
-    if type(gradient) is not Tensor or sys.getrefcount(gradient) > _REFERENCES:
-        return False
-    if gradient.is_nested:
+    if sys.getrefcount(gradient) > _REFERENCES or not _is_plain(gradient):
         return False
     variable = cast("Any", ref.node).variable
-    if not (_nobody_watches(ref, variable) and _obeys_layout_contract(gradient, variable)):
+    if not _nobody_watches(ref, variable) or gradient.shape != variable.shape:
         return False
-    if cast("Any", gradient)._use_count() > 1 or _C._functorch.is_functorch_wrapped_tensor(
-        gradient
-    ):
+    if not (_is_stealable_sparse(gradient) or _obeys_layout_contract(gradient, variable)):
         return False
     with activity.lock:
         if activity.passes > 1 or variable.grad is not None:
             return False
-        variable.grad = gradient.detach()
+        variable.grad = _shallow_copy(gradient) if gradient.is_sparse else gradient.detach()
     return True
 
 
+def _is_plain(gradient: Any) -> bool:
+    return (
+        type(gradient) is Tensor
+        and not gradient.is_nested
+        and cast("Any", gradient)._use_count() == 1
+        and not _C._functorch.is_functorch_wrapped_tensor(gradient)
+    )
+
+
+def _is_stealable_sparse(gradient: Tensor) -> bool:
+    return (
+        gradient.is_sparse
+        and gradient._indices().is_contiguous()
+        and gradient._values().is_contiguous()
+    )
+
+
+def _shallow_copy(gradient: Tensor) -> Tensor:
+    """A sparse tensor of its own around the same indices and values."""
+    return torch.sparse_coo_tensor(
+        gradient._indices(),
+        gradient._values(),
+        gradient.shape,
+        dtype=gradient.dtype,
+        device=gradient.device,
+        check_invariants=False,
+    )
+
+
 def _nobody_watches(ref: NodeRef, variable: Any) -> bool:
-    words = cast("native_node.Words", ref.words)
+    base = ref.base
     layout = native_node.calibrate()
     return (
         type(variable) in _PLAIN
-        and not words[layout.post_hooks]
-        and not words[layout.pre_hooks]
+        and not MEMORY[base + layout.post_hooks]
+        and not MEMORY[base + layout.pre_hooks]
         and not variable._backward_hooks
         and not variable._post_accumulate_grad_hooks
     )

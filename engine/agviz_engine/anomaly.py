@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 
+_CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
+
+
 class NonFinite(NamedTuple):
     """Numbers of elements; real and imaginary parts of complex tensors count apart."""
 
@@ -119,6 +122,6 @@ def warn_beside_an_error(texts: list[str]) -> None:
     """
     for text in texts:
         try:
-            warnings.warn(text, UserWarning, stacklevel=2)
+            warnings.warn(text, UserWarning, stacklevel=_CALLER)
         except UserWarning as raised:
             traceback.print_exception(raised)

@@ -218,7 +218,7 @@ def _native(name: str) -> Callable[..., Any]:
 
 def _current_graph_task_id() -> int:
     """Id of the graph task this thread works on, or -1 (``get_current_graph_task_id``)."""
-    graph_task = current.current_graph_task
+    graph_task = current().current_graph_task
     if graph_task is None:
         return int(_native("_current_graph_task_id")())
     return graph_task.id
@@ -226,15 +226,15 @@ def _current_graph_task_id() -> int:
 
 def _current_autograd_node() -> Node | None:
     """The node this thread runs, or None (``get_current_node``)."""
-    ref = current.current_node
-    if ref is None:
+    thread = current()
+    if thread.current_graph_task is None:
         return cast("Node | None", _native("_current_autograd_node")())
-    return ref.node
+    return None if thread.current_node is None else thread.current_node.node
 
 
 def _will_engine_execute_node(node: Node) -> bool:
     """Whether the current graph task runs ``node`` (``_will_engine_execute_node``)."""
-    graph_task = current.current_graph_task
+    graph_task = current().current_graph_task
     if graph_task is None or not isinstance(node, Node):
         return bool(_native("_will_engine_execute_node")(node))
     ref = graph_task.refs.get(node)
@@ -250,7 +250,7 @@ def _will_engine_execute_node(node: Node) -> bool:
 
 def _current_graph_task_execution_order() -> list[Node]:
     """The order in which the current graph task will run (``..._execution_order``)."""
-    graph_task = current.current_graph_task
+    graph_task = current().current_graph_task
     if graph_task is None:
         return cast("list[Node]", _native("_current_graph_task_execution_order")())
     return graph_task.execution_order()
@@ -258,7 +258,7 @@ def _current_graph_task_execution_order() -> list[Node]:
 
 def _get_current_graph_task_keep_graph() -> bool:
     """Whether the current graph task keeps its graph (``get_current_graph_task_keep_graph``)."""
-    graph_task = current.current_graph_task
+    graph_task = current().current_graph_task
     if graph_task is None:
         return bool(_native("_get_current_graph_task_keep_graph")())
     return graph_task.keep_graph

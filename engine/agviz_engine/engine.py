@@ -13,6 +13,7 @@ takes several Python frames and two native graph tasks for each level, and moves
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
@@ -22,10 +23,11 @@ from agviz_engine.device_threads import DevicePolicy, DeviceThreads, ReentrantPo
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.instruments import Registry, clock, next_seq
+from agviz_engine.native_node import MEMORY
 from agviz_engine.node import NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.telling import Arrival, Decrement, Telling
-from agviz_engine.thread_state import NO_DEVICE, ThreadLocalState, current
+from agviz_engine.thread_state import NO_DEVICE, EngineThread, ThreadLocalState, current
 from agviz_engine.validate_outputs import validate_outputs
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ _C = cast("Any", torch._C)
 MAX_DEPTH = 28
 """Nested reentrant calls on one thread before another thread takes over (torch: 60)."""
 
+_set_grad_enabled = _C._set_grad_enabled
+_profiler_enabled = _C._autograd._profiler_enabled
+_is_anomaly_enabled = _C.is_anomaly_enabled
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
 
@@ -50,6 +55,7 @@ class Engine:
 
     def __init__(self) -> None:
         self._layout = native_node.calibrate()
+        native_run.create_graph_warning()  # said now, so that one-node runs do not say it
         self.registry = Registry()
         self.tell = Telling(self.registry)
         self.device_policy: DevicePolicy = real_device
@@ -89,18 +95,19 @@ class Engine:
             BaseException: whatever a node, a hook or a check raised, unchanged.
         """
         self.tell.thread("", events.CPU_QUEUE)
-        reentrant = current.worker_device != NO_DEVICE
+        reentrant = current().worker_device != NO_DEVICE
         graph_task = GraphTask(
             keep_graph=keep_graph,
             create_graph=create_graph,
             accumulate_grad=accumulate_grad,
-            reentrant_depth=current.total_depth + 1 if reentrant else 0,
-            cpu_ready_queue=current.local_ready_queue,
+            reentrant_depth=current().total_depth + 1 if reentrant else 0,
+            cpu_ready_queue=current().local_ready_queue,
             thread_locals=ThreadLocalState(grad_mode=create_graph),
         )
-        if current.current_graph_task is not None and current.current_node is not None:
-            graph_task.parent = current.current_graph_task.id
-            graph_task.parent_node = current.current_node.index
+        enclosing, node = current().current_graph_task, current().current_node
+        if enclosing is not None and node is not None:
+            graph_task.parent = enclosing.id
+            graph_task.parent_node = node.index
         self.tell.begun(graph_task, len(roots), number_of_inputs)
         try:
             self._prepare(graph_task, roots, gradients, inputs)
@@ -114,7 +121,7 @@ class Engine:
             self.tell.finished(graph_task)
             return graph_task.captured_vars
         finally:
-            current.live = None
+            current().live = None
             graph_task.release()
             del graph_task  # the frame may live on in the traceback of an exception
 
@@ -143,40 +150,68 @@ class Engine:
 
         Afterwards the graph task has its ``nodes``, ``dependencies`` and ``root_edges``.
         """
-        refs = graph_task.refs
-        policy = self.device_policy if _C._is_multithreading_enabled() else None
-        stack: list[NodeRef] = []
-
-        def reach(node: Node) -> NodeRef:
-            ref = refs[node] = graph_task.add(NodeRef(node, len(graph_task.nodes)))
-            if policy is not None:
-                ref.device = policy(node)
-            stack.append(ref)
-            return ref
-
         if len(roots) != 1:
             graph_task.add(GraphRoot(gradients, _C._autograd._get_sequence_nr()))
-        edges = [(refs.get(node) or reach(node), nr) for node, nr in roots]
-        graph_task.root_edges = edges
-        dependencies = graph_task.dependencies
+        collecting = gc.isenabled()
+        gc.disable()  # everything the walk makes is there to stay: a search for garbage is in vain
+        try:
+            edges = self._walk(graph_task, roots)
+        finally:
+            if collecting:
+                gc.enable()
+        self.tell.dependencies(graph_task, edges)
+
+    def _walk(self, graph_task: GraphTask, roots: Sequence[tuple[Node, int]]) -> int:
+        """Reach every node once, last found first.
+
+        Returns:
+            The number of edges.
+        """
+        refs, nodes, dependencies = graph_task.refs, graph_task.nodes, graph_task.dependencies
+        policy = self._policy()
+        root_edges: list[Edge] = []
+        for node, nr in roots:
+            ref = refs.get(node)
+            if ref is None:
+                ref = refs[node] = graph_task.add(NodeRef(node, len(nodes)))
+            root_edges.append((ref, nr))
+        graph_task.root_edges = root_edges
+        stack = [ref for ref in nodes if ref.base]
         if len(roots) != 1:
-            graph_task.nodes[0].next_edges = tuple(edges)
-            for ref, _ in edges:
+            nodes[0].next_edges = tuple(root_edges)
+            for ref, _ in root_edges:
                 dependencies[ref.index] += 1
         count = 0
         while stack:
             ref = stack.pop()
+            if policy is not None:
+                ref.device = policy(ref.node)
+                graph_task.threaded = graph_task.threaded or ref.device != events.CPU_QUEUE
             next_edges: list[Edge | None] = []
-            for node, nr in ref.node.next_functions:
-                if node is None:
+            for consumer, nr in cast("Any", ref.node).next_functions:
+                if consumer is None:
                     next_edges.append(None)
                     continue
-                child = refs.get(node) or reach(node)
-                dependencies[child.index] += 1
+                child = refs.get(consumer)
+                if child is None:
+                    child = refs[consumer] = NodeRef(consumer, len(nodes))
+                    nodes.append(child)
+                    dependencies.append(1)
+                    stack.append(child)
+                else:
+                    dependencies[child.index] += 1
                 count += 1
                 next_edges.append((child, nr))
             ref.next_edges = tuple(next_edges)
-        self.tell.dependencies(graph_task, count)
+        return count
+
+    def _policy(self) -> DevicePolicy | None:
+        """How nodes get to device threads, or None where all stay on the calling thread."""
+        if not _C._is_multithreading_enabled():
+            return None
+        if self.device_policy is real_device and not torch.accelerator.is_available():
+            return None
+        return self.device_policy
 
     def execute_with_graph_task(self, graph_task: GraphTask) -> None:
         """Queue the root and drive the graph task to its end (``execute_with_graph_task``)."""
@@ -186,22 +221,22 @@ class Engine:
             slot, gradient = graph_task.root_edges[0][1], graph_task.root_gradients[0]
             buffer.add(slot, gradient)
             self.tell.root_gradient(graph_task, root, slot, gradient)
-        if current.worker_device == NO_DEVICE:
-            current.worker_device = graph_task.owner = events.CPU_QUEUE
+        if current().worker_device == NO_DEVICE:
+            current().worker_device = graph_task.owner = events.CPU_QUEUE
             try:
                 self._push(graph_task, root, buffer)
                 with self.activity.one_more():
                     self._drive(graph_task)
             finally:
-                current.worker_device = NO_DEVICE
+                current().worker_device = NO_DEVICE
             return
-        graph_task.owner = current.worker_device
+        graph_task.owner = current().worker_device
         self._push(graph_task, root, buffer)
-        if current.current_depth >= MAX_DEPTH:
+        if current().current_depth >= MAX_DEPTH:
             self._drive_in_pool(graph_task)
             return
-        current.current_depth += 1
-        current.total_depth += 1
+        current().current_depth += 1
+        current().total_depth += 1
         try:
             if self.device_threads.started:
                 with self.activity.one_more():
@@ -209,8 +244,8 @@ class Engine:
             else:
                 self._drive(graph_task)
         finally:
-            current.current_depth -= 1
-            current.total_depth -= 1
+            current().current_depth -= 1
+            current().total_depth -= 1
 
     def _drive(self, graph_task: GraphTask) -> None:
         try:
@@ -221,29 +256,29 @@ class Engine:
                     graph_task.has_error = graph_task.future_completed = True
             self._wait_for_hosts(graph_task)
             if graph_task.has_error:
-                current.local_ready_queue.discard(graph_task)
+                current().local_ready_queue.discard(graph_task)
 
     def _drive_in_pool(self, graph_task: GraphTask) -> None:
         """Let a thread of the pool work off this thread's queue (``add_thread_pool_task``)."""
-        queue = current.local_ready_queue
+        queue = current().local_ready_queue
         thread_locals = ThreadLocalState(grad_mode=torch.is_grad_enabled())
-        checkpoint_valid = current.checkpoint_valid
+        checkpoint_valid = current().checkpoint_valid
 
         def reentrant_thread_init() -> None:
             self.tell.thread("", queue.index)
-            current.local_ready_queue = queue
-            current.worker_device = graph_task.owner
-            current.total_depth = graph_task.reentrant_depth
-            current.checkpoint_valid = checkpoint_valid
+            current().local_ready_queue = queue
+            current().worker_device = graph_task.owner
+            current().total_depth = graph_task.reentrant_depth
+            current().checkpoint_valid = checkpoint_valid
             try:
                 with thread_locals.restored():
                     self._drive(graph_task)
             finally:
-                current.local_ready_queue = ReadyQueue(events.CPU_QUEUE)
-                current.worker_device = NO_DEVICE
-                current.total_depth = 0
-                current.checkpoint_valid = True
-                current.live = None
+                current().local_ready_queue = ReadyQueue(events.CPU_QUEUE)
+                current().worker_device = NO_DEVICE
+                current().total_depth = 0
+                current().checkpoint_valid = True
+                current().live = None
 
         self.reentrant_pool.run(reentrant_thread_init)
 
@@ -264,17 +299,18 @@ class Engine:
         the host of ``graph_task`` and must not raise. A task of another graph task, which can turn
         up where device threads and reentrant calls meet, gets a host of its own.
         """
-        queue = current.local_ready_queue
+        thread = current()
+        queue = thread.local_ready_queue
         while not graph_task.future_completed:
             task = self._pop(queue)
             base = task.base
             if base is graph_task:
-                self._work(task, graph_task)
+                self._work(thread, task, graph_task)
             elif base is not None and not base.future_completed:
-                self._work_as_guest(task, base)
+                self._work_as_guest(thread, task, base)
 
-    def _work_as_guest(self, task: NodeTask, graph_task: GraphTask) -> None:
-        self._host(graph_task, lambda: self._work(task, graph_task))
+    def _work_as_guest(self, thread: EngineThread, task: NodeTask, graph_task: GraphTask) -> None:
+        self._host(graph_task, lambda: self._work(thread, task, graph_task))
 
     def _device_thread_main(self, queue: ReadyQueue, name: str) -> None:
         """The life of a device thread (``thread_init`` and ``thread_main`` without graph task).
@@ -282,8 +318,8 @@ class Engine:
         It stays in the host of a graph task for as long as that task's nodes come.
         """
         self.tell.thread(name, queue.index)
-        current.local_ready_queue = queue
-        current.worker_device = queue.index
+        current().local_ready_queue = queue
+        current().worker_device = queue.index
         task = self._pop(queue)
         while not task.is_shutdown_task:
             task = self._stay_in_host(queue, task, cast("GraphTask", task.base))
@@ -298,11 +334,12 @@ class Engine:
                 base.hosting.add(queue.index)
         if not completed:
             following = [task]
+            thread = current()
 
             def body() -> None:
                 with base.thread_locals.restored():
                     while following[0].base is base:
-                        self._work(following[0], base)
+                        self._work(thread, following[0], base)
                         if base.future_completed:
                             return
                         following[0] = self._pop(queue)
@@ -310,7 +347,7 @@ class Engine:
             try:
                 self._host(base, body)
             finally:
-                current.live = None
+                current().live = None
                 with base.mutex:
                     base.hosting.discard(queue.index)
                     base.left_hosts.notify_all()
@@ -320,13 +357,15 @@ class Engine:
     def _wait_for_hosts(self, graph_task: GraphTask) -> None:
         """Wake the device threads that wait in a host of ``graph_task``, until all have left it."""
         with graph_task.mutex:
-            hosting = sorted(graph_task.hosting - {current.worker_device})
+            hosting = sorted(graph_task.hosting - {current().worker_device})
         for index in hosting:
             self._wake(graph_task, index)
         with graph_task.mutex:
-            graph_task.left_hosts.wait_for(lambda: not graph_task.hosting - {current.worker_device})
+            graph_task.left_hosts.wait_for(
+                lambda: not graph_task.hosting - {current().worker_device}
+            )
 
-    def _work(self, task: NodeTask, graph_task: GraphTask) -> None:
+    def _work(self, thread: EngineThread, task: NodeTask, graph_task: GraphTask) -> None:
         """One turn of the loop in ``Engine::thread_main``. Does not raise.
 
         The three thread-locals it sets are torch's ``GraphTaskGuard``, ``NodeGuard`` and
@@ -339,13 +378,13 @@ class Engine:
         if graph_task.has_error:
             self.tell.node_skipped(graph_task, ref, "error")
             return
-        last = current.current_graph_task, current.current_node, current.checkpoint_valid
-        current.current_graph_task = graph_task
-        current.current_node = ref
-        current.checkpoint_valid = graph_task.can_checkpoint() and current.checkpoint_valid
-        _C._set_grad_enabled(graph_task.create_graph)
+        last = thread.current_graph_task, thread.current_node, thread.checkpoint_valid
+        thread.current_graph_task = graph_task
+        thread.current_node = ref
+        thread.checkpoint_valid = graph_task.exec_info is None and thread.checkpoint_valid
+        _set_grad_enabled(graph_task.create_graph)
         try:
-            if _C._autograd._profiler_enabled() and not ref.runs_natively:
+            if _profiler_enabled() and not ref.runs_natively:
                 with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
                     self.evaluate_function(graph_task, ref, inputs)
             else:
@@ -354,7 +393,7 @@ class Engine:
             self.thread_on_exception(graph_task, ref, error)
             return
         finally:
-            current.current_graph_task, current.current_node, current.checkpoint_valid = last
+            thread.current_graph_task, thread.current_node, thread.checkpoint_valid = last
         if graph_task.decrement_outstanding_tasks():
             self.mark_as_completed_and_run_post_processing(graph_task)
 
@@ -381,14 +420,12 @@ class Engine:
     def _complete(self, graph_task: GraphTask) -> None:
         with graph_task.mutex:
             graph_task.future_completed = True
-        if current.worker_device != graph_task.owner:
+        if current().worker_device != graph_task.owner:
             self._wake(graph_task, graph_task.owner)
 
     def _wake(self, graph_task: GraphTask, device: int) -> None:
         """Push a task without a node, which makes the thread look whether it is done."""
-        self.ready_queue(graph_task, device).push(
-            NodeTask(graph_task, None, None), increment_outstanding_tasks=False
-        )
+        self.ready_queue(graph_task, device).push(NodeTask(graph_task, None, None))
 
     def exec_post_processing(self, graph_task: GraphTask) -> None:
         """Run the final callbacks, those included that they add (``exec_post_processing``).
@@ -398,18 +435,19 @@ class Engine:
         """
         if graph_task.not_ready:
             raise RuntimeError("could not compute gradients for some functions")
-        last = current.current_graph_task
-        current.current_graph_task = graph_task
+        thread = current()
+        last = thread.current_graph_task, thread.current_node
+        thread.current_graph_task, thread.current_node = graph_task, None
         try:
             index = 0
             while index < len(graph_task.final_callbacks):
                 began = clock()
-                _C._set_grad_enabled(graph_task.create_graph)
+                _set_grad_enabled(graph_task.create_graph)
                 graph_task.final_callbacks[index]()
                 self.tell.callback_run(graph_task, index, began)
                 index += 1
         finally:
-            current.current_graph_task = last
+            thread.current_graph_task, thread.current_node = last
 
     # -- one node -------------------------------------------------------------------------------
 
@@ -432,7 +470,7 @@ class Engine:
                 self.tell.released(graph_task, ref)
         if self.nonfinite_check and hear.non_finite_checked:
             self._check_non_finite(graph_task, ref, outputs)
-        if _C.is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
+        if _is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
             anomaly.check_nan(ref, outputs)
         if hear.node_finished:
             self.tell.node_finished(graph_task, ref, outputs)
@@ -465,28 +503,14 @@ class Engine:
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run a node with its hooks and check its outputs (``call_function``)."""
         if ref.runs_natively:
-            outputs: Sequence[Tensor | None] = ()
-            if (
-                not ref.is_accumulate_grad
-                or graph_task.create_graph
-                or not accumulate_grad.steal(ref, inputs, self.activity)
-            ):
-                outputs = native_run.run_node(
-                    ref,
-                    inputs,
-                    keep_graph=graph_task.keep_graph,
-                    create_graph=graph_task.create_graph,
-                )
-            if self.registry.leaf_accumulated and ref.is_accumulate_grad:
-                self.tell.leaf_accumulated(graph_task, ref)
-            return tuple(outputs)
-        words = ref.words
-        if words is None:
+            return self._call_native(graph_task, ref, inputs)
+        base = ref.base
+        if not base:
             return cast("Gradients", cast("Any", ref.node)())
         layout = self._layout
-        if words[layout.tensor_pre_hooks] or words[layout.retains_grad_hooks]:
+        if MEMORY[base + layout.tensor_pre_hooks] or MEMORY[base + layout.retains_grad_hooks]:
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
-        if words[layout.pre_hooks]:
+        if MEMORY[base + layout.pre_hooks]:
             inputs = function_hook.call_hooks(
                 ref, "pre", inputs, clock=clock, report=self.tell.hook_report(graph_task, ref)
             )
@@ -494,15 +518,36 @@ class Engine:
         if type(result) is not tuple:
             result = (result,)
         result = tuple(validate_outputs(ref.next_edges, result, ref.returned_an))
-        if words[layout.post_hooks]:
+        if MEMORY[base + layout.post_hooks]:
             report = self.tell.hook_report(graph_task, ref)
             return function_hook.call_hooks(ref, "post", result, inputs, clock=clock, report=report)
         return result
 
+    def _call_native(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
+        """Run an AccumulateGrad or a custom Function's node, hooks and checks included."""
+        create_graph, keep_graph = graph_task.create_graph, graph_task.keep_graph
+        if ref.is_accumulate_grad:
+            if create_graph or not accumulate_grad.steal(ref, inputs, self.activity):
+                native_run.run_node(ref, inputs, keep_graph=keep_graph, create_graph=create_graph)
+            if self.registry.leaf_accumulated:
+                self.tell.leaf_accumulated(graph_task, ref)
+            return ()
+        if any(gradient is not None for gradient in inputs):
+            return native_run.run_node(
+                ref, inputs, keep_graph=keep_graph, create_graph=create_graph
+            )
+        inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+        report = self.tell.hook_report(graph_task, ref)
+        inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
+        with function_hook.hidden_pre_hooks(ref):
+            return native_run.run_node(
+                ref, inputs, keep_graph=keep_graph, create_graph=create_graph
+            )
+
     def _call_tensor_pre_hooks(
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
-        if ref.words is None:
+        if not ref.base:
             return inputs
         return function_hook.call_tensor_pre_hooks(
             ref,
@@ -552,6 +597,7 @@ class Engine:
     def _push(self, graph_task: GraphTask, ref: NodeRef, buffer: InputBuffer) -> None:
         queue = self.ready_queue(graph_task, ref.device)
         task = NodeTask(graph_task, ref, buffer)
+        graph_task.increment_outstanding_tasks()
         if not self.registry.queue_push:
             queue.push(task)
             return

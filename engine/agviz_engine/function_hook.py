@@ -8,13 +8,14 @@ called from here, one by one, out of the live dict that torch keeps. Hooks made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
 from agviz_engine import native_node, native_run
-from agviz_engine.native_node import PythonHooks
+from agviz_engine.native_node import MEMORY, PythonHooks
 
 if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
@@ -71,12 +72,11 @@ def _tensor_pre_hooks(ref: NodeRef) -> tuple[list[PythonHooks | None], bool]:
         hooks = cast("Any", ref.node).variable._backward_hooks
         return ([PythonHooks(hooks, 0)] if hooks else []), False
     layout = native_node.calibrate()
-    words = cast("native_node.Words", ref.words)
     found = [
         native_node.python_hooks(hook)
-        for hook in native_node.hook_list(words, layout.tensor_pre_hooks)
+        for hook in native_node.hook_list(ref.base, layout.tensor_pre_hooks)
     ]
-    return found, bool(words[layout.retains_grad_hooks]) or None in found
+    return found, bool(MEMORY[ref.base + layout.retains_grad_hooks]) or None in found
 
 
 def call_hooks(
@@ -96,7 +96,7 @@ def call_hooks(
     """
     layout = native_node.calibrate()
     end = layout.pre_hooks if kind == "pre" else layout.post_hooks
-    for address in native_node.hook_list(cast("native_node.Words", ref.words), end):
+    for address in native_node.hook_list(ref.base, end):
         found = native_node.python_hooks(address)
         if found is None:
             continue
@@ -110,6 +110,28 @@ def call_hooks(
             if report is not None:
                 report(kind, hook_name(hook), began, changed)
     return values
+
+
+@contextlib.contextmanager
+def hidden_pre_hooks(ref: NodeRef) -> Iterator[None]:
+    """Take a node's tensor hooks and pre-hooks away for a while, because they ran already."""
+    layout = native_node.calibrate()
+    found = [
+        native_node.python_hooks(address)
+        for end in (layout.tensor_pre_hooks, layout.pre_hooks)
+        for address in native_node.hook_list(ref.base, end)
+    ]
+    hidden = [(known.hooks, dict(known.hooks)) for known in found if known is not None]
+    for hooks, _ in hidden:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, before in hidden:
+            added = dict(hooks)
+            hooks.clear()
+            hooks.update(before)
+            hooks.update(added)
 
 
 def hook_name(hook: Callable[..., Any]) -> str:
@@ -147,7 +169,21 @@ def check_single_result(original: Tensor | None, result: Any, hook: Callable[...
     if not same:
         raise RuntimeError(
             f"hook '{hook_name(hook)}' has changed the type of value "
-            f"(was {original.type()} got {result.type()})"
+            f"(was {type_name(original)} got {type_name(result)})"
         )
     if original.shape != result.shape:
         raise RuntimeError(f"hook '{hook_name(hook)}' has changed the size of value")
+
+
+_LEGACY = ("Double", "Float", "Half", "Byte", "Char", "Short", "Int", "Long", "Bool")
+
+
+def type_name(tensor: Tensor) -> str:
+    """``DeprecatedTypeProperties::toString``: legacy names where there are any."""
+    legacy = tensor.type()
+    scalar = legacy.rpartition(".")[2].removesuffix("Tensor")
+    if tensor.device.type in ("cpu", "cuda") and scalar in _LEGACY:
+        return legacy
+    device = tensor.device.type
+    backend = device.upper() if device in ("cpu", "cuda") else device.capitalize()
+    return f"{'Sparse' if tensor.is_sparse else ''}{backend}{scalar}Type"

@@ -67,10 +67,9 @@ class GraphRoot(NodeRef):
         self.next_edges = ()
         self.device = -1
         self.runs_natively = False
-        self.address = 0
-        self.words = None
+        self.is_accumulate_grad = False
+        self.base = 0
         self.sequence_nr = sequence_nr
-        self.topological_nr = 0
         self.num_inputs = 0
 
     @property
@@ -131,6 +130,7 @@ class GraphTask:
         "root_gradients",
         "stacks",
         "thread_locals",
+        "threaded",
     )
 
     def __init__(
@@ -164,6 +164,8 @@ class GraphTask:
         self.final_callbacks: list[Callable[[], None]] = []
         self.outstanding_tasks = 0
         self.executed = 0
+        self.threaded = False
+        """Whether device threads take part."""
         self.owner = -2
         self.mutex = threading.RLock()
         self.has_error = False
@@ -205,6 +207,9 @@ class GraphTask:
 
     def increment_outstanding_tasks(self) -> None:
         """One more task is in a queue or being worked on."""
+        if not self.threaded:
+            self.outstanding_tasks += 1
+            return
         with self.mutex:
             self.outstanding_tasks += 1
 
@@ -214,6 +219,9 @@ class GraphTask:
         Returns:
             True where that was the last one (``GraphTask::completed``).
         """
+        if not self.threaded:
+            self.outstanding_tasks -= 1
+            return self.outstanding_tasks == 0
         with self.mutex:
             self.outstanding_tasks -= 1
             return self.outstanding_tasks == 0
@@ -275,7 +283,8 @@ class GraphTask:
         """The order in which this task runs its nodes (``..._task_execution_order``).
 
         Raises:
-            RuntimeError: several threads may take part, so that there is no such order.
+            RuntimeError: several threads may take part, so that there is no such order, or nodes
+                have run already.
         """
         if torch._C._is_multithreading_enabled():
             raise RuntimeError(_ORDER_NEEDS_ONE_THREAD)
@@ -292,6 +301,11 @@ class GraphTask:
                 child = edge[0]
                 if self.exec_info is not None and not self.exec_info[child.index].should_execute():
                     continue
+                if remaining[child.index] == 0:
+                    raise RuntimeError(
+                        "it != dependencies.end(): the execution order can only be asked for "
+                        "before a node has run"
+                    )
                 remaining[child.index] -= 1
                 if remaining[child.index] == 0:
                     heapq.heappush(heap, _Ranked(child))

@@ -8,7 +8,6 @@ experiment first.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -16,6 +15,7 @@ import torch
 
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
+from agviz_engine.native_node import MEMORY
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,10 +79,6 @@ def _refusal(what: str) -> UnsupportedTorchError:
     )
 
 
-def _words(base: int, index: int, stride: int) -> ctypes.Array[ctypes.c_uint64]:
-    return (ctypes.c_uint64 * stride).from_address(base + index * stride * _WORD)
-
-
 @functools.cache
 def calibrate() -> MetadataLayout:
     """Find how the metadata lies in memory; once per process.
@@ -93,28 +89,27 @@ def calibrate() -> MetadataLayout:
     array = native_node.calibrate().num_inputs - 1
     with torch.enable_grad():
         node = cast("Node", torch.ones(6, requires_grad=True).split(2)[0].grad_fn)
-    base = native_node.words(node)[array]
-    stride = _stride(base)
+    stride = _stride(MEMORY[native_node.base(node) + array])
     layout = MetadataLayout(array, stride, {})
     for dtype in _DTYPES:
         with torch.enable_grad():
             leaf = torch.empty(1, dtype=dtype, requires_grad=True)
             accumulator = torch.autograd.graph.get_gradient_edge(leaf).node
-        found = _words(native_node.words(accumulator)[array], 0, stride)
-        code = found[0] >> 16 & 0xFFFF
-        if found[stride - 1] >> 24 & 0xFFFF != code | 1 << 8:
+        begin = MEMORY[native_node.base(accumulator) + array] // _WORD
+        code = MEMORY[begin] >> 16 & 0xFFFF
+        if MEMORY[begin + stride - 1] >> 24 & 0xFFFF != code | 1 << 8:
             raise _refusal("grad_dtype")
         layout.dtypes[code] = dtype
     _check_undefined(layout)
     return layout
 
 
-def _stride(base: int) -> int:
-    words = (ctypes.c_uint64 * (2 * _LIMIT)).from_address(base)
-    if words[_SHAPE_POINTER] != base + _SHAPE_INLINE * _WORD or words[_SHAPE_INLINE] != 2:
+def _stride(address: int) -> int:
+    words = MEMORY[address // _WORD : address // _WORD + 2 * _LIMIT]
+    if words[_SHAPE_POINTER] != address + _SHAPE_INLINE * _WORD or words[_SHAPE_INLINE] != 2:
         raise _refusal("the shape")
     for stride in range(_SHAPE_INLINE + _INLINE_DIMENSIONS, _LIMIT):
-        inline = base + (stride + _SHAPE_INLINE) * _WORD
+        inline = address + (stride + _SHAPE_INLINE) * _WORD
         if words[stride + _SHAPE_POINTER] == inline and words[stride] == words[0]:
             return stride
     raise _refusal("the size")
@@ -133,10 +128,9 @@ class _Mixed(torch.autograd.Function):
 def _check_undefined(layout: MetadataLayout) -> None:
     with torch.enable_grad():
         output = cast("Any", _Mixed).apply(torch.ones(2, requires_grad=True))[1]
-    address = native_node.address(output.grad_fn, native_node.calibrate().function_cdata)
-    base = native_node.view(address)[layout.array]
-    flags = [_words(base, i, layout.stride)[layout.stride - 1] >> 16 & 0xFF for i in range(2)]
-    if flags != [1, 0]:
+    node = native_node.base(output.grad_fn, native_node.calibrate().function_cdata)
+    tail = MEMORY[node + layout.array] // _WORD + layout.stride - 1
+    if [MEMORY[tail] >> 16 & 0xFF, MEMORY[tail + layout.stride] >> 16 & 0xFF] != [1, 0]:
         raise _refusal("whether an input is defined")
 
 
@@ -149,17 +143,19 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     The shape is None where it is not made of plain numbers: nested tensors, symbolic sizes.
     """
     layout = calibrate()
-    words = _words(cast("native_node.Words", ref.words)[layout.array], slot, layout.stride)
-    options, tail = words[0], words[layout.stride - 1] & _TAIL_MASK
+    begin = MEMORY[ref.base + layout.array] // _WORD + slot * layout.stride
+    options, tail = MEMORY[begin], MEMORY[begin + layout.stride - 1] & _TAIL_MASK
     kind = _kinds.get((options, tail))
     if kind is None:
         kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail, layout)
-    size = words[_SHAPE_SIZE] & 0xFFFFFFFF
     if kind.is_nested:
         return kind, None
+    size = MEMORY[begin + _SHAPE_SIZE] & 0xFFFFFFFF
     if size <= _INLINE_DIMENSIONS:
-        return kind, tuple(words[_SHAPE_INLINE : _SHAPE_INLINE + size])
-    return kind, tuple((ctypes.c_uint64 * size).from_address(words[_SHAPE_POINTER]))
+        begin += _SHAPE_INLINE
+    else:
+        begin = MEMORY[begin + _SHAPE_POINTER] // _WORD
+    return kind, tuple(MEMORY[begin : begin + size])
 
 
 def _kind(node: Node, slot: int, options: int, tail: int, layout: MetadataLayout) -> Kind:

@@ -29,16 +29,20 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
-_WORDS = 40
 _WORD = ctypes.sizeof(ctypes.c_uint64)
+_SEARCHED = 40  # words of a node that an experiment compares
 _CPP_FUNCTION_CDATA = object.__basicsize__  # THPCppFunction: PyObject_HEAD, then cdata
 _COPY_SLICES_VTABLE = "_ZTVN5torch8autograd10CopySlicesE"
 _COPY_SLICES_RELEASE = "_ZN5torch8autograd10CopySlices17release_variablesEv"
 _VTABLE_SLOTS = 40
 _VTABLE_HEADER = 2  # offset to top, type info: the virtual functions begin behind them
 
-Words = ctypes.Array[ctypes.c_uint64]
-_WordArray = ctypes.c_uint64 * _WORDS
+MEMORY = (ctypes.c_uint64 * 2**59).from_address(0)
+"""This process's memory in words of 8 bytes: one read costs a tenth of a ``from_address``.
+
+Indexed with a word number, which is an address divided by 8.
+"""
+
 _release_type = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # keeps the GIL: tensors may be freed
 
 
@@ -65,19 +69,17 @@ FUNCTION_BASE: type = cast("Any", torch._C)._FunctionBase
 """Base class of the Python objects of custom Functions' nodes."""
 
 
-def address(node: Node, cdata: int = _CPP_FUNCTION_CDATA) -> int:
-    """Address of the C++ object behind ``node``, whose pointer stands at byte offset ``cdata``."""
-    return cast("int", ctypes.c_void_p.from_address(id(node) + cdata).value)
+def base(node: Node, cdata: int = _CPP_FUNCTION_CDATA) -> int:
+    """Word number of the C++ object behind ``node``, whose pointer stands at byte ``cdata``.
+
+    The node's word ``i`` is ``MEMORY[base(node) + i]``, as long as ``node`` is alive.
+    """
+    return MEMORY[(id(node) + cdata) // _WORD] // _WORD
 
 
-def view(node_address: int) -> Words:
-    """A live view of the first words of the node at that address, valid while it is alive."""
-    return _WordArray.from_address(node_address)
-
-
-def words(node: Node) -> Words:
-    """A live view of the first words of a C++ node. Valid while ``node`` is alive."""
-    return view(address(node))
+def _words(node: Node) -> list[int]:
+    begin = base(node)
+    return MEMORY[begin : begin + _SEARCHED]
 
 
 def _sample() -> tuple[Tensor, Node]:
@@ -89,10 +91,9 @@ def _sample() -> tuple[Tensor, Node]:
 
 def _changed(what: str, act: Callable[[Tensor, Any], object], *, becomes: int | None) -> list[int]:
     output, node = _sample()
-    view = words(node)
-    before = list(view)
+    before = _words(node)
     keep = act(output, node)
-    after = list(view)
+    after = _words(node)
     found = [
         i
         for i, (old, new) in enumerate(zip(before, after, strict=True))
@@ -115,8 +116,8 @@ def _size_word() -> int:
     with torch.enable_grad():
         leaf = torch.ones(6, requires_grad=True)
         nodes = [cast("Node", leaf.split(size)[0].grad_fn) for size in (1, 2, 3)]
-    views = [words(node) for node in nodes]
-    for i in range(_WORDS):
+    views = [_words(node) for node in nodes]
+    for i in range(_SEARCHED):
         if [view[i] & 0xFFFFFFFF for view in views] == [6, 3, 2]:
             return i
     raise UnsupportedTorchError(_refusal("the number of a node's inputs"))
@@ -129,8 +130,8 @@ def _topological_word(sequence_word: int) -> int:
         for _ in range(5):
             value = value.exp()
             nodes.append(cast("Node", value.grad_fn))
-    views = [words(node) for node in nodes]
-    for i in range(sequence_word + 1, _WORDS):
+    views = [_words(node) for node in nodes]
+    for i in range(sequence_word + 1, _SEARCHED):
         if [view[i] for view in views] == [1, 2, 3, 4, 5]:
             return i
     raise UnsupportedTorchError(_refusal("the topological number"))
@@ -166,26 +167,26 @@ _EDGE_BYTES = 16  # struct Edge: a pointer to the node, its input number, paddin
 _LOWEST_HEAP_ADDRESS = 2**20
 
 
-def _only_edge(parent: Words) -> int | None:
-    """Address of the node that ``parent``'s only edge points to, found by the vector's shape."""
-    for begin, end in itertools.pairwise(parent):
+def _only_edge(parent: Node) -> int | None:
+    """Word number of the node that ``parent``'s only edge leads to, found by the vector's shape."""
+    for begin, end in itertools.pairwise(_words(parent)):
         if end - begin == _EDGE_BYTES and begin % _WORD == 0 and begin > _LOWEST_HEAP_ADDRESS:
-            return ctypes.c_uint64.from_address(begin).value
+            return MEMORY[begin // _WORD] // _WORD
     return None
 
 
 def _function_cdata() -> int:
     output, parent = _sample()
     child = cast("Node", parent.next_functions[0][0])
-    if _only_edge(words(parent)) != address(child):
+    if _only_edge(parent) != base(child):
         raise UnsupportedTorchError(_refusal("the list of edges"))
     with torch.enable_grad():
         inner = cast("Any", _Clone).apply(torch.ones(2, requires_grad=True))
         outer = inner.exp()
-    wanted = _only_edge(words(cast("Node", outer.grad_fn)))
+    wanted = _only_edge(cast("Node", outer.grad_fn))
     function = cast("Node", inner.grad_fn)
     for offset in range(object.__basicsize__, FUNCTION_BASE.__basicsize__, _WORD):
-        if address(function, offset) == wanted:
+        if base(function, offset) == wanted:
             return offset
     del output
     raise UnsupportedTorchError(_refusal("the node of a custom Function"))
@@ -193,7 +194,8 @@ def _function_cdata() -> int:
 
 def _check_release(layout: Layout) -> None:
     output, node = _sample()
-    releaser(layout.release_slot, words(node)[0])(address(node))
+    begin = base(node)
+    releaser(layout.release_slot, MEMORY[begin])(begin * _WORD)
     try:
         cast("Any", node)._saved_result  # noqa: B018
     except RuntimeError:
@@ -240,11 +242,10 @@ def calibrate() -> Layout:
     return layout
 
 
-def hook_list(node_words: Words, end_word: int) -> list[int]:
+def hook_list(node_base: int, end_word: int) -> list[int]:
     """Addresses of the hook objects in the ``std::vector`` whose end pointer is at ``end_word``."""
-    begin = node_words[end_word - 1]
-    count = (node_words[end_word] - begin) // _WORD
-    return list((ctypes.c_uint64 * count).from_address(begin))
+    begin, end = MEMORY[node_base + end_word - 1], MEMORY[node_base + end_word]
+    return MEMORY[begin // _WORD : end // _WORD]
 
 
 class PythonHooks(NamedTuple):
@@ -258,7 +259,7 @@ class PythonHooks(NamedTuple):
 
 def python_hooks(hook: int) -> PythonHooks | None:
     """The Python hooks behind the hook object at that address, or None for a C++ hook."""
-    vtable, hooks, value_idx = (ctypes.c_uint64 * 3).from_address(hook)
+    vtable, hooks, value_idx = MEMORY[hook // _WORD : hook // _WORD + 3]
     if vtable not in _python_hook_vtables():
         return None
     return PythonHooks(ctypes.cast(hooks, ctypes.py_object).value, value_idx & 0xFFFFFFFF)
@@ -273,10 +274,9 @@ def _python_hook_vtables() -> frozenset[int]:
     node.register_prehook(lambda gradients: gradients)
     handle = node.register_hook(lambda outputs, _: outputs)
     found = []
-    node_words = words(node)
     for end in (layout.tensor_pre_hooks, layout.pre_hooks, layout.post_hooks):
-        (hook,) = hook_list(node_words, end)
-        found.append((ctypes.c_uint64 * 2).from_address(hook))
+        (hook,) = hook_list(base(node), end)
+        found.append(MEMORY[hook // _WORD : hook // _WORD + 2])
     if found[0][1] != id(cast("Any", output)._backward_hooks):
         raise UnsupportedTorchError(_refusal("the dict of tensor hooks"))
     if found[2][1] != id(handle.hooks_dict_ref()):
@@ -290,10 +290,10 @@ _releasers: dict[int, Callable[[int], None]] = {}
 def releaser(release_slot: int, vtable: int) -> Callable[[int], None]:
     """``Node::release_variables`` of the class with this ``vtable``, a node's first word.
 
-    What it returns is called with the node's :func:`address`.
+    What it returns is called with the node's address.
     """
     found = _releasers.get(vtable)
     if found is None:
-        entry = ctypes.c_uint64.from_address(vtable + _WORD * release_slot).value
+        entry = MEMORY[vtable // _WORD + release_slot]
         found = _releasers[vtable] = cast("Callable[[int], None]", _release_type(entry))
     return found

@@ -24,7 +24,9 @@ hooks, checks, zero-filling and release, and nothing else, because no other node
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -164,6 +166,22 @@ def _host_pruned(
         _flush()
 
 
+@functools.cache
+def create_graph_warning() -> str:
+    """Torch's words about ``backward(create_graph=True)``, which it says once per process.
+
+    Asking makes it say them here, so that the one-node runs, which are backward calls too, do not.
+    """
+    always = torch.is_warn_always_enabled()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for warn_always in (False, True):
+            torch.set_warn_always(warn_always)
+            ENGINE.run_backward((_HOST,), (_ONE,), True, True, (), accumulate_grad=True)
+    torch.set_warn_always(always)
+    return str(said[-1].message)
+
+
 def _flush() -> None:
     """Let the native engine drop the tasks that an aborted host left in this thread's queue."""
     _run_backward((_LAST,), (_ONE,), True, False, ())
@@ -171,8 +189,12 @@ def _flush() -> None:
 
 def run_node(
     ref: NodeRef, inputs: Sequence[Tensor | None], *, keep_graph: bool, create_graph: bool
-) -> Sequence[Tensor | None]:
+) -> tuple[Tensor | None, ...]:
     """Run a custom Function's node or an AccumulateGrad, see Note [One-node runs].
+
+    A custom Function whose gradients are all undefined is given zeros, which a hook takes away
+    again before the Function sees them; hooks before that would see them, see
+    :func:`agviz_engine.function_hook.hidden_pre_hooks`.
 
     Args:
         ref: the node; its saved tensors are released unless ``keep_graph``.
@@ -183,29 +205,40 @@ def run_node(
     Returns:
         The node's outputs after its post-hooks; empty for AccumulateGrad.
     """
+    defined = [i for i, gradient in enumerate(inputs) if gradient is not None]
+    if defined:
+        gradients = tuple(cast("Tensor", inputs[i]) for i in defined)
+        return _run_node(ref, defined, gradients, keep_graph=keep_graph, create_graph=create_graph)
+    if ref.is_accumulate_grad:
+        _run_undefined_leaf(ref)
+        return ()
+    index, zeros = _zeros(ref)
+    with contextlib.ExitStack() as undo:
+        prehook = ref.node.register_prehook(lambda _: (None,) * ref.num_inputs)
+        undo.callback(prehook.remove)
+        return _run_node(ref, [index], (zeros,), keep_graph=keep_graph, create_graph=create_graph)
+
+
+def _run_node(
+    ref: NodeRef,
+    defined: Sequence[int],
+    gradients: tuple[Tensor, ...],
+    *,
+    keep_graph: bool,
+    create_graph: bool,
+) -> tuple[Tensor | None, ...]:
     node = ref.node
     outputs: list[Sequence[Tensor | None]] = []
-    defined = [i for i, gradient in enumerate(inputs) if gradient is not None]
-    with contextlib.ExitStack() as registered:
-        gradients: tuple[Any, ...]
-        if defined:
-            gradients = tuple(inputs[i] for i in defined)
-        elif ref.is_accumulate_grad:
-            _run_undefined_leaf(ref)
-            return ()
-        else:
-            index, zeros = _zeros(ref)
-            defined = [index]
-            gradients = (zeros,)
-            prehook = node.register_prehook(lambda _: (None,) * ref.num_inputs)
-            registered.callback(prehook.remove)
-            cast("Any", prehook.hooks_dict_ref()).move_to_end(prehook.id, last=False)
+    with contextlib.ExitStack() as undo:
         if not ref.is_accumulate_grad:
 
             def take(found: Sequence[Tensor | None], _: object) -> None:
                 outputs.append(found)
 
-            registered.callback(node.register_hook(take).remove)
+            undo.callback(node.register_hook(take).remove)
+        if create_graph and torch.is_warn_always_enabled():
+            undo.callback(torch.set_warn_always, True)
+            torch.set_warn_always(False)
         _run_backward(
             tuple(GradientEdge(node, i) for i in defined),
             gradients,
@@ -213,7 +246,7 @@ def run_node(
             create_graph,
             (GradientEdge(node, 0),),
         )
-    return outputs[0] if outputs else ()
+    return tuple(outputs[0]) if outputs else ()
 
 
 def _zeros(ref: NodeRef) -> tuple[int, Tensor]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agviz_engine import native_node
+from agviz_engine.native_node import MEMORY
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -14,20 +15,19 @@ ACCUMULATE_GRAD_SEQUENCE_NR = 2**64 - 1
 """``AccumulateGrad`` sets its own sequence number to ``UINT64_MAX``, so it runs at once."""
 
 
-@functools.cache
-def runs_natively(node_type: type) -> bool:
-    """Whether nodes of this type can't be called and are run by a native one-node backward.
-
-    True for AccumulateGrad, whose C++ hooks (DDP's reducer) only torch can call, and for custom
-    Functions, which have no ``__call__``.
-    """
-    return is_accumulate_grad(node_type) or issubclass(node_type, native_node.FUNCTION_BASE)
+class _TypeFacts(NamedTuple):
+    cdata: int
+    """Byte offset of the pointer to the C++ node within the Python object."""
+    runs_natively: bool
+    is_accumulate_grad: bool
 
 
 @functools.cache
-def is_accumulate_grad(node_type: type) -> bool:
-    """Whether nodes of this type are leaves' gradient accumulators."""
-    return node_type.__name__ == "AccumulateGrad"
+def _facts(node_type: type) -> _TypeFacts:
+    is_function = issubclass(node_type, native_node.FUNCTION_BASE)
+    is_leaf = node_type.__name__ == "AccumulateGrad"
+    cdata = native_node.calibrate().function_cdata if is_function else object.__basicsize__
+    return _TypeFacts(cdata, is_function or is_leaf, is_leaf)
 
 
 class NodeRef:
@@ -36,39 +36,35 @@ class NodeRef:
     ``index`` counts the nodes of the graph task in the order in which ``compute_dependencies``
     met them. ``next_edges[i]`` is the consumer of output ``i`` and the number of the input it
     enters, or None where that output is not needed by anyone. ``device`` is the index of the
-    ReadyQueue: -1 is the caller's.
+    ReadyQueue: -1 is the caller's. ``base`` is the word number of the C++ node
+    (:data:`agviz_engine.native_node.MEMORY`), 0 for a node that torch does not know.
+
+    ``runs_natively`` is true for AccumulateGrad, whose C++ hooks (DDP's reducer) only torch can
+    call, and for custom Functions, which have no ``__call__``.
     """
 
     __slots__ = (
-        "address",
+        "base",
         "device",
         "index",
+        "is_accumulate_grad",
         "next_edges",
         "node",
         "num_inputs",
         "runs_natively",
         "sequence_nr",
-        "topological_nr",
-        "words",
     )
 
     def __init__(self, node: Node, index: int) -> None:
         layout = native_node.calibrate()
+        cdata, self.runs_natively, self.is_accumulate_grad = _facts(type(node))
         self.node = node
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
         self.device = -1
-        node_type = type(node)
-        self.runs_natively = runs_natively(node_type)
-        if issubclass(node_type, native_node.FUNCTION_BASE):
-            self.address = native_node.address(node, layout.function_cdata)
-        else:
-            self.address = native_node.address(node)
-        view = native_node.view(self.address)
-        self.words: native_node.Words | None = view
-        self.sequence_nr = view[layout.sequence_nr]
-        self.topological_nr = view[layout.topological_nr]
-        self.num_inputs = view[layout.num_inputs] & 0xFFFFFFFF
+        self.base = base = MEMORY[(id(node) + cdata) >> 3] >> 3
+        self.sequence_nr = MEMORY[base + layout.sequence_nr]
+        self.num_inputs = MEMORY[base + layout.num_inputs] & 0xFFFFFFFF
 
     @property
     def name(self) -> str:
@@ -76,9 +72,9 @@ class NodeRef:
         return self.node.name()
 
     @property
-    def is_accumulate_grad(self) -> bool:
-        """Whether this is a leaf's gradient accumulator."""
-        return is_accumulate_grad(type(self.node))
+    def topological_nr(self) -> int:
+        """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
+        return MEMORY[self.base + native_node.calibrate().topological_nr] if self.base else 0
 
     def returned_an(self, message: str) -> str:
         """Words around what ``validate_outputs`` found wrong with this node's outputs."""
@@ -89,9 +85,9 @@ class NodeRef:
 
         A node that torch runs has been released by torch.
         """
-        if self.words is not None and not self.runs_natively:
+        if self.base and not self.runs_natively:
             slot = native_node.calibrate().release_slot
-            native_node.releaser(slot, self.words[0])(self.address)
+            native_node.releaser(slot, MEMORY[self.base])(self.base << 3)
 
     def __repr__(self) -> str:
         return f"<NodeRef {self.index} {self.name}>"

@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.nn import Parameter
 
 from agviz_engine import native_run
-from agviz_engine.native_node import FUNCTION_BASE
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
@@ -29,20 +28,11 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 _C = cast("Any", torch._C)
-_BACKWARD_IN_VMAP = (
-    "backward() called inside torch.vmap. This is not supported, please call backward() outside "
-    "torch.vmap or instead use torch.autograd.grad inside torch.vmap"
-)
-_CREATE_GRAPH_CYCLE = (
-    "Using backward() with create_graph=True will create a reference cycle between the parameter "
-    "and its gradient which can cause a memory leak. We recommend using autograd.grad when "
-    "creating the graph to avoid this. If you have to use this function, make sure to reset the "
-    ".grad fields of your parameters to None after use to break the cycle and avoid the leak."
-)
 _UNUSED = (
-    "One of the differentiated Tensors appears to not have been used in the graph. Set "
+    "The differentiated Tensor at index {} appears to not have been used in the graph. Set "
     "allow_unused=True if this is the desired behavior."
 )
+_CALLER = 3  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 _prefers_native = threading.local()
 
@@ -66,59 +56,45 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         self.engine = engine
         self._warned_create_graph = False
 
-    def run_backward(
-        self,
-        tensors: Any,
-        grad_tensors: Any,
-        keep_graph: bool,
-        create_graph: bool,
-        inputs: Any = None,
-        allow_unreachable: bool = False,
-        accumulate_grad: bool = False,
-    ) -> tuple[Tensor | None, ...] | None:
+    def run_backward(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...] | None:
         """Run a backward pass (``THPEngine_run_backward``).
 
+        Takes ``tensors, grad_tensors, keep_graph, create_graph, inputs=(), allow_unreachable=False,
+        accumulate_grad=False``. A call that torch would refuse is handed to torch, which says why.
+
+        Returns:
+            The gradients for ``inputs``, or None where they were accumulated.
+
         Raises:
-            RuntimeError, TypeError: an argument does not fit, with torch's message.
+            RuntimeError, TypeError: an argument does not fit.
             BaseException: whatever a node or hook raised, unchanged.
         """
-        reason = _why_native(tensors)
-        if reason is not None:
-            return self._delegate(  # type: ignore[no-any-return]
-                reason,
-                tensors,
-                grad_tensors,
-                keep_graph,
-                create_graph,
-                inputs,
-                allow_unreachable,
-                accumulate_grad,
-            )
-        roots, gradients = _check_roots(tensors, grad_tensors, accumulate_grad=accumulate_grad)
-        find_inputs = None
-        if inputs:
-            _check_inputs(inputs, accumulate_grad=accumulate_grad)
-
-            def find_inputs(graph_task: GraphTask) -> Sequence[Edge | None]:
-                return _find_inputs(graph_task, inputs)
-
-        elif not accumulate_grad:
-            raise ValueError("grad requires non-empty inputs.")
-        if accumulate_grad and create_graph:
-            self._warn_create_graph()
+        call = _parse(args, kwargs)
+        reason = "an argument that only torch can judge" if call is None else _why_native(call)
+        if call is None or reason is not None:
+            if reason:
+                self.engine.tell.delegated(reason)
+            return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
+        if call.accumulate_grad:
+            for given in call.inputs:
+                if isinstance(given, Tensor):
+                    given.retain_grad()
+            if call.create_graph:
+                self._warn_create_graph()
         captured = self.engine.execute(
-            roots,
-            gradients,
-            keep_graph=bool(keep_graph),
-            create_graph=bool(create_graph),
-            accumulate_grad=bool(accumulate_grad),
-            inputs=find_inputs,
-            number_of_inputs=len(inputs) if inputs else 0,
+            [_root_edge(tensor) for tensor in call.tensors],
+            call.grad_tensors,
+            keep_graph=call.keep_graph,
+            create_graph=call.create_graph,
+            accumulate_grad=call.accumulate_grad,
+            inputs=(lambda task: _find_inputs(task, call.inputs)) if call.inputs else None,
+            number_of_inputs=len(call.inputs),
         )
-        if accumulate_grad or inputs is None:
+        if call.accumulate_grad:
             return None
-        if not allow_unreachable and any(gradient is None for gradient in captured):
-            raise RuntimeError(_UNUSED)
+        for index, gradient in enumerate(captured):
+            if gradient is None and not call.allow_unreachable:
+                raise RuntimeError(_UNUSED.format(index))
         return tuple(captured)
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
@@ -127,7 +103,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         Raises:
             RuntimeError: no backward pass is running on this thread.
         """
-        graph_task = current.current_graph_task
+        graph_task = current().current_graph_task
         if graph_task is None:
             native_run.ENGINE.queue_callback(callback)
             return
@@ -138,27 +114,95 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
 
     def is_checkpoint_valid(self) -> bool:
         """Whether reentrant checkpointing may run here (``Engine::is_checkpoint_valid``)."""
-        if current.current_graph_task is None:
+        if current().current_graph_task is None:
             return bool(native_run.ENGINE.is_checkpoint_valid())
-        return current.checkpoint_valid
-
-    def _delegate(self, reason: str, *arguments: Any) -> Any:
-        if reason:
-            self.engine.tell.delegated(reason)
-        *positional, allow_unreachable, accumulate_grad = arguments
-        if positional[-1] is None:
-            positional.pop()
-        return native_run.ENGINE.run_backward(
-            *positional, allow_unreachable=allow_unreachable, accumulate_grad=accumulate_grad
-        )
+        return current().checkpoint_valid
 
     def _warn_create_graph(self) -> None:
         if not self._warned_create_graph or torch.is_warn_always_enabled():
             self._warned_create_graph = True
-            warnings.warn(_CREATE_GRAPH_CYCLE, UserWarning, stacklevel=4)
+            text = native_run.create_graph_warning()
+            warnings.warn(text, UserWarning, stacklevel=_CALLER)
 
 
-def _why_native(tensors: Any) -> str | None:
+class _Call(NamedTuple):
+    """The arguments of ``run_backward``, known to be such that torch would not refuse them."""
+
+    tensors: Any
+    grad_tensors: Any
+    keep_graph: bool
+    create_graph: bool
+    inputs: Any
+    allow_unreachable: bool
+    accumulate_grad: bool
+
+
+def _parse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
+    """The arguments, or None where torch would have something to say about them."""
+    names = _Call._fields
+    if len(args) > len(names) or not kwargs.keys() <= set(names[len(args) :]):
+        return None
+    given: dict[str, Any] = {"inputs": (), "allow_unreachable": False, "accumulate_grad": False}
+    given.update(zip(names, args, strict=False))
+    given.update(kwargs)
+    if len(given) != len(names):
+        return None
+    for flag in ("keep_graph", "create_graph", "allow_unreachable", "accumulate_grad"):
+        if not isinstance(given[flag], int):
+            return None
+        given[flag] = bool(given[flag])
+    call = _Call(**given)
+    return call if _roots_fit(call) and _inputs_fit(call) else None
+
+
+def _roots_fit(call: _Call) -> bool:
+    tensors, gradients = call.tensors, call.grad_tensors
+    if not isinstance(tensors, tuple) or not isinstance(gradients, tuple):
+        return False
+    if len(tensors) != len(gradients) or not all(isinstance(g, Tensor) for g in gradients):
+        return False
+    if _legacy_vmap_level() and (call.accumulate_grad or any(map(_is_batched, tensors))):
+        return False
+    return all(
+        _edge_fits(tensor)
+        if isinstance(tensor, GradientEdge)
+        else isinstance(tensor, Tensor) and (tensor.grad_fn is not None or tensor.requires_grad)
+        for tensor in tensors
+    )
+
+
+def _inputs_fit(call: _Call) -> bool:
+    if type(call.inputs) is not tuple or not (call.inputs or call.accumulate_grad):
+        return False
+    if _legacy_vmap_level() and any(map(_is_batched, call.inputs)):
+        return False
+    return all(
+        _edge_fits(given)
+        if isinstance(given, GradientEdge)
+        else isinstance(given, Tensor) and given.requires_grad
+        for given in call.inputs
+    )
+
+
+def _edge_fits(edge: GradientEdge) -> bool:
+    node: object = edge.node
+    return isinstance(node, Node) and type(edge.output_nr) is int
+
+
+def _is_batched(value: Any) -> bool:
+    """Whether a tensor was wrapped by ``torch._vmap_internals.vmap``."""
+    if not isinstance(value, Tensor):
+        return False
+    return "Batched" in str(_C._dispatch_keys(value)).replace("FuncTorchBatched", "")
+
+
+def _legacy_vmap_level() -> int:
+    level: int = _C._vmapmode_increment_nesting() - 1
+    _C._vmapmode_decrement_nesting()
+    return level
+
+
+def _why_native(call: _Call) -> str | None:
     """Why a call has to be handed to the native engine, or None; empty where it was asked for."""
     if getattr(_prefers_native, "on", False):
         return ""
@@ -168,86 +212,18 @@ def _why_native(tensors: Any) -> str | None:
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is being captured"
     if _C._are_functorch_transforms_active() and any(
-        isinstance(tensor, Tensor) and tensor.requires_grad and tensor.grad_fn is None
-        for tensor in tensors
+        isinstance(tensor, Tensor) and tensor.grad_fn is None for tensor in call.tensors
     ):
         return "a leaf is differentiated inside a functorch transform"
     return None
 
 
-def _typename(value: object) -> str:
-    return type(value).__name__
-
-
-def _check_roots(
-    tensors: Any, grad_tensors: Any, *, accumulate_grad: bool
-) -> tuple[list[tuple[Node, int]], list[Tensor]]:
-    if not isinstance(tensors, tuple):
-        raise TypeError(f"tensors argument is expected to be a tuple, but got {_typename(tensors)}")
-    if not isinstance(grad_tensors, tuple):
-        raise TypeError(
-            f"grad_tensors argument is expected to be a tuple, but got {_typename(grad_tensors)}"
-        )
-    if len(tensors) != len(grad_tensors):
-        raise RuntimeError(f"got {len(tensors)} tensors and {len(grad_tensors)} gradients")
-    if accumulate_grad and _legacy_vmap_level():
-        raise RuntimeError(_BACKWARD_IN_VMAP)
-    roots = [_root_edge(i, tensor) for i, tensor in enumerate(tensors)]
-    gradients = [_root_gradient(i, gradient) for i, gradient in enumerate(grad_tensors)]
-    return roots, gradients
-
-
-def _root_edge(index: int, tensor: Any) -> tuple[Node, int]:
+def _root_edge(tensor: Any) -> tuple[Node, int]:
     if isinstance(tensor, GradientEdge):
         return tensor.node, tensor.output_nr
-    if not isinstance(tensor, Tensor):
-        raise RuntimeError(  # noqa: TRY004 - torch's type
-            f"element {index} of tensors tuple is neither a Tensor nor a GradientEdge"
-        )
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
-    if not tensor.requires_grad:
-        raise RuntimeError(
-            f"element {index} of tensors does not require grad and does not have a grad_fn"
-        )
     return get_gradient_edge(tensor)[:2]
-
-
-def _root_gradient(index: int, gradient: Any) -> Tensor:
-    if isinstance(gradient, Tensor):
-        return gradient
-    if gradient is not None:
-        raise RuntimeError(f"element {index} of gradients tuple is not a Tensor or None")
-    raise RuntimeError(
-        f"element {index} of gradients tuple is None, but the corresponding Tensor requires grad"
-    )
-
-
-def _legacy_vmap_level() -> int:
-    level: int = _C._vmapmode_increment_nesting() - 1
-    _C._vmapmode_decrement_nesting()
-    return level
-
-
-def _check_inputs(inputs: Any, *, accumulate_grad: bool) -> None:
-    if type(inputs) is not tuple:
-        raise TypeError("inputs to run_backward must be a tuple")
-    for given in inputs:
-        if isinstance(given, GradientEdge):
-            if not isinstance(given.node, (Node, FUNCTION_BASE)):
-                raise TypeError(
-                    "GradientEdge first object must be an autograd.graph.Node but got "
-                    f"{_typename(given.node)}"
-                )
-        elif isinstance(given, Tensor):
-            if accumulate_grad and given.requires_grad:
-                given.retain_grad()
-            if not given.requires_grad:
-                raise RuntimeError("One of the differentiated Tensors does not require grad")
-        else:
-            raise TypeError(
-                f"all inputs have to be Tensors or GradientEdges, but got {_typename(given)}"
-            )
 
 
 def _find_inputs(graph_task: GraphTask, inputs: Sequence[Any]) -> list[Edge | None]:

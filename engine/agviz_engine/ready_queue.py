@@ -66,15 +66,15 @@ class ReadyQueue:
         self._not_empty = threading.Condition(self.lock)
         self._waiting = 0
 
-    def push(self, task: NodeTask, *, increment_outstanding_tasks: bool = True) -> int:
+    def push(self, task: NodeTask) -> int:
         """Add ``task`` and wake a waiting thread (``ReadyQueue::push``).
+
+        Who pushes counts the task as outstanding before, where torch's ``push`` does it itself.
 
         Returns:
             The number of tasks in the queue, ``task`` included.
         """
         with self.lock:
-            if increment_outstanding_tasks and task.base is not None:
-                task.base.increment_outstanding_tasks()
             heapq.heappush(self._heap, task)
             if self._waiting:
                 self._not_empty.notify()
@@ -82,7 +82,7 @@ class ReadyQueue:
 
     def push_shutdown_task(self) -> None:
         """Make the queue's thread end before it takes up anything else (``pushShutdownTask``)."""
-        self.push(NodeTask(None, None, None), increment_outstanding_tasks=False)
+        self.push(NodeTask(None, None, None))
 
     def pop(self) -> NodeTask:
         """Take the first task, waiting for one where there is none (``ReadyQueue::pop``)."""

@@ -60,11 +60,11 @@ def nbytes(tensor: Tensor) -> int:
 
 def _stamp(graph_task: GraphTask) -> tuple[int, int, int, int]:
     """The four fields with which every event begins."""
-    return next_seq(), clock(), current.thread_id, graph_task.id
+    return next_seq(), clock(), current().thread_id, graph_task.id
 
 
 def _stamp_of_none() -> tuple[int, int, int, int]:
-    return next_seq(), clock(), current.thread_id, events.NO_GRAPH_TASK
+    return next_seq(), clock(), current().thread_id, events.NO_GRAPH_TASK
 
 
 class Telling:
@@ -75,9 +75,9 @@ class Telling:
 
     def live(self, graph_task: GraphTask, ref: NodeRef | None = None) -> Live:
         """This thread's live view of ``graph_task``, turned to the node ``ref``."""
-        live = current.live
+        live = current().live
         if live is None or live.graph_task is not graph_task:
-            live = current.live = Live(graph_task)
+            live = current().live = Live(graph_task)
         if ref is not None and live.node is not ref:
             live.node = ref
             live.inputs = live.outputs = ()
@@ -89,11 +89,11 @@ class Telling:
     def thread(self, name: str, queue: int) -> None:
         """Give this thread its id, and announce it to instruments that do not know it yet."""
         hear = self._hear
-        if current.announced == hear.generation:
+        if current().announced == hear.generation:
             return
-        current.announced = hear.generation
-        if current.thread_id < 0:
-            current.thread_id = next_thread()
+        current().announced = hear.generation
+        if current().thread_id < 0:
+            current().thread_id = next_thread()
         if hear.worker_started:
             thread = threading.current_thread()
             event = events.WorkerStarted(
@@ -188,7 +188,9 @@ class Telling:
         hear = self._hear
         live = self.live(graph_task, ref)
         live.inputs = inputs
-        event = events.NodeStarted(next_seq(), clock(), current.thread_id, graph_task.id, ref.index)
+        event = events.NodeStarted(
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
+        )
         hear.emit(hear.node_started, event, live)
 
     def node_finished(
@@ -199,7 +201,7 @@ class Telling:
         live = self.live(graph_task, ref)
         live.outputs = outputs
         event = events.NodeFinished(
-            next_seq(), clock(), current.thread_id, graph_task.id, ref.index, len(outputs)
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index, len(outputs)
         )
         hear.emit(hear.node_finished, event, live)
         live.inputs = live.outputs = ()
@@ -224,7 +226,7 @@ class Telling:
         """A node dropped what it had saved."""
         hear = self._hear
         event = events.SavedTensorsReleased(
-            next_seq(), clock(), current.thread_id, graph_task.id, ref.index
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
         )
         hear.emit(hear.saved_tensors_released, event, self.live(graph_task, ref))
 
@@ -232,7 +234,7 @@ class Telling:
         """An AccumulateGrad wrote to its variable."""
         hear = self._hear
         event = events.LeafAccumulated(
-            next_seq(), clock(), current.thread_id, graph_task.id, ref.index
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
         )
         hear.emit(hear.leaf_accumulated, event, self.live(graph_task, ref))
 
@@ -296,7 +298,7 @@ class Telling:
         """A node's outputs went to their consumers."""
         hear = self._hear
         live = self.live(graph_task, ref)
-        thread = current.thread_id
+        thread = current().thread_id
         for fact in happened:
             if type(fact) is Decrement:
                 if hear.dependency_decremented:
@@ -333,7 +335,7 @@ class Telling:
         hear = self._hear
         seq, now, size = moment
         event = events.QueuePush(
-            seq, now, current.thread_id, graph_task.id, queue.index, ref.index, size
+            seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
         )
         hear.emit(hear.queue_push, event, self.live(graph_task, ref))
 
@@ -348,6 +350,6 @@ class Telling:
         hear = self._hear
         seq, now, size = moment
         event = events.QueuePop(
-            seq, now, current.thread_id, graph_task.id, queue.index, ref.index, size
+            seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
         )
         hear.emit(hear.queue_pop, event, self.live(graph_task, ref))

@@ -26,8 +26,21 @@ NO_DEVICE = -2
 next_thread: Callable[[], int] = itertools.count().__next__
 
 
-class EngineThread(threading.local):
-    """The ``thread_local`` variables of ``engine.cpp``, under their names."""
+class EngineThread:
+    """The ``thread_local`` variables of ``engine.cpp``, under their names, for one thread."""
+
+    __slots__ = (
+        "announced",
+        "checkpoint_valid",
+        "current_depth",
+        "current_graph_task",
+        "current_node",
+        "live",
+        "local_ready_queue",
+        "thread_id",
+        "total_depth",
+        "worker_device",
+    )
 
     def __init__(self) -> None:
         self.thread_id = -1
@@ -44,7 +57,17 @@ class EngineThread(threading.local):
         """Generation of the registry that this thread was last announced to."""
 
 
-current = EngineThread()
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = EngineThread()
+
+
+_local = _Local()
+
+
+def current() -> EngineThread:
+    """The variables of this thread; a loop asks once and keeps them."""
+    return _local.thread
 
 
 class _Autocast(NamedTuple):
