@@ -238,6 +238,16 @@ def test_hooks_are_gone_afterwards() -> None:
     assert not hooks._global_forward_hooks_always_called
 
 
+def test_a_compiled_model_goes_by_its_own_names(names: Names) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    compiled = torch.compile(model, backend="eager")
+    x = torch.randn(2, 3)
+    y = compiled(x)  # torch's warning about global hooks would be an error here
+    assert torch.equal(y, model(x))
+    assert [names.parameter(p) for p in model.parameters()] == ["0.weight", "0.bias"]
+    assert names.module(y.grad_fn._sequence_nr()) == "Sequential"
+
+
 def test_names_reach_the_trace(tmp_path: Path) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

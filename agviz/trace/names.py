@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import warnings
 import weakref
 from bisect import bisect_right
 from collections import Counter, deque
@@ -30,6 +31,10 @@ log = logging.getLogger("agviz")
 
 _MOST_MARKS: Final = 200_000
 """Marks of one thread; the older half goes when there are more (some 100,000 module calls)."""
+_COMPILED: Final = "_orig_mod"
+"""Where ``torch.compile`` keeps the module it wraps; no one calls a parameter by that."""
+_COMPILE_WARNING: Final = r"Using `torch\.compile\(module\)` when there are global hooks"
+"""It says that the wrapper calls global hooks once more: true, and harmless with ours."""
 _MOST_THREADS: Final = 64
 """Threads remembered; DataParallel makes new ones at every call."""
 
@@ -95,6 +100,7 @@ class Names:
         self._next_number = torch._C._autograd._get_sequence_nr
         self._is_compiling = torch.compiler.is_compiling
         if not self._handles:
+            warnings.filterwarnings("ignore", _COMPILE_WARNING, UserWarning)
             hooks = torch.nn.modules.module
             self._handles = [
                 hooks.register_module_forward_pre_hook(self._entered),
@@ -209,7 +215,7 @@ class Names:
 
     def _add_root(self, module: Module) -> _Place:
         self._roots = [root for root in self._roots if root.module() is not None]
-        name = type(module).__name__
+        name = type(getattr(module, _COMPILED, module)).__name__
         has_parameters = next(module.parameters(), None) is not None
         if has_parameters:
             self._labels[name] += 1
@@ -226,9 +232,9 @@ class Names:
         if module is None:
             return
         for path, part in module.named_modules():
-            self._learn(self._modules, part, _Place(root, path))
+            self._learn(self._modules, part, _Place(root, _plain(path)))
         for path, parameter in module.named_parameters():
-            self._learn(self._parameters, parameter, _Place(root, path))
+            self._learn(self._parameters, parameter, _Place(root, _plain(path)))
         inside = {id(part) for part in itertools.islice(module.modules(), 1, None)}
         self._roots = [
             other
@@ -263,6 +269,10 @@ def _forget(known: dict[int, tuple[weakref.ref[Any], _Place]], key: int, dead: A
 def _find(marks: _Marks, number: int) -> _Place | None:
     position = bisect_right(marks, number, key=itemgetter(0)) - 1
     return marks[position][1] if position >= 0 else None
+
+
+def _plain(path: str) -> str:
+    return ".".join(part for part in path.split(".") if part != _COMPILED)
 
 
 def _is_power_of_two(count: int) -> bool:
