@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import graphviz
@@ -16,11 +17,13 @@ from agviz.graph.model import read_graph
 from agviz.graph.picture import Cluster, Picture, compose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.graph.items import Link
     from agviz.trace.reader import Trace
 
+MOST_ONWARD = 3
+"""Numbers in one reference to other columns."""
 CONNECTOR = {"shape": "cds", "fontsize": "9", "color": FRAME, "fontcolor": FAINT, "height": "0.2"}
 FONT = "Helvetica,Arial,sans-serif"
 STRAIGHT_ABOVE = 1_000
@@ -87,6 +90,7 @@ def draw_picture(picture: Picture, *, straight: bool = False) -> graphviz.Digrap
     _draw_columns(dot, picture)
     for link in picture.links:
         _draw_link(dot, picture, link)
+    _draw_onward(dot, picture)
     return dot
 
 
@@ -106,7 +110,7 @@ def _draw_columns(dot: graphviz.Digraph, picture: Picture) -> None:
         if len(picture.columns) > 1:
             dot.node(f"column {number}", label="", style="invis", shape="point")
             for place in sorted(set(_boxes(column)) - fed):
-                dot.edge(f"column {number}", _name(picture, place), style="invis")
+                dot.edge(f"column {number}", _name(picture, place), style="invis", weight="0")
         _draw_cluster(dot, picture, column)
 
 
@@ -138,32 +142,50 @@ def _draw_cluster(dot: graphviz.Digraph, picture: Picture, cluster: Cluster) -> 
 
 
 def _draw_link(dot: graphviz.Digraph, picture: Picture, link: Link) -> None:
-    tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
     first = link.edges[0].row
     name = f"edge-{first.producer}-{first.output}"
-    look = _link_look(picture, link)
-    if picture.column_of[tail] == picture.column_of[head]:
-        dot.edge(_name(picture, tail), _name(picture, head), id=name, **look)
-        return
-    ends = [picture.items[place].nodes for place in (link.producer, link.consumer)]
-    onward, backward = (facts.numbers([nodes[0].row]) or nodes[0].row.short_name for nodes in ends)
-    dot.node(f"{name} to", label=f"to {backward}", **CONNECTOR)
-    dot.node(f"{name} from", label=f"from {onward}", **CONNECTOR)
-    dot.edge(_name(picture, tail), f"{name} to", id=name, **look)
-    dot.edge(f"{name} from", _name(picture, head), id=f"{name}-continued", **look)
-    dot.edge(f"column {picture.column_of[head]}", f"{name} from", style="invis")
+    tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
+    start = _name(picture, tail)
+    if picture.column_of[tail] != picture.column_of[head]:
+        start = f"{name} from"
+        dot.node(start, label=f"from {_number(picture, link.producer)}", **CONNECTOR)
+        dot.edge(f"column {picture.column_of[head]}", start, style="invis", weight="0")
+    dot.edge(start, _name(picture, head), id=name, **_link_look(picture, [link]))
 
 
-def _link_look(picture: Picture, link: Link) -> dict[str, str]:
-    ends = [picture.items[place] for place in (link.producer, link.consumer)]
-    alarming = all(any(map(facts.has_nonfinite, (n.row for n in item.nodes))) for item in ends)
-    unused = any(all(n.row.order is None for n in item.nodes) for item in ends)
+def _draw_onward(dot: graphviz.Digraph, picture: Picture) -> None:
+    """Below a box, the numbers of what it feeds in other columns."""
+    onward: defaultdict[int, list[Link]] = defaultdict(list)
+    for link in picture.links:
+        tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
+        if picture.column_of[tail] != picture.column_of[head]:
+            onward[tail].append(link)
+    for tail, links in onward.items():
+        said = [_number(picture, link.consumer) for link in links]
+        more = f" and {len(said) - MOST_ONWARD:,} more" if len(said) > MOST_ONWARD else ""
+        name = f"{_name(picture, tail)} to"
+        dot.node(name, label=f"to {', '.join(said[:MOST_ONWARD])}{more}", **CONNECTOR)
+        dot.edge(_name(picture, tail), name, **_link_look(picture, links))
+
+
+def _link_look(picture: Picture, links: Sequence[Link]) -> dict[str, str]:
+    ends = [[picture.items[link.producer], picture.items[link.consumer]] for link in links]
+    alarming = any(all(map(facts.has_nonfinite, pair)) for pair in ends)
+    unused = all(not all(map(facts.is_executed, pair)) for pair in ends)
+    about = [line for link in links for line in facts.about_link(link, picture.items)]
+    if len(about) > facts.MOST_EDGES:
+        about[facts.MOST_EDGES :] = [f"and {len(about) - facts.MOST_EDGES:,} more"]
     return {
-        "xlabel": text.in_attribute(_slots(picture, link)),
-        "tooltip": _escaped(facts.about_link(link, picture.items)),
+        "xlabel": _slots(picture, links[0]) if len(links) == 1 else "",
+        "tooltip": _escaped(about),
         **({"color": ALARM, "penwidth": "2"} if alarming else {}),
         **({"style": "dashed"} if unused else {}),
     }
+
+
+def _number(picture: Picture, item: int) -> str:
+    rows = [node.row for node in picture.items[item].nodes]
+    return facts.numbers(rows) or rows[0].short_name
 
 
 def _boxes(cluster: Cluster) -> Iterator[int]:

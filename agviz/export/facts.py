@@ -31,9 +31,14 @@ MOST_EDGES = 8
 """Edges written out in the tooltip of a link."""
 
 
-def has_nonfinite(row: NodeRow) -> bool:
-    """Whether a non-finite element was found in its outputs."""
-    return row.nonfinite is not None and any(row.nonfinite)
+def has_nonfinite(item: Item) -> bool:
+    """Whether a non-finite element was found in an output of its nodes."""
+    return any(map(_is_nonfinite, (node.row for node in item.nodes)))
+
+
+def is_executed(item: Item) -> bool:
+    """Whether any of its nodes was taken up."""
+    return any(node.row.order is not None for node in item.nodes)
 
 
 def is_alarming(graph: Graph, row: NodeRow) -> bool:
@@ -64,13 +69,13 @@ def findings(graph: Graph, item: Item) -> list[str]:
     if item.kind is not Kind.NODE:
         counted = [
             (sum(row.status is NodeStatus.FAILED for row in rows), FAILED),
-            (sum(map(has_nonfinite, rows)), f"{NON_FINITE} not finite"),
+            (sum(map(_is_nonfinite, rows)), f"{NON_FINITE} not finite"),
         ]
         return [f"{what}: {count:,} nodes" for count, what in counted if count]
     (row,) = rows
     became = state(graph, row)
     said = [became] if became not in {"", NOT_EXECUTED} else []
-    if row.nonfinite is not None and has_nonfinite(row):
+    if row.nonfinite is not None and _is_nonfinite(row):
         first = " first" if row.index == graph.first_nonfinite else ""
         said.append(f"{NON_FINITE}{first} {text.nonfinite(row.nonfinite)}")
     return said
@@ -81,9 +86,14 @@ def received(graph: Graph, item: Item) -> str:
     if item.kind is not Kind.NODE:
         return ""
     row = item.nodes[0].row
-    shapes = [text.shape(shape) for shape in row.input_shapes or ()]
+    shapes = row.input_shapes or ()
+    said = text.shape(shapes[0]) if shapes else ""
+    if len(set(shapes)) > 1:
+        said += f", … {len(shapes)} in all"
+    elif len(shapes) > 1:
+        said = f"{len(shapes)} {text.TIMES} {said}"
     meeting = graph.meeting.get(row.index)
-    return f"{MEETING}{meeting} {', '.join(shapes)}" if meeting else ", ".join(shapes)
+    return f"{MEETING}{meeting} {said}" if meeting else said
 
 
 def about_item(graph: Graph, item: Item) -> list[str]:
@@ -119,15 +129,16 @@ def about_link(link: Link, items: Sequence[Item]) -> list[str]:
         for place in (link.producer, link.consumer)
         for node in items[place].nodes
     }
-    lines = [_about_edge(edge, names) for edge in link.edges[:MOST_EDGES]]
-    if len(link.edges) > MOST_EDGES:
-        lines.append(f"and {len(link.edges) - MOST_EDGES:,} more")
-    return lines
+    return [_about_edge(edge, names) for edge in link.edges]
 
 
 def total_ns(rows: Iterable[NodeRow]) -> int:
     """Time spent in nodes, in ns."""
     return sum(row.duration_ns or 0 for row in rows)
+
+
+def _is_nonfinite(row: NodeRow) -> bool:
+    return row.nonfinite is not None and any(row.nonfinite)
 
 
 def _about_node(graph: Graph, row: NodeRow) -> list[str]:
@@ -144,7 +155,7 @@ def _about_node(graph: Graph, row: NodeRow) -> list[str]:
         lines.append(f"sequence number {row.sequence_nr}")
     if state(graph, row):
         lines.append(state(graph, row))
-    if row.nonfinite is not None and has_nonfinite(row):
+    if row.nonfinite is not None and _is_nonfinite(row):
         lines.append(f"{NON_FINITE} {text.nonfinite(row.nonfinite)} in what it produced")
     return lines
 

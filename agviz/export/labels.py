@@ -88,7 +88,7 @@ def _item(graph: Graph, item: Item, indent: int, module: str, received: str) -> 
         times = f"{item.repeats:,} {text.TIMES} " if item.repeats > 1 else ""
         name = f"{times}<B>{name}</B> · {len(rows):,} nodes"
     shown = coloured(
-        INK if any(node_row.order is not None for node_row in rows) else FAINT,
+        INK if facts.is_executed(item) else FAINT,
         (INDENT * (indent - 1) + "└ ") * bool(indent) + name,
     )
     for finding in facts.findings(graph, item):

@@ -6,13 +6,14 @@ columns of a newspaper. The estimates of sizes here only decide where to cut.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from agviz.graph.items import Kind, common_module
+from agviz.graph.items import Kind, ancestry, common_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,14 @@ LINE = 20.0
 """Height of a line of a box, in points."""
 GAP = 45.0
 """Height between boxes."""
-LETTER = 6.5
+LETTER = 6.0
 """Width of a letter."""
+MARGIN = 26
+"""Letters of a line beside the node's name."""
+MOSTLY = 0.8
+"""A page is wide enough when this part of its height fits."""
+ROOM = 1.5
+"""Width of a page, compared with the boxes on it: edges and frames need room, too."""
 TALL = 1000.0
 """Height up to which one column is fine."""
 WIDE_ENOUGH = 1.5
@@ -36,7 +43,7 @@ HIGHEST = 1.8
 """No column is higher than this many times the height that is aimed at."""
 UNEVEN = 12.0
 """How bad a column of twice the height is, in links that are cut."""
-TORN = 2.0
+TORN = 4.0
 """How bad it is to cut through a module, in links that are cut."""
 
 
@@ -55,8 +62,10 @@ def columns(
     heights = [_height(items, box) for box in boxes]
     bottom = _bottoms(order, heights, links, box_of)
     height = max(bottom)
-    area = sum((each + GAP) * _width(items, box) for each, box in zip(heights, boxes, strict=True))
-    width = max(area / height, *(_width(items, box) for box in boxes))
+    width = _page_width(
+        [(end - tall - GAP, end) for end, tall in zip(bottom, heights, strict=True)],
+        [_width(items, box) for box in boxes],
+    )
     column = [0] * len(boxes)
     if height < TALL or height / width < WIDE_ENOUGH:
         return column
@@ -95,7 +104,31 @@ def _height(items: Sequence[Item], box: Box) -> float:
 
 def _width(items: Sequence[Item], box: Box) -> float:
     names = (items[line.item] for line in box.lines)
-    return LETTER * (16 + max(len(item.title or item.nodes[0].row.short_name) for item in names))
+    return LETTER * (
+        MARGIN + max(len(item.title or item.nodes[0].row.short_name) for item in names)
+    )
+
+
+def _page_width(spans: Sequence[tuple[float, float]], widths: Sequence[float]) -> float:
+    """How wide one column of everything would be: room for what stands beside each other.
+
+    Args:
+        spans: top and bottom of every box.
+        widths: the width of every box.
+    """
+    changes = sorted(
+        (at, change)
+        for (top, end), width in zip(spans, widths, strict=True)
+        for at, change in ((top, width), (end, -width))
+    )
+    beside = list(itertools.accumulate(change for _, change in changes))
+    stretches = sorted(
+        (wide, below - above)
+        for wide, ((above, _), (below, _)) in zip(beside, itertools.pairwise(changes), strict=False)
+    )
+    reached = list(itertools.accumulate(tall for _, tall in stretches))
+    place = bisect.bisect_left(reached, MOSTLY * reached[-1])
+    return ROOM * stretches[place][0]
 
 
 def _bottoms(
@@ -127,6 +160,7 @@ def _cuts(
     """
     reached = [0.0, *itertools.accumulate((bottom[box] for box in order), max)]
     passing = _passing(order, links, box_of)
+    framed = {box.module for box in boxes}
     best = [0.0] * len(reached)
     previous = [0] * len(reached)
     for end in range(1, len(reached)):
@@ -138,8 +172,8 @@ def _cuts(
             cost = best[start] + UNEVEN * (height - 1) ** 2
             if start:
                 modules = (boxes[order[start - 1]].module, boxes[order[start]].module)
-                common = common_module(modules)
-                cost += passing[start] + TORN * (common.count(".") + 1 if common else 0)
+                torn = sum(path in framed for path in ancestry(common_module(modules)))
+                cost += passing[start] + TORN * torn
             if cost < best[end]:
                 best[end], previous[end] = cost, start
     cuts = []

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from agviz.graph.model import Edge, Graph, Node
 
 
+DEEPEST = 12
+"""Modules within modules; what is deeper keeps its path in its name."""
+
+
 class Kind(StrEnum):
     """Why the nodes of an item are drawn together."""
 
@@ -112,3 +116,9 @@ def common_module(modules: Iterable[str | None]) -> str | None:
         if not common:
             return None
     return ".".join(common) if common else None
+
+
+def ancestry(module: str | None) -> list[str]:
+    """The module and all that contain it, outermost first, as far as frames go."""
+    parts = module.split(".") if module else []
+    return [".".join(parts[: depth + 1]) for depth in range(min(len(parts), DEEPEST))]

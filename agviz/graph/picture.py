@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from agviz.graph.columns import columns
 from agviz.graph.fold import DEFAULT_BUDGET, fold
-from agviz.graph.stacks import Box, separate, stack
+from agviz.graph.items import ancestry
+from agviz.graph.stacks import Box, stack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
     from agviz.graph.model import Graph
 
 DRAWN_SEPARATELY = 40
-"""Up to this many items, every item is a box of its own."""
-DEEPEST_FRAME = 12
-"""Frames within frames; what is deeper keeps its path in its name."""
+"""Up to this many items, rows are drawn as boxes below each other and not as lines of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,8 @@ def compose(graph: Graph, budget: int = DEFAULT_BUDGET) -> Picture:
     """Fold the graph to ``budget`` items and put them into boxes and modules."""
     folded = fold(graph, budget)
     items, links = folded.items, folded.links
-    boxes = separate(items) if len(items) <= DRAWN_SEPARATELY else stack(items, links)
+    small = len(items) <= DRAWN_SEPARATELY
+    boxes = stack(items, links, longest=1) if small else stack(items, links)
     box_of = [0] * len(items)
     for place, box in enumerate(boxes):
         for line in box.lines:
@@ -85,7 +85,7 @@ def _clusters(boxes: Mapping[int, Box]) -> Cluster:
     """
     boxes_below: Counter[str] = Counter()
     for box in boxes.values():
-        boxes_below.update(_ancestry(box.module))
+        boxes_below.update(ancestry(box.module))
     own = {box.module for box in boxes.values()}
     framed = {path for path, count in boxes_below.items() if count > 1 and path in own}
 
@@ -93,7 +93,7 @@ def _clusters(boxes: Mapping[int, Box]) -> Cluster:
     by_path: dict[str, Cluster] = {}
     for place, box in boxes.items():
         parent = root
-        for path in _ancestry(box.module):
+        for path in ancestry(box.module):
             if path in framed:
                 if path not in by_path:
                     by_path[path] = Cluster(path)
@@ -101,9 +101,3 @@ def _clusters(boxes: Mapping[int, Box]) -> Cluster:
                 parent = by_path[path]
         parent.boxes.append(place)
     return root
-
-
-def _ancestry(module: str | None) -> list[str]:
-    """The module and all that contain it, outermost first, as far as frames go."""
-    parts = module.split(".") if module else []
-    return [".".join(parts[: depth + 1]) for depth in range(min(len(parts), DEEPEST_FRAME))]

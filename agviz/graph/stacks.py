@@ -42,11 +42,6 @@ class Box:
     """The module it is drawn in."""
 
 
-def separate(items: Sequence[Item]) -> list[Box]:
-    """A box for every item: how a small graph is drawn."""
-    return [Box((Line(place, 0, None),), item.module) for place, item in enumerate(items)]
-
-
 def stack(
     items: Sequence[Item], links: Sequence[Link], *, longest: int = LONGEST_STACK
 ) -> list[Box]:
@@ -95,6 +90,7 @@ class _Stacker:
         homes: Sequence[str | None],
         longest: int,
     ) -> None:
+        self.items = items
         self.homes = homes
         self.longest = longest
         self.incoming: list[list[Link]] = [[] for _ in items]
@@ -132,10 +128,15 @@ class _Stacker:
             fits = all(below) and sum(below) < LARGEST_BRANCH and len(self.incoming[place]) == 1
             if fits and self.homes[self.incoming[place][0].producer] == self.homes[place]:
                 size[place] = sum(below) + 1
-        return [
-            bool(lines) and len(self.outgoing[self.incoming[place][0].producer]) > 1
-            for place, lines in enumerate(size)
-        ]
+        return [bool(lines) and self._is_aside(place) for place, lines in enumerate(size)]
+
+    def _is_aside(self, item: int) -> bool:
+        """Whether the row goes on elsewhere, or would if somebody needed the other gradients."""
+        (link,) = self.incoming[item]
+        if len(self.outgoing[link.producer]) > 1:
+            return True
+        ends_at_parameter = not self.outgoing[item] and self.items[item].nodes[-1].leaves
+        return bool(ends_at_parameter) and link.edges[0].row.output > 0
 
     def _branch_lines(self, item: int) -> list[Line]:
         """The side branches of an item, each line below the one that feeds it."""
