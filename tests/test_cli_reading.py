@@ -1,11 +1,17 @@
 """The command line's reading verbs, as a user calls them."""
 
+import fcntl
 import json
 import os
+import pty
+import re
+import select
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -283,6 +289,73 @@ def test_view_without_a_terminal_says_what_to_do(recorded: Path) -> None:
     finished = run("view", str(recorded), cwd=recorded.parent)
     assert finished.returncode == 2
     assert finished.stderr.startswith("agviz: view needs a terminal")
+
+
+def in_a_terminal(*arguments: str, cwd: Path, wait_for: str, then_type: str) -> tuple[int, str]:
+    """Run agviz in a terminal of 80x24; type when it has shown something; its exit code, output."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    path = os.pathsep.join([str(ROOT), str(ROOT / "engine")])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agviz", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown, typed = b"", False
+    try:
+        while select.select([ours], [], [], 120)[0]:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:  # Linux's way to say that the other end is closed
+                break
+            if not typed and wait_for.encode() in shown:
+                os.write(ours, then_type.encode())
+                typed = True
+        return process.wait(timeout=120), shown.decode(errors="replace")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_view_opens_in_a_terminal(recorded: Path) -> None:
+    code, shown = in_a_terminal(
+        "view", str(recorded), cwd=recorded.parent, wait_for="AddmmBackward0", then_type="q"
+    )
+    assert code == 0
+    assert "\x1b[?1049h" in shown, "the alternate screen was entered"
+    assert "\x1b[?1049l" in shown, "and left"
+
+
+def test_the_demo_opens_the_view_in_a_terminal(tmp_path: Path) -> None:
+    code, shown = in_a_terminal(
+        *("demo", "--model", "mlp", "--steps", "2"),
+        cwd=tmp_path,
+        wait_for="\x1b[?1049h",
+        then_type="q",
+    )
+    assert code == 0
+    assert "bit for bit" in " ".join(shown.split())
+    assert "\x1b[?1049l" in shown
+
+
+def test_the_doctor_in_a_terminal_that_is_large_enough(tmp_path: Path) -> None:
+    code, shown = in_a_terminal("doctor", cwd=tmp_path, wait_for="80 columns", then_type="")
+    assert code == 0
+    assert "\x1b[32m" in shown, "in colour"
+
+
+def test_no_color_is_honoured(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, shown = in_a_terminal(
+        "summary", str(recorded), cwd=recorded.parent, wait_for="Threads", then_type=""
+    )
+    assert code == 0
+    assert re.search("\x1b\\[[0-9;]*3[0-9]", shown) is None
 
 
 def test_the_doctor_in_json() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agviz.cli.main import build_parser
 from agviz.trace.reader import Trace
 from agviz.trace.rows import GraphTaskStatus, NodeStatus
 
@@ -140,8 +141,13 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("as_module", [False, True], ids=["script", "module"])
-@pytest.mark.parametrize("name", PROGRAMS)
+ALSO_AS_MODULES = ("says all it knows", "exit code", "raises", "syntax error", "multiprocessing")
+
+
+@pytest.mark.parametrize(
+    ("name", "as_module"),
+    [*((name, False) for name in PROGRAMS), *((name, True) for name in ALSO_AS_MODULES)],
+)
 def test_a_program_can_not_tell(name: str, as_module: bool, tmp_path: Path) -> None:
     folder = tmp_path if as_module else tmp_path / "sub folder"
     folder.mkdir(exist_ok=True)
@@ -205,17 +211,26 @@ def test_a_training_is_recorded(tmp_path: Path) -> None:
         assert {node.module for node in trace.nodes(0)} >= {"0", "1", "2"}
 
 
-@pytest.mark.parametrize(
-    ("steps", "recorded"), [("1:3", 2), ("3:", 2), (":1", 1), (":", 5), ("7:", 0)]
-)
-def test_steps_chooses_backward_passes(steps: str, recorded: int, tmp_path: Path) -> None:
+def test_steps_chooses_backward_passes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
-    ours = agviz("run", "--steps", steps, "-o", "t.agviz", "train.py", cwd=tmp_path)
+    ours = agviz("run", "--steps", "1:3", "-o", "t.agviz", "train.py", cwd=tmp_path)
     assert ours.returncode == 0
     with Trace.open(tmp_path / "t.agviz") as trace:
-        assert len(trace.graph_tasks) == recorded
-    if not recorded:
-        assert "no backward pass was recorded in t.agviz" in ours.stderr
+        assert [task.id for task in trace.graph_tasks] == [1, 2]
+        assert trace.meta.partial
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("1:3", range(1, 3)),
+        ("3:", range(3, sys.maxsize)),
+        (":1", range(1)),
+        (":", range(sys.maxsize)),
+    ],
+)
+def test_the_range_of_steps(text: str, steps: range) -> None:
+    assert build_parser().parse_args(["run", "--steps", text, "train.py"]).steps == steps
 
 
 def test_the_environment_sets_up_torch_before_we_import_it(tmp_path: Path) -> None:
@@ -287,11 +302,21 @@ def test_an_error_in_backward_is_the_one_of_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        "x = torch.ones(3, requires_grad=True)\ny = x.exp().sum()\ny.backward()\ny.backward()",
-        "x = torch.ones(3, requires_grad=True)\ny = x.exp()\nz = y.sum()\ny += 1\nz.backward()",
-        "x = torch.ones(3, requires_grad=True)\nx.register_hook(lambda g: 1)\nx.sum().backward()",
+        pytest.param(
+            "x = torch.ones(3, requires_grad=True)\ny = x.exp().sum()\ny.backward()\ny.backward()",
+            id="twice",
+        ),
+        pytest.param(
+            "x = torch.ones(3, requires_grad=True)\ny = x.exp()\nz = y.sum()\ny += 1\nz.backward()",
+            id="changed in place",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "x = torch.ones(3, requires_grad=True)\nx.register_hook(str)\nx.sum().backward()",
+            id="wrong hook",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["twice", "changed in place", "wrong hook"],
 )
 def test_an_error_of_the_engine_is_the_one_of_python(program: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(f"import torch\n{program}\n")
@@ -316,6 +341,25 @@ def test_a_killed_program_leaves_a_readable_trace(tmp_path: Path) -> None:
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert len(trace.graph_tasks) == 5
         assert trace.meta.end_ns is None
+    summary = agviz("summary", "t.agviz", cwd=tmp_path)
+    assert summary.returncode == 0
+    assert "! the recording was cut off" in summary.stdout
+
+
+def test_reentrant_calls_are_no_backward_passes_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch\n"
+        "from torch.utils.checkpoint import checkpoint\n"
+        "x = torch.ones(3, requires_grad=True)\n"
+        "for _ in range(2):\n"
+        "    checkpoint(torch.exp, x, use_reentrant=True).sum().backward()\n"
+    )
+    ours = agviz("run", "-o", "t.agviz", "program.py", cwd=tmp_path)
+    assert "recorded 2 backward passes (and 2 reentrant ones) in" in ours.stderr
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert [task.reentrant_depth for task in trace.graph_tasks] == [0, 1, 0, 1]
+    summary = agviz("summary", "t.agviz", cwd=tmp_path)
+    assert "2 backward passes (and 2 reentrant ones)" in summary.stdout
 
 
 def test_the_environment_names_the_file_unless_the_call_does(tmp_path: Path) -> None:

@@ -31,3 +31,12 @@ def duration(ns: float) -> str:
 def plural(number: int, noun: str) -> str:
     """``1 node``, ``2 nodes``, ``12,345 nodes``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def backward_passes(graph_tasks: int, reentrant: int) -> str:
+    """``1 backward pass``, ``3 backward passes (and 12 reentrant ones)``."""
+    outermost = graph_tasks - reentrant
+    passes = "1 backward pass" if outermost == 1 else f"{outermost:,} backward passes"
+    if not reentrant:
+        return passes
+    return f"{passes} (and {reentrant:,} reentrant {'one' if reentrant == 1 else 'ones'})"

@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agviz.cli.console import backward_passes
 from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program, after_import
 from agviz.trace.text import clean
@@ -124,13 +125,13 @@ def _outcome(path: Path) -> str:
 
     try:
         with Trace.open(path) as trace:
-            graph_tasks = len(trace.graph_tasks)
+            tasks = trace.graph_tasks
             stopped = trace.meta.stopped
     except TraceError as error:
         return str(error)
-    if not graph_tasks:
+    if not tasks:
         return f"no backward pass was recorded in {path}"
-    passes = "1 backward pass" if graph_tasks == 1 else f"{graph_tasks:,} backward passes"
+    passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
     return f"recorded {passes} in {path}{until}; to look at it: agviz view {path}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.nonfinite import spread
-from agviz.cli.console import duration, plural, stdout_console
+from agviz.cli.console import backward_passes, duration, plural, stdout_console
 from agviz.trace.reader import Trace
 from agviz.trace.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 
@@ -79,6 +79,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "events": trace.event_count(graph_task),
         "graph_tasks": {
             "count": len(tasks),
+            "reentrant": sum(task.parent >= 0 for task in tasks),
             "failed": sum(task.status is GraphTaskStatus.FAILED for task in tasks),
             "total_ns": wall,
             "shown": [_graph_task(task) for task in shown_tasks],
@@ -223,7 +224,7 @@ def _show_heading(facts: dict[str, Any], console: Console) -> None:
     with_torch = f", torch {facts['torch']}" if facts["torch"] else ""
     console.print(f"{call or facts['file']}  (Python {facts['python']}{with_torch})", markup=False)
     tasks = facts["graph_tasks"]
-    passes = "1 backward pass" if tasks["count"] == 1 else f"{tasks['count']:,} backward passes"
+    passes = backward_passes(tasks["count"], tasks["reentrant"])
     console.print(f"{passes}, {plural(facts['events'], 'event')}, {duration(tasks['total_ns'])}")
     if facts["stopped"]:
         console.print(f"! recording stopped early: {facts['stopped']}", markup=False)
@@ -362,11 +363,11 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
         )
         where = first["parameter"] or first["module"]
         line = _text("✗ non-finite gradients begin at ", style="red")
-        line.append(f"{first['name']} (node {first['node']})", style="bold")
-        line.append(f" in {where}" if where else "")
+        line.append(first["name"], style="bold")
+        line.append(f" of {where}" if where else "")
         line.append(
-            f": {counts} in its output {first['output']}, node {first['order']} in order of"
-            f" execution, backward pass {found['graph_task']}"
+            f" (node {first['node']}, number {first['order']} to run in backward pass"
+            f" {found['graph_task']}): {counts} in its output {first['output']}"
         )
         console.print(line)
         reached = found["reached"]
@@ -387,8 +388,9 @@ def _show_errors(facts: dict[str, Any], console: Console) -> None:
         line = _text(f"✗ backward pass {error['graph_task']} failed", style="red")
         for node in error["nodes"]:
             where = node["parameter"] or node["module"]
-            line.append(f" in {node['name']} (node {node['node']})", style="bold")
+            line.append(f" in {node['name']}", style="bold")
             line.append(f" of {where}" if where else "")
+            line.append(f" (node {node['node']})")
         line.append(f": {error['error']}: {error['message']}")
         console.print(line)
 
