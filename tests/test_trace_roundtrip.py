@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ def test_every_kind_of_event_survives_its_row(event: events.Event) -> None:
         texts.append(text)
         return len(texts) - 1
 
-    row = codec.encode(event, intern)
+    row = codec.encode(event + codec.SUFFIX[type(event)], intern)
     assert len(row) == 10
     assert row[:5] == (*event[:4], codec.KIND[type(event)])
     row = (row[0], (row[1] or 0) - 7, *row[2:])
@@ -232,6 +233,20 @@ def test_failed_graph_task(tmp_path: Path) -> None:
         )
         statuses = [node.status for node in trace.nodes(number)]
         assert statuses == [NodeStatus.FAILED, *[NodeStatus.WAITING] * 19]
+
+
+def test_threads_that_were_at_work_before(tmp_path: Path) -> None:
+    registry = Registry()
+    simulator = Simulator(registry, Random(3), devices=2)
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        simulator.backward(random_graph(simulator.rng, 40, 2))
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert [(t.id, t.name, t.queue) for t in trace.threads] == [
+            (0, threading.current_thread().name, -1),
+            (1, "pt_autograd_0", 0),
+            (2, "pt_autograd_1", 1),
+        ]
 
 
 def test_only_the_wanted_steps(tmp_path: Path) -> None:

@@ -19,8 +19,19 @@ if TYPE_CHECKING:
 Row = tuple[int | None, ...]
 """``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
 
+Noted = tuple[Any, ...]
+"""An event on its way to the file: its fields, None and its kind, in a plain tuple."""
+
 KIND: Final[dict[type[Event], int]] = {kind: number for number, kind in enumerate(EVENT_TYPES)}
 """Number of each type of event in trace files."""
+
+SUFFIX: Final[dict[type[Event], tuple[None, int]]] = {kind: (None, n) for kind, n in KIND.items()}
+"""``event + SUFFIX[type(event)]`` is the event as :data:`Noted`.
+
+The garbage collector forgets a plain tuple of numbers and texts when it first meets it, but would
+visit a named tuple for as long as it lives: with many events in memory that costs far more than
+noting them.
+"""
 
 _HEAD = 4
 _EXTRA_COLUMNS = 4
@@ -38,7 +49,7 @@ class Layout(NamedTuple):
     truths: tuple[int, ...]
     """Positions of the fields that are truth values, among the fields."""
     to_row: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    """Takes the event's fields followed by ``(None, kind)``."""
+    """Takes a :data:`Noted` event."""
 
 
 def _layout(event_type: type[Event]) -> Layout:
@@ -85,19 +96,17 @@ LAYOUTS: Final[tuple[Layout, ...]] = tuple(
 BEGUN: Final = KIND[GraphTaskBegun]
 
 
-def encode(event: Event, intern: Callable[[str], int]) -> Row:
-    """The row of ``event``, with ``t`` still on the clock of the events.
+def encode(noted: Noted, intern: Callable[[str], int]) -> Row:
+    """The row of an event, with ``t`` still on the clock of the events.
 
     Args:
-        event: any event.
+        noted: any event.
         intern: gives the ``string`` id of a text.
     """
-    kind = KIND[type(event)]
-    layout = LAYOUTS[kind]
-    fields: tuple[Any, ...] = event
+    layout = LAYOUTS[noted[-1]]
     if layout.texts:
-        fields = tuple(intern(value) if isinstance(value, str) else value for value in fields)
-    return layout.to_row((*fields, None, kind))
+        noted = tuple(intern(value) if isinstance(value, str) else value for value in noted)
+    return layout.to_row(noted)
 
 
 def decode(

@@ -93,7 +93,8 @@ class Contents:
             " ON node.graph_task = event.graph_task AND node.idx = event.node"
             f" WHERE {EXECUTION} GROUP BY thread"
         ):
-            threads.setdefault(thread, ThreadRow(thread, f"thread {thread}", queue, 0))
+            name = f"pt_autograd_{queue}" if queue > CPU_QUEUE else f"thread {thread}"
+            threads.setdefault(thread, ThreadRow(thread, name, queue, 0))
         for task in self.graph_tasks.values():
             threads.setdefault(
                 task.thread, ThreadRow(task.thread, f"thread {task.thread}", CPU_QUEUE, 0)
@@ -321,10 +322,10 @@ class Contents:
     def _shapes(self, text: str) -> tuple[tuple[int, ...], ...]:
         try:
             return tuple(
-                tuple(int(size) for size in shape.split(",") if size)
-                for shape in text.split(";")[:-1]
+                tuple(_is_a(int, size) for size in _is_a(list, json.loads(shape)))
+                for shape in text.split(";")
             )
-        except ValueError as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise self._database.damaged("a shape is none") from error
 
 

@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from agviz import __version__
+from agviz.trace.codec import SUFFIX
 from agviz.trace.text import clean
-from agviz.trace.writer import Graph, GraphNode, Writer, create
+from agviz.trace.writer import Graph, Introduction, Writer, create
+from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live
 
 if TYPE_CHECKING:
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.trace.codec import Noted
     from agviz.trace.names import Names
+    from agviz.trace.writer import Item
     from agviz_engine import events
     from agviz_engine.node import NodeRef
 
@@ -74,8 +78,9 @@ class Recorder(Instrument):
         self._names = names
         self._steps = steps
         self._steps_seen = 0
-        self._wanted = {-1}
-        self._buffer: deque[events.Event | Graph | threading.Event] = deque()
+        self._wanted = {NO_GRAPH_TASK}
+        self._introduced: set[int] = set()
+        self._buffer: deque[Item | threading.Event] = deque()
         self._append: Callable[[Any], None] = self._buffer.append
         if steps is not None:
             self._append = self._append_wanted
@@ -147,31 +152,37 @@ class Recorder(Instrument):
 
     def any_event(self, event: events.Event, live: Live) -> None:  # noqa: ARG002
         """Keep an event; the registry calls this directly for every kind not named below."""
-        self._append(event)
+        self._append(event + SUFFIX[type(event)])
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
         if self._steps is not None:
             self._choose(event, self._steps)
-        self._append(event)
+        if event.parent < 0 and event.thread not in self._introduced and self.is_recording:
+            self._introduced.add(event.thread)
+            thread = threading.current_thread()
+            self._buffer.append(
+                Introduction(event.seq, event.thread, thread.name, CPU_QUEUE, thread.native_id or 0)
+            )
+        self._append(event + SUFFIX[type(event)])
         if len(self._buffer) > _MOST_WAITING_EVENTS:
             self.flush()
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
         """Keep the graph as well, while its nodes are alive."""
-        self._append(event)
+        self._append(event + SUFFIX[type(event)])
         wanted = self._steps is None or event.graph_task in self._wanted
         if wanted and live.graph_task is not None and self.is_recording:
-            self._append(self._graph(event, live.graph_task.nodes))
+            self._buffer.append(self._graph(event, live.graph_task.nodes))
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
-        self._append(event)
+        self._append(event + SUFFIX[type(event)])
         self._wake.set()
 
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
-        self._append(event)
+        self._append(event + SUFFIX[type(event)])
         self._wake.set()
 
     def _choose(self, event: events.GraphTaskBegun, steps: range) -> None:
@@ -183,60 +194,59 @@ class Recorder(Instrument):
         if wanted:
             self._wanted.add(event.graph_task)
 
-    def _append_wanted(self, item: events.Event | Graph) -> None:
-        if isinstance(item, Graph) or item.graph_task in self._wanted:
-            self._buffer.append(item)
+    def _append_wanted(self, noted: Noted) -> None:
+        if noted[3] in self._wanted:
+            self._buffer.append(noted)
 
     def _graph(self, event: events.DependenciesComputed, refs: list[NodeRef]) -> Graph:
-        names = self._names
-        edges = []
+        edges: list[int] = []
         dependencies = [0] * len(refs)
         for ref in refs:
-            producer = ref.index
             for output, edge in enumerate(ref.next_edges):
                 if edge is not None:
-                    consumer, slot = edge
-                    edges.append((producer, output, consumer.index, slot))
-                    dependencies[consumer.index] += 1
-        nodes = []
+                    consumer = edge[0].index
+                    dependencies[consumer] += 1
+                    edges += ref.index, output, consumer, edge[1]
+        nodes: list[int | str | None] = []
         for ref in refs:
-            number: int | None = ref.sequence_nr
-            parameter = module = ""
-            if ref.is_accumulate_grad:
-                number = None
-                variable: Tensor | None = getattr(ref.node, "variable", None)
-                if names is not None and variable is not None:
-                    parameter = names.parameter(variable) or ""
-            elif names is not None and number is not None:
-                module = names.module(number) or ""
-            nodes.append(
-                GraphNode(
-                    ref.index,
-                    ref.name,
-                    number,
-                    ref.topological_nr,
-                    ref.device,
-                    ref.num_inputs,
-                    dependencies[ref.index],
-                    parameter,
-                    module,
-                    _shapes(ref.node),
-                )
+            name, number, parameter, module = self._naming(ref)
+            nodes += (
+                ref.index,
+                name,
+                number,
+                ref.topological_nr,
+                ref.device,
+                ref.num_inputs,
+                dependencies[ref.index],
+                parameter,
+                module,
+                _shapes(ref.node),
             )
         return Graph(event.seq, event.graph_task, nodes, edges)
+
+    def _naming(self, ref: NodeRef) -> tuple[str, int | None, str, str]:
+        """Torch's name, sequence number, parameter name and module path of a node."""
+        names = self._names
+        if not ref.is_accumulate_grad:
+            module = None if names is None else names.module(ref.sequence_nr)
+            return ref.name, ref.sequence_nr, "", module or ""
+        variable: Tensor | None = getattr(ref.node, "variable", None)
+        if names is None or variable is None:
+            return ref.name, None, "", ""
+        return ref.name, None, names.parameter(variable) or "", ""
 
     def _run(self) -> None:
         # The connection lives in this frame, so that a forked child neither uses nor closes it.
         try:
             writer = Writer(self.path, self._start_ns)
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.Error as error:
             self._stop(error)
             return
         try:
             self._drain_until_closed(writer)
             writer.build_indexes()
             writer.write_meta({"end_ns": time.monotonic_ns()})
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._stop(error)
             with contextlib.suppress(sqlite3.Error):
                 writer.write_meta({"stopped": str(error)})
@@ -256,7 +266,7 @@ class Recorder(Instrument):
 
     def _drain(self, writer: Writer) -> None:
         take = self._buffer.popleft
-        batch: list[events.Event | Graph] = []
+        batch: list[Item] = []
         waiting = []
         for _ in range(len(self._buffer)):
             item = take()
@@ -288,11 +298,11 @@ def _ignore(item: object) -> None:
     pass
 
 
-def _shapes(node: Any) -> str | None:
+def _shapes(node: Any) -> str:
     try:
-        return "".join([f"{','.join(map(str, m.shape))};" for m in node._input_metadata])
+        return ";".join([str(metadata.shape) for metadata in node._input_metadata])
     except (AttributeError, RuntimeError):
-        return None  # a GraphRoot has none, and torch can't tell that of a nested tensor
+        return ""  # a GraphRoot has none, and torch can't tell that of a nested tensor
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

@@ -71,8 +71,8 @@ CREATE TABLE node (
     dependencies INTEGER NOT NULL, -- number of gradients it waits for
     parameter INTEGER NOT NULL,    -- string, name of AccumulateGrad's variable
     module INTEGER NOT NULL,       -- string, path of the module whose forward made it
-    shapes INTEGER NOT NULL,       -- string, shapes of its input gradients, each closed by ";":
-                                   -- "2,3;;4;" (the second is a scalar's); 0: not recorded
+    shapes INTEGER NOT NULL,       -- string, shapes of its input gradients: "[2, 3];[];[4]";
+                                   -- 0: not known
     PRIMARY KEY (graph_task, idx)
 ) WITHOUT ROWID""",
     "edge": """

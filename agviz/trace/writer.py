@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from agviz.errors import TraceError
 from agviz.trace import codec, schema
 from agviz.trace.text import clean, storable
 from agviz_engine.events import (
+    EVENT_TYPES,
     DependenciesComputed,
     Event,
     GraphTaskBegun,
@@ -38,30 +40,34 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 )
 
 
-class GraphNode(NamedTuple):
-    """One node, as in the ``node`` table."""
-
-    idx: int
-    name: str
-    sequence_nr: int | None
-    topological_nr: int
-    queue: int
-    num_inputs: int
-    dependencies: int
-    parameter: str
-    module: str
-    shapes: str | None
-
-
 class Graph(NamedTuple):
-    """The nodes and edges of a graph task, on their way to the file."""
+    """The nodes and edges of a graph task, on their way to the file.
+
+    Both are flat lists, for the reason given at :data:`agviz.trace.codec.SUFFIX`.
+    """
 
     seq: int
     """``seq`` of its DependenciesComputed."""
     graph_task: int
-    nodes: list[GraphNode]
-    edges: list[tuple[int, int, int, int]]
-    """producer, output, consumer, slot."""
+    nodes: list[int | str | None]
+    """Idx, name, sequence_nr, topological_nr, queue, num_inputs, dependencies, parameter, module
+    and shapes of each, as in the ``node`` table but with the texts themselves."""
+    edges: list[int]
+    """Producer, output, consumer and slot of each, as in the ``edge`` table."""
+
+
+class Introduction(NamedTuple):
+    """A thread that was at work before the recording began, as in the ``thread`` table."""
+
+    seq: int
+    thread: int
+    name: str
+    queue: int
+    native_id: int
+
+
+Item = codec.Noted | Graph | Introduction
+"""What a recorder hands over; the first field of each is its ``seq``."""
 
 
 class Writer:
@@ -76,8 +82,7 @@ class Writer:
         if on_local_disk(path):
             self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = NORMAL")
-        self._bookkeeping: dict[type[Any], Callable[[Any], None]] = {
-            Graph: self._write_graph,
+        self._bookkeeping: dict[type[Event], Callable[[Any], None]] = {
             GraphTaskBegun: self._begin_graph_task,
             DependenciesComputed: self._size_graph_task,
             GraphTaskFinished: self._finish_graph_task,
@@ -85,18 +90,21 @@ class Writer:
             WorkerStarted: self._add_thread,
         }
 
-    def write(self, batch: Sequence[Event | Graph]) -> None:
+    def write(self, batch: Sequence[Item]) -> None:
         """Add ``batch`` in one transaction: after a return it survives the process."""
         self._database.execute("BEGIN IMMEDIATE")
         try:
             rows = []
-            for item in sorted(batch, key=_seq):
-                if (note := self._bookkeeping.get(type(item))) is not None:
-                    note(item)
-                if not isinstance(item, Graph):
+            for item in sorted(batch, key=itemgetter(0)):
+                if isinstance(item, Graph):
+                    self._write_graph(item)
+                elif isinstance(item, Introduction):
+                    self._introduce(item)
+                else:
+                    self._note(item)
                     rows.append(codec.encode(item, self._string))
             self._insert_events(rows)
-            self._insert("string", self._new_strings, columns=2)
+            self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
             self._new_strings = []
             self._database.execute("COMMIT")
         except BaseException:
@@ -133,9 +141,17 @@ class Writer:
             self._new_strings.append((number, storable(text, schema.TEXT_LIMIT)))
         return number
 
+    def _note(self, noted: codec.Noted) -> None:
+        event_type = EVENT_TYPES[noted[-1]]
+        note = self._bookkeeping.get(event_type)
+        if note is not None:
+            make: Any = event_type._make
+            note(make(noted[:-2]))
+
     def _insert_events(self, rows: list[codec.Row]) -> None:
         start_ns = self._start_ns
-        for part in _parts(rows):
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+            part = rows[start : start + _ROWS_PER_STATEMENT]
             values = ",".join(["(?,?,?,?,?,?,?,?,?,?)"] * len(part))
             self._database.execute(
                 f"INSERT INTO event SELECT column1, column2 - {start_ns:d}, column3, column4,"  # noqa: S608 - numbers and question marks
@@ -144,13 +160,13 @@ class Writer:
                 list(chain.from_iterable(part)),
             )
 
-    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]], columns: int) -> None:
+    def _insert(self, table: str, values: Sequence[Any], columns: int) -> None:
+        """Insert rows that follow each other in ``values``."""
         row = f"({','.join('?' * columns)})"
-        for part in _parts(rows):
-            self._database.execute(
-                f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * len(part))}",  # noqa: S608 - one of our tables
-                list(chain.from_iterable(part)),
-            )
+        for start in range(0, len(values), _ROWS_PER_STATEMENT * columns):
+            part = values[start : start + _ROWS_PER_STATEMENT * columns]
+            rows = ",".join([row] * (len(part) // columns))
+            self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES {rows}", part)  # noqa: S608 - one of our tables
 
     def _begin_graph_task(self, event: GraphTaskBegun) -> None:
         row = (
@@ -168,7 +184,7 @@ class Writer:
             event.time_ns - self._start_ns,
             *(0, 0, None, None, 0, 0, None),
         )
-        self._insert("graph_task", [row], columns=len(row))
+        self._insert("graph_task", row, columns=len(row))
 
     def _size_graph_task(self, event: DependenciesComputed) -> None:
         self._database.execute(
@@ -196,28 +212,24 @@ class Writer:
 
     def _add_thread(self, event: WorkerStarted) -> None:
         row = (event.thread, self._string(event.name), event.queue, event.native_id)
-        self._insert("thread", [row], columns=4)
+        self._insert("thread", row, columns=4)
+
+    def _introduce(self, thread: Introduction) -> None:
+        row = (thread.thread, self._string(thread.name), thread.queue, thread.native_id)
+        self._insert("thread", row, columns=4)
 
     def _write_graph(self, graph: Graph) -> None:
-        string = self._string
-        nodes = [
-            (
-                graph.graph_task,
-                node.idx,
-                string(node.name),
-                node.sequence_nr,
-                node.topological_nr,
-                node.queue,
-                node.num_inputs,
-                node.dependencies,
-                string(node.parameter),
-                string(node.module),
-                0 if node.shapes is None else string(node.shapes),
-            )
-            for node in graph.nodes
-        ]
-        self._insert("node", nodes, columns=11)
-        self._insert("edge", [(graph.graph_task, *edge) for edge in graph.edges], columns=5)
+        number = graph.graph_task
+        values = [self._string(v) if isinstance(v, str) else v for v in graph.nodes]
+        nodes = chain.from_iterable((number, *node) for node in _tuples(values, 10))
+        edges = chain.from_iterable((number, *edge) for edge in _tuples(graph.edges, 4))
+        self._insert("node", list(nodes), columns=11)
+        self._insert("edge", list(edges), columns=5)
+
+
+def _tuples(values: Sequence[Any], size: int) -> Iterable[tuple[Any, ...]]:
+    """``values`` in tuples of ``size``."""
+    return zip(*[iter(values)] * size, strict=True)
 
 
 def create(path: Path, facts: Mapping[str, Any]) -> None:
@@ -307,14 +319,3 @@ def on_local_disk(path: Path) -> bool:
         if inside and len(mount) >= len(best):
             best, kind = mount, system
     return kind not in _NETWORK_FILE_SYSTEMS
-
-
-def _seq(item: Event | Graph) -> int:
-    return item[0]
-
-
-def _parts(rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    return (
-        rows[start : start + _ROWS_PER_STATEMENT]
-        for start in range(0, len(rows), _ROWS_PER_STATEMENT)
-    )
