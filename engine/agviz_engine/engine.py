@@ -560,31 +560,44 @@ class Engine:
     def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         """Give each output to its consumer, and queue the consumers that are then complete."""
         told = self.registry.dependency_decremented or self.registry.gradient_accumulated
-        happened: list[Decrement | Arrival] = []
-        ready: list[tuple[NodeRef, InputBuffer]] = []
-        dependencies = graph_task.dependencies
-        with graph_task.mutex:
-            for edge, output in zip(ref.next_edges, outputs, strict=True):
-                if edge is None:
-                    continue
-                consumer, slot = edge
-                remaining = dependencies[consumer.index] = dependencies[consumer.index] - 1
-                if told:
-                    happened.append(Decrement(consumer, remaining, next_seq(), clock()))
-                buffer = graph_task.buffer_of(consumer, complete=not remaining)
-                if buffer is None:
-                    continue
-                if output is not None:
-                    added = buffer.add(slot, output)
-                    if told:
-                        held = cast("Tensor", buffer.buffer[slot])
-                        happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
-                if not remaining:
-                    ready.append((consumer, buffer))
-        if told:
+        happened: list[Decrement | Arrival] | None = [] if told else None
+        if graph_task.threaded:
+            with graph_task.mutex:
+                ready = self._distribute(graph_task, ref, outputs, happened)
+        else:
+            ready = self._distribute(graph_task, ref, outputs, happened)
+        if happened is not None:
             self.tell.handed_on(graph_task, ref, happened)
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
+
+    @staticmethod
+    def _distribute(
+        graph_task: GraphTask,
+        ref: NodeRef,
+        outputs: Gradients,
+        happened: list[Decrement | Arrival] | None,
+    ) -> list[tuple[NodeRef, InputBuffer]]:
+        ready: list[tuple[NodeRef, InputBuffer]] = []
+        dependencies = graph_task.dependencies
+        for edge, output in zip(ref.next_edges, outputs, strict=True):
+            if edge is None:
+                continue
+            consumer, slot = edge
+            remaining = dependencies[consumer.index] = dependencies[consumer.index] - 1
+            if happened is not None:
+                happened.append(Decrement(consumer, remaining, next_seq(), clock()))
+            buffer = graph_task.buffer_of(consumer, complete=not remaining)
+            if buffer is None:
+                continue
+            if output is not None:
+                added = buffer.add(slot, output)
+                if happened is not None:
+                    held = cast("Tensor", buffer.buffer[slot])
+                    happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
+            if not remaining:
+                ready.append((consumer, buffer))
+        return ready
 
     # -- queues ---------------------------------------------------------------------------------
 

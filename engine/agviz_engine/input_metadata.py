@@ -134,36 +134,37 @@ def _check_undefined(layout: MetadataLayout) -> None:
         raise _refusal("whether an input is defined")
 
 
+_LAYOUT = calibrate()
+ARRAY, STRIDE = _LAYOUT.array, _LAYOUT.stride
+_TAIL = STRIDE - 1
 _kinds: dict[tuple[int, int], Kind] = {}
 
 
 def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     """Kind and shape of the input ``slot`` of a node.
 
-    The shape is None where it is not made of plain numbers: nested tensors, symbolic sizes.
+    The shape is None where it is not made of plain numbers: nested tensors.
     """
-    layout = calibrate()
-    begin = MEMORY[ref.base + layout.array] // _WORD + slot * layout.stride
-    options, tail = MEMORY[begin], MEMORY[begin + layout.stride - 1] & _TAIL_MASK
+    begin = (MEMORY[ref.base + ARRAY] >> 3) + slot * STRIDE
+    options, tail = MEMORY[begin], MEMORY[begin + _TAIL] & _TAIL_MASK
     kind = _kinds.get((options, tail))
     if kind is None:
-        kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail, layout)
+        kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail)
     if kind.is_nested:
         return kind, None
     size = MEMORY[begin + _SHAPE_SIZE] & 0xFFFFFFFF
-    if size <= _INLINE_DIMENSIONS:
-        begin += _SHAPE_INLINE
-    else:
-        begin = MEMORY[begin + _SHAPE_POINTER] // _WORD
+    begin = (
+        begin + _SHAPE_INLINE if size <= _INLINE_DIMENSIONS else MEMORY[begin + _SHAPE_POINTER] >> 3
+    )
     return kind, tuple(MEMORY[begin : begin + size])
 
 
-def _kind(node: Node, slot: int, options: int, tail: int, layout: MetadataLayout) -> Kind:
+def _kind(node: Node, slot: int, options: int, tail: int) -> Kind:
     metadata = cast("Any", node)._input_metadata[slot]
-    input_dtype = layout.dtypes.get(options >> 16 & 0xFFFF, metadata.dtype)
+    input_dtype = _LAYOUT.dtypes.get(options >> 16 & 0xFFFF, metadata.dtype)
     has_dtype = tail >> 32 & 0xFF
     return Kind(
-        dtype=layout.dtypes.get(tail >> 24 & 0xFF, input_dtype) if has_dtype else None,
+        dtype=_LAYOUT.dtypes.get(tail >> 24 & 0xFF, input_dtype) if has_dtype else None,
         input_dtype=input_dtype,
         device=metadata.device,
         layout=_LAYOUTS.get(options >> 32 & 0xFF, torch.strided),

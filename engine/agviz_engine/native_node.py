@@ -195,7 +195,7 @@ def _function_cdata() -> int:
 def _check_release(layout: Layout) -> None:
     output, node = _sample()
     begin = base(node)
-    releaser(layout.release_slot, MEMORY[begin])(begin * _WORD)
+    _releaser(layout.release_slot, MEMORY[begin])(begin * _WORD)
     try:
         cast("Any", node)._saved_result  # noqa: B018
     except RuntimeError:
@@ -284,16 +284,21 @@ def _python_hook_vtables() -> frozenset[int]:
     return frozenset(entry[0] for entry in found)
 
 
-_releasers: dict[int, Callable[[int], None]] = {}
+class _Releasers(dict[int, "Callable[[int], None]"]):
+    """``Node::release_variables`` of each class of nodes, by its vtable: a node's first word.
 
-
-def releaser(release_slot: int, vtable: int) -> Callable[[int], None]:
-    """``Node::release_variables`` of the class with this ``vtable``, a node's first word.
-
-    What it returns is called with the node's address.
+    What it holds is called with the node's address.
     """
-    found = _releasers.get(vtable)
-    if found is None:
-        entry = MEMORY[vtable // _WORD + release_slot]
-        found = _releasers[vtable] = cast("Callable[[int], None]", _release_type(entry))
-    return found
+
+    def __missing__(self, vtable: int) -> Callable[[int], None]:
+        release = _releaser(calibrate().release_slot, vtable)
+        self[vtable] = release
+        return release
+
+
+def _releaser(release_slot: int, vtable: int) -> Callable[[int], None]:
+    entry = MEMORY[vtable // _WORD + release_slot]
+    return cast("Callable[[int], None]", _release_type(entry))
+
+
+releasers = _Releasers()

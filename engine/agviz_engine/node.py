@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz_engine import native_node
@@ -22,12 +21,19 @@ class _TypeFacts(NamedTuple):
     is_accumulate_grad: bool
 
 
-@functools.cache
-def _facts(node_type: type) -> _TypeFacts:
-    is_function = issubclass(node_type, native_node.FUNCTION_BASE)
-    is_leaf = node_type.__name__ == "AccumulateGrad"
-    cdata = native_node.calibrate().function_cdata if is_function else object.__basicsize__
-    return _TypeFacts(cdata, is_function or is_leaf, is_leaf)
+class _FactsByType(dict[type, _TypeFacts]):
+    def __missing__(self, node_type: type) -> _TypeFacts:
+        is_function = issubclass(node_type, native_node.FUNCTION_BASE)
+        is_leaf = node_type.__name__ == "AccumulateGrad"
+        cdata = _LAYOUT.function_cdata if is_function else object.__basicsize__
+        facts = self[node_type] = _TypeFacts(cdata, is_function or is_leaf, is_leaf)
+        return facts
+
+
+_LAYOUT = native_node.calibrate()
+_SEQUENCE_NR = _LAYOUT.sequence_nr
+_NUM_INPUTS = _LAYOUT.num_inputs
+_facts = _FactsByType()
 
 
 class NodeRef:
@@ -56,15 +62,14 @@ class NodeRef:
     )
 
     def __init__(self, node: Node, index: int) -> None:
-        layout = native_node.calibrate()
-        cdata, self.runs_natively, self.is_accumulate_grad = _facts(type(node))
+        cdata, self.runs_natively, self.is_accumulate_grad = _facts[type(node)]
         self.node = node
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
         self.device = -1
         self.base = base = MEMORY[(id(node) + cdata) >> 3] >> 3
-        self.sequence_nr = MEMORY[base + layout.sequence_nr]
-        self.num_inputs = MEMORY[base + layout.num_inputs] & 0xFFFFFFFF
+        self.sequence_nr = MEMORY[base + _SEQUENCE_NR]
+        self.num_inputs = MEMORY[base + _NUM_INPUTS] & 0xFFFFFFFF
 
     @property
     def name(self) -> str:
@@ -74,7 +79,7 @@ class NodeRef:
     @property
     def topological_nr(self) -> int:
         """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
-        return MEMORY[self.base + native_node.calibrate().topological_nr] if self.base else 0
+        return MEMORY[self.base + _LAYOUT.topological_nr] if self.base else 0
 
     def returned_an(self, message: str) -> str:
         """Words around what ``validate_outputs`` found wrong with this node's outputs."""
@@ -86,8 +91,7 @@ class NodeRef:
         A node that torch runs has been released by torch.
         """
         if self.base and not self.runs_natively:
-            slot = native_node.calibrate().release_slot
-            native_node.releaser(slot, MEMORY[self.base])(self.base << 3)
+            native_node.releasers[MEMORY[self.base]](self.base << 3)
 
     def __repr__(self) -> str:
         return f"<NodeRef {self.index} {self.name}>"

@@ -50,15 +50,16 @@ def validate_outputs(
             continue
         consumer, slot = edge
         kind, shape = expectation(consumer, slot)
+        dtype, _, device, layout, _, is_nested, _ = kind
         if (
-            not gradient.is_nested
-            and shape == gradient.shape
-            and kind.dtype is gradient.dtype
-            and kind.device == gradient.device
-            and kind.layout is gradient.layout
+            is_nested
+            or gradient.is_nested
+            or shape != gradient.shape
+            or dtype is not gradient.dtype
+            or device != gradient.device
+            or layout is not gradient.layout
         ):
-            continue
-        checked[i] = _conform(i, consumer, slot, kind, gradient, format_error)
+            checked[i] = _conform(i, consumer, slot, kind, gradient, format_error)
     return checked
 
 
