@@ -272,7 +272,7 @@ def test_export_writes_beside_the_trace_or_where_it_is_told(recorded: Path, tmp_
     [
         ("t.agviz", "is the trace itself"),
         ("no/such/folder.dot", "no/such/folder.dot can't be written"),
-        (".", "can't be written"),
+        (".", ". is a folder"),
     ],
 )
 def test_export_refuses_a_place_it_can_not_write(

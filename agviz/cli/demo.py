@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from agviz.demo.session import Comparison, Overhead, Session
 
-DRAWING_SECONDS = 60.0
 PLAIN_PROGRESS_LINES = 10
 
 
@@ -169,20 +168,19 @@ def _show_overhead(overhead: Overhead, console: Console) -> None:
 
 
 def _draw(path: Path, console: Console) -> None:
-    from agviz.export.dot import to_dot
-    from agviz.export.draw import render
+    from agviz.export.draw import render_graph
     from agviz.trace.reader import Trace
 
-    with Trace.open(path) as trace:
-        text = to_dot(trace)
-    dot, svg = path.with_suffix(".dot"), path.with_suffix(".svg")
-    try:
-        dot.write_text(text, encoding="utf-8")
-        svg.write_bytes(render(text, "svg", DRAWING_SECONDS))
-    except DrawingError as error:
-        console.print(f"! {svg} was not drawn: {error}", markup=False)
-    except OSError as error:
-        raise AgvizError(f"{error.filename} can't be written: {error.strerror}") from None
+    svg = path.with_suffix(".svg")
+    svg.unlink(missing_ok=True)
+    with console.status("drawing"), Trace.open(path) as trace:
+        try:
+            drawing = render_graph(trace, svg)
+        except DrawingError as error:
+            console.print(f"! {svg} was not drawn: {error}", markup=False)
+        else:
+            for note in drawing.notes:
+                console.print(note, markup=False)
 
 
 def _show_next(path: Path, console: Console) -> None:

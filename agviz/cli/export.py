@@ -1,7 +1,8 @@
 """Write the graph of a recorded backward pass to a file.
 
-Formats: dot (Graphviz source, for other tools) and svg (a picture; drawn by the `dot` program
-where there is one, by the Graphviz that came with agviz where not).
+Formats: dot (Graphviz source, for other tools) and the pictures svg, png and pdf, which leave
+their .dot beside them. The `dot` program draws them where there is one, otherwise the Graphviz
+that came with agviz.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from agviz.trace.text import clean
 if TYPE_CHECKING:
     import argparse
 
-FORMATS = ("svg", "dot")
-DRAWING_SECONDS = 120.0
+FORMATS = ("svg", "dot", "png", "pdf")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,20 +43,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Write the file; return 0."""
     from agviz.export.dot import to_dot
-    from agviz.export.draw import render
+    from agviz.export.draw import render, render_graph
 
+    format_: str = arguments.format
     with Trace.open(arguments.file) as trace:
-        text = to_dot(trace, arguments.graph_task)
-    content = text.encode() if arguments.format == "dot" else render(text, "svg", DRAWING_SECONDS)
-    output: Path = arguments.output or arguments.file.with_suffix(f".{arguments.format}")
-    if str(output) == "-":
-        sys.stdout.buffer.write(content)
-        return 0
-    if output.exists() and output.samefile(arguments.file):
-        raise AgvizError(f"{output} is the trace itself; name another file with --output")
-    try:
-        output.write_bytes(content)
-    except OSError as error:
-        raise AgvizError(f"{output} can't be written: {error.strerror}") from None
-    print(f"wrote {clean(str(output))}")
+        if str(arguments.output) == "-":
+            text = to_dot(trace, arguments.graph_task)
+            sys.stdout.buffer.write(text.encode() if format_ == "dot" else render(text, format_))
+            return 0
+        output: Path = arguments.output or arguments.file.with_suffix(f".{format_}")
+        if output.is_dir():
+            raise AgvizError(f"{output} is a folder; name a file with --output")
+        for path in (output, output.with_suffix(".dot")):
+            if path.exists() and path.samefile(arguments.file):
+                raise AgvizError(f"{path} is the trace itself; name another file with --output")
+        drawing = render_graph(trace, output, format_, graph_task=arguments.graph_task)
+    print(f"wrote {clean(str(drawing.path))}")
+    for note in drawing.notes:
+        print(note)
     return 0
