@@ -122,7 +122,7 @@ def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
     """``utils::obeys_layout_contract``, for leaves in one of the two usual memory formats."""
     if gradient.layout is not torch.strided or variable.layout is not torch.strided:
         return False
-    if gradient.dtype != variable.dtype or gradient.is_neg() or gradient.is_conj():
+    if gradient.dtype != variable.dtype:
         return False
     if variable.is_contiguous():
         return gradient.is_contiguous()

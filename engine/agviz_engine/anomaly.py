@@ -8,17 +8,24 @@ only where something is wrong.
 from __future__ import annotations
 
 import math
+import os
 import traceback
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from agviz_engine import native_run
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz_engine.node import NodeRef
 
 
+_ENGINE = f'File "{Path(__file__).parent}{os.sep}'  # how a frame of the engine begins in a stack
 _CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 
@@ -83,6 +90,20 @@ def check_nan(ref: NodeRef, outputs: tuple[Tensor | None, ...]) -> None:
                 )
 
 
+def assign_parent(ref: NodeRef, made: Sequence[Tensor | None]) -> None:
+    """Note ``ref`` as the node in whose backward the graph of ``made`` was made.
+
+    ``Node::assign_parent`` notes the node that torch runs, which for a node called from here is
+    the host of the graph task. The nodes to correct are those that name it.
+    """
+    pending: list[Any] = [tensor.grad_fn for tensor in made if tensor is not None]
+    while pending:
+        node = pending.pop()
+        if node is not None and native_run.is_host(node.metadata.get("parent_")):
+            node.metadata["parent_"] = ref.node
+            pending += [consumer for consumer, _ in node.next_functions]
+
+
 def forward_stacks(ref: NodeRef) -> list[str]:
     """What to say of a failed node's forward (``PyAnomalyMetadata::print_stack``).
 
@@ -99,6 +120,7 @@ def forward_stacks(ref: NodeRef) -> list[str]:
 
 
 def _forward_stack(stack: list[str] | None, name: str, *, is_parent: bool) -> str:
+    stack = [entry for entry in stack or () if _ENGINE not in entry]
     if not stack:
         return (
             f"Error detected in {name}. No forward pass information available. "

@@ -73,6 +73,7 @@ def probe() -> None:
             "install torch 2.13 or update agviz"
         )
     native_node.calibrate()
+    native_node.python_hook_vtables()
     input_metadata.calibrate()
 
 

@@ -8,7 +8,7 @@ Note [Reentrant backwards]
 A backward called from inside a node runs on the same thread and shares its ReadyQueue; its tasks
 go first because they are deeper. Torch moves to a thread of its pool at 60 nested calls; ours
 takes several Python frames and two native graph tasks for each level, and moves at
-:data:`MAX_DEPTH`.
+:data:`MAX_DEPTH`. The thread that moves waits for the one that stands in for it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 _C = cast("Any", torch._C)
 MAX_DEPTH = 28
-"""Nested reentrant calls on one thread before another thread takes over (torch: 60)."""
+"""Nested hosts on one thread before another thread takes over (torch's ``MAX_DEPTH``: 60).
+
+A host and a one-node run in it are two native levels: at 60 torch would change threads itself.
+"""
 
 _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
@@ -232,10 +235,9 @@ class Engine:
             return
         graph_task.owner = current().worker_device
         self._push(graph_task, root, buffer)
-        if current().current_depth >= MAX_DEPTH:
+        if current().hosts >= MAX_DEPTH:
             self._drive_in_pool(graph_task)
             return
-        current().current_depth += 1
         current().total_depth += 1
         try:
             if self.device_threads.started:
@@ -244,7 +246,6 @@ class Engine:
             else:
                 self._drive(graph_task)
         finally:
-            current().current_depth -= 1
             current().total_depth -= 1
 
     def _drive(self, graph_task: GraphTask) -> None:
@@ -260,35 +261,48 @@ class Engine:
 
     def _drive_in_pool(self, graph_task: GraphTask) -> None:
         """Let a thread of the pool work off this thread's queue (``add_thread_pool_task``)."""
-        queue = current().local_ready_queue
+        depth = graph_task.reentrant_depth
+        self._in_pool(depth, lambda: self._drive(graph_task))
+
+    def _in_pool(self, depth: int, work: Callable[[], None]) -> None:
+        """Run ``work`` on a thread that stands in for this one, which waits.
+
+        Raises:
+            BaseException: what ``work`` raised.
+        """
+        thread = current()
+        queue, device = thread.local_ready_queue, thread.worker_device
+        checkpoint_valid = thread.checkpoint_valid
         thread_locals = ThreadLocalState(grad_mode=torch.is_grad_enabled())
-        checkpoint_valid = current().checkpoint_valid
 
         def reentrant_thread_init() -> None:
+            stand_in = current()
             self.tell.thread("", queue.index)
-            current().local_ready_queue = queue
-            current().worker_device = graph_task.owner
-            current().total_depth = graph_task.reentrant_depth
-            current().checkpoint_valid = checkpoint_valid
+            stand_in.local_ready_queue, stand_in.worker_device = queue, device
+            stand_in.total_depth, stand_in.checkpoint_valid = depth, checkpoint_valid
             try:
                 with thread_locals.restored():
-                    self._drive(graph_task)
+                    work()
             finally:
-                current().local_ready_queue = ReadyQueue(events.CPU_QUEUE)
-                current().worker_device = NO_DEVICE
-                current().total_depth = 0
-                current().checkpoint_valid = True
-                current().live = None
+                stand_in.local_ready_queue = ReadyQueue(events.CPU_QUEUE)
+                stand_in.worker_device = NO_DEVICE
+                stand_in.total_depth, stand_in.checkpoint_valid = 0, True
+                stand_in.live = None
 
         self.reentrant_pool.run(reentrant_thread_init)
 
     def _host(self, graph_task: GraphTask, body: Callable[[], None]) -> None:
         """Run ``body``, which must not raise, in a native graph task that stands for ours."""
-        if graph_task.output_edges:
-            roots = [(ref.node, nr) for ref, nr in graph_task.root_edges]
-            native_run.host(body, roots, graph_task.root_gradients, graph_task.output_edges)
-        else:
-            native_run.host(body)
+        thread = current()
+        thread.hosts += 1
+        try:
+            if graph_task.output_edges:
+                roots = [(ref.node, nr) for ref, nr in graph_task.root_edges]
+                native_run.host(body, roots, graph_task.root_gradients, graph_task.output_edges)
+            else:
+                native_run.host(body)
+        finally:
+            thread.hosts -= 1
 
     # -- threads --------------------------------------------------------------------------------
 
@@ -310,7 +324,13 @@ class Engine:
                 self._work_as_guest(thread, task, base)
 
     def _work_as_guest(self, thread: EngineThread, task: NodeTask, graph_task: GraphTask) -> None:
-        self._host(graph_task, lambda: self._work(thread, task, graph_task))
+        def work() -> None:
+            self._host(graph_task, lambda: self._work(current(), task, graph_task))
+
+        if thread.hosts >= MAX_DEPTH:
+            self._in_pool(thread.total_depth, work)
+        else:
+            work()
 
     def _device_thread_main(self, queue: ReadyQueue, name: str) -> None:
         """The life of a device thread (``thread_init`` and ``thread_main`` without graph task).
@@ -472,6 +492,8 @@ class Engine:
             self._check_non_finite(graph_task, ref, outputs)
         if _is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
             anomaly.check_nan(ref, outputs)
+        if graph_task.create_graph and _is_anomaly_enabled():
+            anomaly.assign_parent(ref, outputs)
         if hear.node_finished:
             self.tell.node_finished(graph_task, ref, outputs)
         if outputs:
@@ -592,6 +614,8 @@ class Engine:
                 continue
             if output is not None:
                 added = buffer.add(slot, output)
+                if added and graph_task.create_graph and _is_anomaly_enabled():
+                    anomaly.assign_parent(ref, buffer.buffer)
                 if happened is not None:
                     held = cast("Tensor", buffer.buffer[slot])
                     happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
@@ -608,7 +632,10 @@ class Engine:
         return self.device_threads.queue(device)
 
     def _push(self, graph_task: GraphTask, ref: NodeRef, buffer: InputBuffer) -> None:
-        queue = self.ready_queue(graph_task, ref.device)
+        if ref.device == events.CPU_QUEUE:
+            queue = graph_task.cpu_ready_queue
+        else:
+            queue = self.device_threads.queue(ref.device)
         task = NodeTask(graph_task, ref, buffer)
         graph_task.increment_outstanding_tasks()
         if not self.registry.queue_push:

@@ -63,6 +63,10 @@ class Layout(NamedTuple):
     """Index of ``release_variables`` among the virtual functions."""
     function_cdata: int
     """Byte offset of the pointer to the ``PyNode`` within a custom Function's Python object."""
+    autograd_meta: int
+    """Word of a ``TensorImpl`` that points to its ``AutogradMeta``; zero where it has none."""
+    grad_accumulator: int
+    """Word of an ``AutogradMeta`` that points to the leaf's AccumulateGrad."""
 
 
 FUNCTION_BASE: type = cast("Any", torch._C)._FunctionBase
@@ -237,9 +241,53 @@ def calibrate() -> Layout:
         num_inputs=_size_word(),
         release_slot=_release_slot(),
         function_cdata=_function_cdata(),
+        autograd_meta=(meta := _autograd_meta()),
+        grad_accumulator=_grad_accumulator(meta),
     )
     _check_release(layout)
     return layout
+
+
+_TENSOR_WORDS = 24
+_META_WORDS = 16
+
+
+def _tensor(tensor: Tensor) -> int:
+    """Word number of the ``TensorImpl`` behind ``tensor`` (THPVariable: PyObject_HEAD, cdata)."""
+    return MEMORY[(id(tensor) + object.__basicsize__) // _WORD] // _WORD
+
+
+def _autograd_meta() -> int:
+    plain, leaf = torch.ones(2), torch.ones(2, requires_grad=True)
+    found = [
+        i
+        for i in range(_TENSOR_WORDS)
+        if MEMORY[_tensor(plain) + i] == 0 and MEMORY[_tensor(leaf) + i] > _LOWEST_HEAP_ADDRESS
+    ]
+    if len(found) != 1:
+        raise UnsupportedTorchError(_refusal("a tensor's AutogradMeta"))
+    return found[0]
+
+
+def _grad_accumulator(autograd_meta: int) -> int:
+    leaf = torch.ones(2, requires_grad=True)
+    with torch.enable_grad():
+        accumulator = cast("Node", leaf.exp().grad_fn).next_functions[0][0]
+        begin = MEMORY[_tensor(leaf) + autograd_meta] // _WORD
+        for i in range(_META_WORDS):
+            if MEMORY[begin + i] == base(cast("Node", accumulator)) * _WORD:
+                return i
+    raise UnsupportedTorchError(_refusal("a leaf's AccumulateGrad"))
+
+
+def grad_accumulator(leaf: Tensor) -> int:
+    """Word number of a leaf's AccumulateGrad (``impl::try_get_grad_accumulator``), or 0.
+
+    A leaf that no graph has used has none, and after ``set_`` it gets a new one.
+    """
+    layout = calibrate()
+    meta = MEMORY[_tensor(leaf) + layout.autograd_meta] // _WORD
+    return MEMORY[meta + layout.grad_accumulator] // _WORD if meta else 0
 
 
 def hook_list(node_base: int, end_word: int) -> list[int]:
@@ -260,13 +308,13 @@ class PythonHooks(NamedTuple):
 def python_hooks(hook: int) -> PythonHooks | None:
     """The Python hooks behind the hook object at that address, or None for a C++ hook."""
     vtable, hooks, value_idx = MEMORY[hook // _WORD : hook // _WORD + 3]
-    if vtable not in _python_hook_vtables():
+    if vtable not in python_hook_vtables():
         return None
     return PythonHooks(ctypes.cast(hooks, ctypes.py_object).value, value_idx & 0xFFFFFFFF)
 
 
 @functools.cache
-def _python_hook_vtables() -> frozenset[int]:
+def python_hook_vtables() -> frozenset[int]:
     """First words of the three kinds of Python hook objects, learnt from hooks made for it."""
     layout = calibrate()
     output, node = _sample()

@@ -82,6 +82,11 @@ _LAST = _host_edge(0)
 _ONE = torch.ones(())
 
 
+def is_host(node: object) -> bool:
+    """Whether ``node`` is the one that our graph tasks run in."""
+    return node is _HOST.node
+
+
 def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
     """``run_backward`` of the native engine, also inside ``torch._vmap_internals.vmap``.
 
@@ -119,12 +124,19 @@ def host(
     ``body`` must not raise: what it raised would come back changed.
     """
     levels = _leave_legacy_vmap()
+    profiled = _C._autograd._profiler_enabled()
 
     def hosted() -> None:
         _enter_legacy_vmap(levels)
+        if profiled:
+            _C._autograd._enable_record_function(True)
         body()
+        if profiled:
+            _C._autograd._enable_record_function(False)
         _leave_legacy_vmap()
 
+    if profiled:  # the host is not the user's: it has no place in a profile
+        _C._autograd._enable_record_function(False)
     try:
         if inputs:
             _host_pruned(hosted, roots, gradients, inputs)
@@ -132,6 +144,8 @@ def host(
             _thread.body = hosted
             _run_backward((_HOST,), (_ONE,), True, False, ())
     finally:
+        if profiled:
+            _C._autograd._enable_record_function(True)
         _enter_legacy_vmap(levels)
 
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
-from torch.nn import Parameter
 
-from agviz_engine import native_run
+from agviz_engine import native_node, native_run
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from agviz_engine.engine import Engine
     from agviz_engine.graph_task import Edge, GraphTask
-    from agviz_engine.node import NodeRef
 
 _C = cast("Any", torch._C)
 _UNUSED = (
@@ -223,45 +221,21 @@ def _root_edge(tensor: Any) -> tuple[Node, int]:
         return tensor.node, tensor.output_nr
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
-    return get_gradient_edge(tensor)[:2]
+    with _C._DisableTorchDispatch():  # a mode must not see how a leaf is asked for its edge
+        return get_gradient_edge(tensor)[:2]
 
 
 def _find_inputs(graph_task: GraphTask, inputs: Sequence[Any]) -> list[Edge | None]:
-    """The nodes in the graph that ``inputs=`` name; None for those that are not in it.
-
-    For a leaf its accumulator is looked up among the nodes that were reached, because asking a
-    leaf for its gradient edge would make a new one where there was none.
-    """
+    """The nodes in the graph that ``inputs=`` name; None for those that are not in it."""
     refs = graph_task.refs
-    accumulators = {
-        id(cast("Any", ref.node).variable): ref
-        for ref in graph_task.nodes
-        if ref.is_accumulate_grad
-    }
+    accumulators = {ref.base: ref for ref in graph_task.nodes if ref.is_accumulate_grad}
     found: list[Edge | None] = []
     for given in inputs:
         if isinstance(given, GradientEdge):
-            node, number = given.node, given.output_nr
+            ref, number = refs.get(given.node), given.output_nr
         elif given.grad_fn is not None:
-            node, number = cast("Node", given.grad_fn), given.output_nr
+            ref, number = refs.get(given.grad_fn), given.output_nr
         else:
-            ref = accumulators.get(id(given))
-            if ref is not None and not _is_stale(ref, given):
-                found.append((ref, 0))
-                continue
-            node, number = get_gradient_edge(given)[:2]
-        ref = refs.get(node)
+            ref, number = accumulators.get(native_node.grad_accumulator(given)), 0
         found.append(None if ref is None else (ref, number))
     return found
-
-
-def _is_stale(ref: NodeRef, leaf: Tensor) -> bool:
-    """Whether ``leaf`` got another accumulator since the graph was made, as by ``set_``.
-
-    Asked only of plain tensors: wrapped ones and other layouts have no edge to ask for.
-    """
-    if type(leaf) not in (Tensor, Parameter) or leaf.layout is not torch.strided:
-        return False
-    if leaf.is_mkldnn or _C._are_functorch_transforms_active():
-        return False
-    return get_gradient_edge(leaf).node is not ref.node

@@ -32,9 +32,9 @@ class EngineThread:
     __slots__ = (
         "announced",
         "checkpoint_valid",
-        "current_depth",
         "current_graph_task",
         "current_node",
+        "hosts",
         "live",
         "local_ready_queue",
         "thread_id",
@@ -47,8 +47,9 @@ class EngineThread:
         """Dense id used in events; -1 until the thread takes part for the first time."""
         self.worker_device = NO_DEVICE
         self.checkpoint_valid = True
-        self.current_depth = 0
         self.total_depth = 0
+        self.hosts = 0
+        """Nested native graph tasks in which ours run, see Note [Hosted graph tasks]."""
         self.current_graph_task: GraphTask | None = None
         self.current_node: NodeRef | None = None
         self.local_ready_queue = ReadyQueue(CPU_QUEUE)
