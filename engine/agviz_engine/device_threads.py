@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 DevicePolicy: TypeAlias = "Callable[[Node], int]"
 """Maps a node to the index of its device thread; -1 is the thread that called backward."""
 
+_BAD_FORK = (
+    "Unable to handle autograd's threading in combination with fork-based multiprocessing. "
+    "See https://github.com/pytorch/pytorch/wiki/Autograd-and-Fork"
+)
 _SHUTDOWN_WAIT_LIMIT = "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT"
 _CPU_READY_QUEUE_DEVICES = frozenset({"cpu", "meta", "lazy"})
 
@@ -55,6 +59,7 @@ class DeviceThreads:
         self._lock = threading.Lock()
         self._queues: dict[int, ReadyQueue] = {}
         self._threads: dict[int, threading.Thread] = {}
+        self._in_bad_fork = False
 
     @property
     def started(self) -> bool:
@@ -62,7 +67,14 @@ class DeviceThreads:
         return bool(self._queues)
 
     def queue(self, index: int) -> ReadyQueue:
-        """The ReadyQueue of device ``index`` (0 and up), its thread started."""
+        """The ReadyQueue of device ``index`` (0 and up), its thread started.
+
+        Raises:
+            RuntimeError: this is a forked child of a process that had device threads
+                (``Engine::initialize_device_threads_pool``).
+        """
+        if self._in_bad_fork:
+            raise RuntimeError(_BAD_FORK)
         found = self._queues.get(index)
         if found is not None:
             return found
@@ -97,6 +109,7 @@ class DeviceThreads:
 
     def forget(self) -> None:
         """Drop all threads without a word to them: they do not exist in a forked child."""
+        self._in_bad_fork = self._in_bad_fork or self.started
         self._lock = threading.Lock()
         self._queues, self._threads = {}, {}
 
