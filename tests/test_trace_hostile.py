@@ -285,19 +285,42 @@ def check_either(folder: Path, data: bytes) -> None:
     assert path.read_bytes() == data, "reading changed the file"
 
 
-def test_a_tree_that_leads_in_circles_ends(good: bytes, tmp_path: Path) -> None:
-    """A page of a table that names itself as its child would be walked for ever."""
-    path = tmp_path / "t.agviz"
-    path.write_bytes(good)
+def interior_page(child: int, cells: int, size: int) -> bytes:
+    """A page of a table's tree whose children are all the same page."""
+    page = bytearray(size)
+    at = size
+    for cell in range(cells):
+        at -= 6
+        page[at : at + 6] = child.to_bytes(4, "big") + bytes([0x81, cell % 128])
+        page[12 + 2 * cell : 14 + 2 * cell] = at.to_bytes(2, "big")
+    page[0] = 5
+    page[3:5] = cells.to_bytes(2, "big")
+    page[5:7] = at.to_bytes(2, "big")
+    page[8:12] = child.to_bytes(4, "big")
+    return bytes(page)
+
+
+@pytest.mark.parametrize("levels", [1, 5, 30])
+def test_a_tree_of_endless_rows_ends(good: bytes, tmp_path: Path, levels: int) -> None:
+    """Pages that name one page as their child a hundred times make 101**levels times its rows."""
+    path = changed(tmp_path / "t.agviz", good, *(f"DROP INDEX {name}" for name in schema.INDEXES))
     database = sqlite3.connect(path)
     (root,) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'event'").fetchone()
     (size,) = database.execute("PRAGMA page_size").fetchone()
     database.close()
-    data = bytearray(good)
+    data = bytearray(path.read_bytes())
     page = (root - 1) * size
-    assert data[page] == 5, "an interior page"
-    cells = int.from_bytes(data[page + 3 : page + 5], "big")
-    for cell in range(cells):
-        at = page + int.from_bytes(data[page + 12 + 2 * cell : page + 14 + 2 * cell], "big")
-        data[at : at + 4] = root.to_bytes(4, "big")
+    assert data[page] == 5, "the table has an interior page"
+    leaf = int.from_bytes(data[page + 8 : page + 12], "big")
+    last = len(data) // size
+    data[page : page + size] = interior_page(last + 1, 100, size)
+    for level in range(1, levels + 1):
+        child = last + level + 1 if level < levels else leaf
+        data += interior_page(child, 100, size)
+    data[28:32] = (len(data) // size).to_bytes(4, "big")
     check_either(tmp_path, bytes(data))
+    if levels > 1:
+        with Trace.open(path) as trace:
+            for question in (trace.event_count, trace.slowest, trace.hook_times):
+                with pytest.raises(TraceError, match="damaged"):
+                    question()

@@ -228,13 +228,17 @@ def test_a_state_is_the_callers_own(tmp_path: Path) -> None:
     with Recorder(tmp_path / "t.agviz") as recorder:
         registry.add(recorder)
         simulator = Simulator(registry, Random(7))
-        number = simulator.backward(random_graph(simulator.rng, 30))
+        number = simulator.backward(random_graph(simulator.rng, 300))
     with Trace.open(tmp_path / "t.agviz") as trace:
-        first, second = trace.state_at(number, 9), trace.state_at(number, 9)
-        for event in trace.events(number, 9, 50):
+        place = 1500  # beyond a keyframe
+        first, second = trace.state_at(number, place), trace.state_at(number, place)
+        for event in trace.events(number, place, 50):
             first.apply(event)
-        assert first.seq > second.seq
-        assert second.queues() == trace.state_at(number, 9).queues()
+        assert first.seq == second.seq + 50
+        assert second.queues() == trace.state_at(number, place).queues()
+        assert second.statuses(number) == trace.state_at(number, place).statuses(number)
+        (frame,) = trace._replay()._keyframes
+        assert frame.seq < second.seq
 
 
 def chain(length: int) -> list[SimulatedNode]:

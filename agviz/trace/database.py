@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _STEPS_PER_CHECK: Final = 1_000_000
-_STEPS_PER_BYTE: Final = 50
-_LEAST_STEPS: Final = 50_000_000
+_STEPS_PER_BYTE: Final = 10
+_LEAST_STEPS: Final = 20_000_000
 _LONGEST_VALUE: Final = 4 * schema.TEXT_LIMIT + 1_000
 _LONGEST_STATEMENT: Final = 100_000
 
