@@ -35,11 +35,11 @@ class AgvizApp(App[None]):
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__()
         self.reader = ReaderThread(paths, self._receive)
-        self._session = Session(paths, self.reader)
+        self.session = Session(paths, self.reader)
 
     def on_mount(self) -> None:
         """Begin to read."""
-        self.push_screen(self._session)
+        self.push_screen(self.session)
         self.reader.start()
 
     def on_unmount(self) -> None:
@@ -50,10 +50,10 @@ class AgvizApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything a key does, for the palette."""
         yield from super().get_system_commands(screen)
-        if screen is self._session:
+        if screen is self.session:
             seen = set()
-            for _, binding, enabled, tooltip in screen.active_bindings.values():
-                if enabled and binding.id and binding.id not in seen:
+            for node, binding, enabled, tooltip in screen.active_bindings.values():
+                if node is screen and enabled and binding.id and binding.id not in seen:
                     seen.add(binding.id)
                     yield SystemCommand(
                         tooltip or binding.description,
@@ -62,7 +62,7 @@ class AgvizApp(App[None]):
                     )
 
     def _receive(self, message: Message) -> None:
-        self._session.post_message(message)
+        self.session.post_message(message)
 
 
 def run(paths: Sequence[Path]) -> int:

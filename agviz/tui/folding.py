@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.tui.model import in_execution_order
-
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -38,15 +36,14 @@ def groups(recording: Recording, thread: int | None = None) -> list[Group]:
         recording: whose nodes.
         thread: only nodes that this thread took up, or that wait for its queue; None: all.
     """
-    chain = _chains(recording)
-    rows = recording.nodes
+    chain, rows = recording.chains, recording.nodes
 
     def belongs(node: int) -> tuple[bool, str, int]:
         row = rows[node]
         module = row.module or (row.parameter.rpartition(".")[0] if row.parameter else "")
         return row.order is None, module, -1 if module else chain[node]
 
-    shown = [n for n in in_execution_order(recording) if _on_thread(recording, n, thread)]
+    shown = [n for n in recording.execution_order if _on_thread(recording, n, thread)]
     found: list[Group] = []
     for (_, module, first), members in groupby(shown, key=belongs):
         title = module or f"chain from {recording.label(first)}"
@@ -76,14 +73,3 @@ def _on_thread(recording: Recording, node: int, thread: int | None) -> bool:
         return row.thread == thread
     server = recording.threads.get(thread)
     return server is not None and row.queue == server.queue
-
-
-def _chains(recording: Recording) -> list[int]:
-    """For every node the first node of its linear chain, in which each feeds only the next."""
-    first = list(range(len(recording.nodes)))
-    order = in_execution_order(recording)
-    for node in order:
-        out = recording.edges_out[node]
-        if len(out) == 1 and recording.nodes[out[0].consumer].dependencies == 1:
-            first[out[0].consumer] = first[node]
-    return first

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agviz.trace.rows import EdgeRow, NodeRow
     from agviz.tui.model import View
 
-_LABEL = 16
+_LABEL = 15
 
 
 class Entry(NamedTuple):
@@ -40,6 +40,7 @@ def inspect(view: View, width: int) -> list[Entry]:
         *_gradients_out(view, node, story),
         *_hooks(node, story, width),
         *_edges(view, node, width),
+        *_place_in_graph(view, node, width),
     ]
 
 
@@ -61,23 +62,31 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
         words += f" for {remaining} of {count(node.dependencies, 'dependency', 'dependencies')}"
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)
-    number = f"#{node.order:,} of {len(recording.nodes):,}" if node.order else "never ran"
-    yield from _fact("Execution", number, width)
+    if node.order is None or node.thread is None or node.start_ns is None:
+        yield from _fact("Execution", "never ran", width)
+    else:
+        thread = recording.thread_label(node.thread)
+        number = f"#{node.order:,} of {len(recording.nodes):,} on {thread}"
+        yield from _fact("Execution", number, width)
+        start = milliseconds(node.start_ns - recording.task.begin_ns)
+        took = duration(node.duration_ns)
+        when = f"at {start} ms for {took}" if took else f"at {start} ms, did not end"
+        yield from _fact("Ran", when, width)
     if node.module:
         yield from _fact("Module", node.module, width, "place")
     if node.parameter:
         dimensions = "" if node.shape is None else f" {shape(node.shape)}"
         yield from _fact("Parameter", node.parameter + dimensions, width, "place")
-    if node.thread is not None and node.start_ns is not None:
-        yield from _fact("Thread", recording.thread_label(node.thread), width)
-        start = milliseconds(node.start_ns - recording.task.begin_ns)
-        yield from _fact("Started", f"{start} ms", width)
-        yield from _fact("Took", duration(node.duration_ns) or "did not end", width)
-    yield from _fact("Queue", queue_label(node.queue), width)
+
+
+def _place_in_graph(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
+    yield from _heading("In the graph")
     sequence = "none (leaf)" if node.sequence_nr is None else f"{node.sequence_nr:,}"
+    missing = f"{view.moment.remaining(node)} of {node.dependencies} missing"
+    yield from _fact("Dependencies", missing, width)
+    yield from _fact("Queue", queue_label(node.queue), width)
     yield from _fact("Sequence nr", sequence, width)
     yield from _fact("Topological nr", f"{node.topological_nr:,}", width)
-    yield from _fact("Dependencies", f"{remaining} of {node.dependencies} missing", width)
 
 
 def _problems(node: NodeRow, story: Iterable[e.Event], width: int) -> Iterator[Entry]:
@@ -101,6 +110,7 @@ def _gradients_in(view: View, node: NodeRow, story: Iterable[e.Event]) -> list[E
         for event in story
         if isinstance(event, e.GradientAccumulated) and event.node == node.index
     ]
+    running = view.moment.is_running(node.index)
     entries = _heading(f"Gradients in ({count(node.num_inputs, 'slot')})")
     for slot in range(node.num_inputs):
         shapes = node.input_shapes
@@ -112,7 +122,7 @@ def _gradients_in(view: View, node: NodeRow, story: Iterable[e.Event]) -> list[E
             Span(left(text, 18), "name"),
             Span("" if nbytes is None else f" {size(nbytes):>10}", "number"),
             Span(f"  sum of {len(given)}" if len(given) > 1 else "", "muted"),
-            Span("  in buffer" if slot in buffered else "", "ready"),
+            Span(("  in use" if running else "  in buffer") if slot in buffered else "", "ready"),
         ]
         entries.append(Entry(line))
     return entries

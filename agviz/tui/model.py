@@ -91,6 +91,11 @@ class Recording:
     siblings: int
     """Number of graph tasks in the file."""
 
+    def prepare(self) -> None:
+        """Work out what the panels need, so that none of them has to wait for it."""
+        _ = self.edges_out, self.edges_in, self.execution_of, self.execution_order, self.chains
+        _ = self.thread_ids, self.span_ns
+
     @cached_property
     def edges_out(self) -> list[list[EdgeRow]]:
         """For every node the edges along which it gives gradients."""
@@ -111,6 +116,22 @@ class Recording:
     def execution_of(self) -> dict[int, ExecutionRow]:
         """For every node that was taken up, its execution."""
         return {execution.node: execution for execution in self.executions}
+
+    @cached_property
+    def execution_order(self) -> list[int]:
+        """All nodes: those that ran by their number, then those that never did."""
+        ran = [execution.node for execution in self.executions]
+        return ran + [node.index for node in self.nodes if node.order is None]
+
+    @cached_property
+    def chains(self) -> list[int]:
+        """For every node the first of its linear chain, in which each node feeds only the next."""
+        first = list(range(len(self.nodes)))
+        for node in self.execution_order:
+            out = self.edges_out[node]
+            if len(out) == 1 and self.nodes[out[0].consumer].dependencies == 1:
+                first[out[0].consumer] = first[node]
+        return first
 
     @cached_property
     def thread_ids(self) -> list[int]:
@@ -167,6 +188,11 @@ class Moment:
         if status is not NodeStatus.FAILED and self.state.is_nonfinite(self.graph_task, node):
             return State.NONFINITE
         return State(status.value)
+
+    def is_running(self, node: int) -> bool:
+        """Whether a thread is inside the node."""
+        tasks = [task for tasks in self.state.running().values() for task in tasks]
+        return any(t.graph_task == self.graph_task and t.node == node for t in tasks)
 
     def remaining(self, node: NodeRow) -> int:
         """Dependencies that a node still waits for."""
@@ -310,14 +336,6 @@ def find(recording: Recording, wanted: str) -> list[int]:
 
     return [
         node
-        for node in in_execution_order(recording)
+        for node in recording.execution_order
         if holds(recording.nodes[node].name) or holds(recording.place(node))
     ]
-
-
-def in_execution_order(recording: Recording) -> list[int]:
-    """All nodes: those that ran by their number, then those that never did."""
-    never = len(recording.nodes)
-    return sorted(
-        range(len(recording.nodes)), key=lambda node: recording.nodes[node].order or never + 1
-    )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
 from textual.message import Message
 from textual.suggester import Suggester
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from agviz.tui.commands import COMMANDS
 
 if TYPE_CHECKING:
-    from textual import events
+    from textual.app import ComposeResult
 
 SEARCH = "/"
 COMMAND = ":"
@@ -33,14 +34,14 @@ class _Commands(Suggester):
         return next((name for name in COMMANDS if name.startswith(value)), None)
 
 
-class Prompt(Input):
+class Prompt(Horizontal):
     """Hidden until :meth:`ask`; goes away when it was answered or left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Cancel", id="prompt.cancel"),
-        Binding("up", "earlier(1)", "Earlier", show=False, id="prompt.earlier"),
+        Binding("up", "earlier(1)", "Earlier", id="prompt.earlier"),
         Binding("down", "earlier(-1)", "Later", show=False, id="prompt.later"),
-        Binding("tab", "cursor_right", "Complete", show=False, id="prompt.complete"),
+        Binding("tab", "complete", "Complete", priority=True, id="prompt.complete"),
     ]
 
     class Answered(Message):
@@ -55,20 +56,31 @@ class Prompt(Input):
         """The prompt is closed, answered or not."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id, compact=True, select_on_focus=False)
+        super().__init__(id=id)
         self.kind = SEARCH
         self._history: dict[str, list[str]] = {SEARCH: [], COMMAND: []}
         self._back = 0
+
+    def compose(self) -> ComposeResult:
+        """The sign that says what is asked for, and the field."""
+        yield Static(SEARCH, id="prompt-kind", markup=False)
+        yield Input(compact=True, select_on_focus=False, id="prompt-field")
+
+    @property
+    def field(self) -> Input:
+        """Where the user types."""
+        return self.query_one(Input)
 
     def ask(self, kind: str) -> None:
         """Open for a search or a command."""
         self.kind = kind
         self._back = 0
-        self.value = ""
-        self.placeholder = f"{kind} {_EXPLAINED[kind]}"
-        self.suggester = _Commands(case_sensitive=True) if kind == COMMAND else None
+        self.query_one("#prompt-kind", Static).update(kind)
+        self.field.value = ""
+        self.field.placeholder = _EXPLAINED[kind]
+        self.field.suggester = _Commands(case_sensitive=True) if kind == COMMAND else None
         self.add_class("-open")
-        self.focus()
+        self.field.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Pass the answer on."""
@@ -83,19 +95,21 @@ class Prompt(Input):
 
     def action_leave(self) -> None:
         """Close."""
-        self.remove_class("-open")
-        self.post_message(self.Left())
+        if self.has_class("-open"):
+            self.remove_class("-open")
+            self.post_message(self.Left())
+
+    def action_complete(self) -> None:
+        """Take the suggestion."""
+        self.field.action_cursor_right()
 
     def action_earlier(self, by: int) -> None:
         """Walk through what was entered before."""
         history = self._history[self.kind]
         self._back = min(max(self._back + by, 0), len(history))
-        self.value = history[-self._back] if self._back else ""
-        self.cursor_position = len(self.value)
+        self.field.value = history[-self._back] if self._back else ""
+        self.field.cursor_position = len(self.field.value)
 
-    def on_blur(self, event: events.Blur) -> None:
+    def on_descendant_blur(self) -> None:
         """Close where the user went on elsewhere."""
-        del event
-        if self.has_class("-open"):
-            self.remove_class("-open")
-            self.post_message(self.Left())
+        self.action_leave()

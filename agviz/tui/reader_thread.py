@@ -52,6 +52,8 @@ class Arrived(Message):
     moment: Moment
     moved: bool
     """False where it was there before."""
+    story: list[Event]
+    """The events that concern the moment's node."""
 
 
 @dataclass
@@ -108,6 +110,7 @@ class ReaderThread(threading.Thread):
         self._paths = paths
         self._post = post
         self._requests: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._requests.put(self._open)
         self._moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
         self._story: int | None = None
         self._traces: list[Trace] = []
@@ -150,11 +153,9 @@ class ReaderThread(threading.Thread):
     def run(self) -> None:
         """Serve requests until :meth:`stop`."""
         try:
-            self._serve(self._open)
             while (request := self._requests.get()) is not None:
                 self._serve(request)
                 self._requests.task_done()
-            self._requests.task_done()
         except Exception as error:  # noqa: BLE001 - the application raises it
             self._post(ReaderCrashed(error))
         finally:
@@ -199,6 +200,7 @@ class ReaderThread(threading.Thread):
             first_nonfinite=trace.first_nonfinite(number),
             siblings=len(trace.graph_tasks),
         )
+        self._recording.prepare()
         self._playhead = Playhead(
             event_count,
             self._recording.executions,
@@ -225,8 +227,12 @@ class ReaderThread(threading.Thread):
         for _ in range(moves):
             self._moves.get()(self._playhead)
         if moves:
+            key, moment = self._recording.key, self._moment()
+            story: list[Event] = []
+            if moment.node is not None:
+                story = self._traces[key.file].story(key.graph_task, moment.node)
             moved = self._playhead.position != before
-            self._post(Arrived(self._recording.key, self._moment(), moved))
+            self._post(Arrived(key, moment, moved, story))
 
     def _read_page(self, page: int) -> None:
         key = self._recording.key

@@ -17,7 +17,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from agviz.tui import commands
-from agviz.tui.model import Key, Playhead, Recording, View, find, in_execution_order
+from agviz.tui.model import Key, Playhead, Recording, View, find
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.nodes import Nodes
@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     )
 
 _PANELS: tuple[type[Panel], ...] = (Threads, Nodes, Events, Inspector, Queues)
+_NEEDS_VIEW = {
+    *("node", "event", "stop", "until", "nonfinite", "thread", "merge", "ask", "match"),
+    *("choose_task", "copy", "panel", "show_panel", "help"),
+}
 _NODE, _EVENT, _STOP = (Binding.Group(name, compact=True) for name in ("Node", "Event", "Continue"))
 _LEAST_THREADS, _MOST_THREADS = 5, 12
 
@@ -137,8 +141,6 @@ class Session(Screen[None]):
 
     def on_mount(self) -> None:
         """Begin with the list of nodes, once there is one."""
-        self.query_one("#panels").display = False
-        self.query_one(Status).display = False
         self._choose("nodes")
 
     def watch_view(self, view: View | None) -> None:
@@ -161,18 +163,16 @@ class Session(Screen[None]):
                 return
         self._say(
             "This trace holds no backward pass.\n\n"
-            "The program ended before it called backward or grad, or it called them on a thread\n"
-            "that was not recorded."
+            "The program ended before it called backward or grad. Press q to leave."
         )
 
     def on_loaded(self, message: Loaded) -> None:
         """Show a graph task."""
         first = self.view is None
-        self.query_one("#notice").display = False
-        self.query_one("#panels").display = True
-        self.query_one(Status).display = True
+        self.add_class("-loaded")
+        self.refresh_bindings()
         self._matches = []
-        first_node = next(iter(in_execution_order(message.recording)), None)
+        first_node = next(iter(message.recording.execution_order), None)
         self._look_at(first_node, View(recording=message.recording, moment=message.moment))
         self._arrange()
         if first:
@@ -186,7 +186,12 @@ class Session(Screen[None]):
         if not message.moved:
             end = "beginning" if message.moment.position == 0 else "end"
             self.notify(f"The playhead is at the {end}.")
-        self._look_at(message.moment.node, replace(view, moment=message.moment))
+        node = message.moment.node
+        if node is None:
+            self.view = replace(view, moment=message.moment)
+        else:
+            story = node, tuple(message.story)
+            self.view = replace(view, moment=message.moment, selected=node, story=story)
 
     def on_page_read(self, message: PageRead) -> None:
         """Show events."""
@@ -243,6 +248,16 @@ class Session(Screen[None]):
         self._arrange()
 
     # Keys.
+
+    def check_action(
+        self,
+        action: str,
+        parameters: tuple[object, ...],  # noqa: ARG002 - Textual passes it
+    ) -> bool | None:
+        """While the prompt is open, and before there is a trace, most keys do nothing."""
+        if self.has_class("-prompting"):
+            return False
+        return self.view is not None or action not in _NEEDS_VIEW
 
     def action_node(self, by: int) -> None:
         """Go to the next or previous node."""
@@ -303,6 +318,7 @@ class Session(Screen[None]):
         if self.view is not None:
             self._prompted_from = self.focused if isinstance(self.focused, Panel) else None
             self.add_class("-prompting")
+            self.refresh_bindings()
             self.query_one(Prompt).ask(kind)
 
     def action_match(self, by: int) -> None:
@@ -390,6 +406,7 @@ class Session(Screen[None]):
     def on_prompt_left(self) -> None:
         """Go back to the panel from which the prompt was opened."""
         self.remove_class("-prompting")
+        self.refresh_bindings()
         if self._prompted_from is not None:
             self._prompted_from.focus()
 
@@ -482,9 +499,7 @@ class Session(Screen[None]):
             self._reader.load(key)
 
     def _say(self, text: str) -> None:
-        notice = self.query_one("#notice", Static)
-        notice.update(text)
-        notice.display = True
+        self.query_one("#notice", Static).update(text)
 
     def _choose(self, name: str) -> None:
         """Make a panel the one that a small screen shows."""
@@ -498,13 +513,13 @@ class Session(Screen[None]):
 
     def _arrange(self) -> None:
         """Give the lanes the room they need and no more."""
+        self.query_one(Footer).show_command_palette = not self.has_class("-narrow")
         if self.view is None:
             return
         panels = self.query_one("#panels")
         lanes = len(self.view.recording.thread_ids)
         wide = self.has_class("-wide")
         height = min(max(lanes * (2 if wide else 1) + 3, _LEAST_THREADS), _MOST_THREADS)
-        self.query_one(Footer).show_command_palette = not self.has_class("-narrow")
         panels.styles.grid_rows = f"{height} {'3fr 2fr' if wide else '1fr 1fr'}"
 
 

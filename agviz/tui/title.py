@@ -62,8 +62,7 @@ class Title(Bar):
 
     def start(self, view: View) -> Text:
         """The program and the file."""
-        line = Text("agviz  ", style="bold")
-        return line.append(PurePath(view.recording.path).name + "  ", style="not bold")
+        return Text.assemble(("agviz", "bold"), f"  {PurePath(view.recording.path).name}  ")
 
     def facts(self, view: View) -> list[tuple[int, str]]:
         """About the graph task."""
@@ -94,9 +93,8 @@ class Status(Bar):
     def start(self, view: View) -> Text:
         """How far the graph task has come."""
         filled = round(view.moment.position / max(1, view.recording.event_count) * _BAR)
-        line = Text(f"{PLAYHEAD} ", style="bold")
-        line.append("━" * filled, style="bold")
-        return line.append("─" * (_BAR - filled) + " ", style="dim not bold")
+        done, to_do = "━" * filled, "─" * (_BAR - filled)
+        return Text.assemble((f"{PLAYHEAD} {done}", "bold"), (to_do, "dim"), " ")
 
     def facts(self, view: View) -> list[tuple[int, str]]:
         """About the playhead."""

@@ -60,6 +60,11 @@ class Nodes(LineList):
         """The node under the cursor."""
         return self._rows[self.cursor].node if self._rows else None
 
+    @property
+    def group_at_cursor(self) -> list[int]:
+        """The nodes that fold together with the one under the cursor."""
+        return self._rows[self.cursor].group.nodes if self._rows else []
+
     def header(self, width: int) -> Line:
         """Names of the columns."""
         number, name, place, time = self._widths(width)
@@ -84,12 +89,10 @@ class Nodes(LineList):
 
     def action_fold(self) -> None:
         """Fold the group under the cursor, or unfold it."""
-        if not self._rows:
-            return
-        group = self._rows[self.cursor].group
-        if len(group.nodes) == 1:
+        if len(self.group_at_cursor) < 2:
             self.notify("This node stands alone: there is nothing to fold.")
             return
+        group = self._rows[self.cursor].group
         self._folded ^= {group.number}
         self._arrange()
         self._put_cursor_on(group.nodes[0])

@@ -25,6 +25,9 @@ LOOKS = (
 )
 """What a span may look like: each is a component class ``look--NAME``, styled in agviz.tcss."""
 
+_QUIET = {"muted", "number", "place", "waiting"}
+"""Too faint to be read under the cursor."""
+
 
 class Panel(ScrollView):
     """Base of the panels: shows a :class:`~agviz.tui.model.View` and reads nothing itself."""
@@ -80,7 +83,7 @@ class Panel(ScrollView):
         if found is None:
             base = self.look(background) if background else self.rich_style
             found = base
-            if name:
+            if name and not (background == "cursor" and name in _QUIET):
                 component = f"look--{name}"
                 full = self.get_component_rich_style(component)
                 own = self.get_component_styles(component).has_rule("background")

@@ -50,7 +50,7 @@ class Queues(LineList):
     def header(self, width: int) -> Line:
         """Names of the columns."""
         name = self._name_width(width)
-        place = left("module", width - name - 16)
+        place = left("module", width - name - 17)
         return [Span(f" next {left('node', name)} {right('seq nr', 8)}  {place}", "muted")]
 
     def line(self, index: int, width: int) -> Line:
@@ -87,7 +87,7 @@ class Queues(LineList):
         return task.node if own and task.node >= 0 else None
 
     def _name_width(self, width: int) -> int:
-        return min(34, max(14, (width - 16) // 2))
+        return min(34, max(14, (width - 17) // 2))
 
     def _node_task(self, task: QueuedTask, place: int, width: int) -> Line:
         recording = self.shown.recording
@@ -104,5 +104,5 @@ class Queues(LineList):
             number,
             Span(left(recording.label(task.node), name_width), "ready"),
             Span(" " + right(sequence, 8), "number"),
-            Span("  " + tail(recording.place(task.node), width - name_width - 16), "place"),
+            Span("  " + tail(recording.place(task.node), width - name_width - 17), "place"),
         ]

@@ -93,7 +93,9 @@ class Threads(Panel):
         if self._window is not None and (before is None or before.moment is not view.moment):
             self._window = self._window.showing(self._playhead_ns, recording.span_ns)
         begin, end = recording.span_ns
-        self.subtitle(f"{count(len(self._lanes), 'thread')}, {duration(end - begin)}")
+        lines = max(1, self.scrollable_content_region.height - 1)
+        hidden = f", {lines} shown" if lines < len(self._lanes) else ""
+        self.subtitle(f"{count(len(self._lanes), 'thread')}{hidden}, {duration(end - begin)}")
 
     def on_resize(self) -> None:
         """Keep the stretch of time that is shown."""
@@ -117,7 +119,7 @@ class Threads(Panel):
             return self.strip(self._axis(), width)
         thread, first = self._lane_at(y)
         if thread is None:
-            return self.strip([], width)
+            return self.strip(self._now(y), width)
         return self.strip(self._lane(thread, first=first), width)
 
     def action_zoom(self, factor: float) -> None:
@@ -188,17 +190,49 @@ class Threads(Panel):
     def _columns(self) -> int:
         return max(1, self.inner_width - self._label_width)
 
+    @property
+    def _lane_lines(self) -> int:
+        """Lines of each lane."""
+        lines = self.scrollable_content_region.height - 1
+        return min(_MOST_LINES, max(1, lines // max(1, len(self._lanes))))
+
     def _lane_at(self, y: int) -> tuple[int | None, bool]:
         """The thread on line ``y``, and whether it is the first line of its lane."""
-        if not self._lanes:
+        index, line = divmod(y - 1, self._lane_lines)
+        threads = list(self._lanes)[self._first_lane :]
+        if not 0 <= index < len(threads):
             return None, False
-        lines = self.scrollable_content_region.height - 1
-        each = min(_MOST_LINES, max(1, lines // len(self._lanes)))
-        index = (y - 1) // each + self.scroll_offset.y
+        return threads[index], line == 0
+
+    @property
+    def _first_lane(self) -> int:
+        """Where there are more lanes than lines, those around the thread of the playhead."""
+        lines = max(1, self.scrollable_content_region.height - 1)
+        surplus = len(self._lanes) - lines
+        if surplus <= 0:
+            return 0
+        thread = self.shown.thread
+        if thread is None and self.shown.moment.event is not None:
+            thread = self.shown.moment.event.thread
+        middle = list(self._lanes).index(thread) if thread in self._lanes else 0
+        return min(max(0, middle - lines // 2), surplus)
+
+    def _now(self, y: int) -> Line:
+        """Where there is room below the lanes: what each thread does at the playhead."""
+        index = y - 1 - self._lane_lines * len(self._lanes) - 1
         threads = list(self._lanes)
-        if y < 1 or not 0 <= index < len(threads):
-            return None, False
-        return threads[index], (y - 1) % each == 0
+        if not 0 <= index < len(threads):
+            return []
+        thread, recording = threads[index], self.shown.recording
+        tasks = self.shown.moment.state.running().get(thread, ())
+        inside = [
+            recording.label(t.node) for t in tasks if t.graph_task == recording.key.graph_task
+        ]
+        label = Span("  " + left(recording.thread_label(thread), self._label_width - 2), "name")
+        if not inside:
+            return [label, Span("idle", "muted")]
+        glyph = Span(f"{State.RUNNING.glyph} ", State.RUNNING.value)
+        return [label, glyph, Span(" > ".join(inside), "name")]
 
     def _axis(self) -> Line:
         window, begin = self._shown, self.shown.recording.task.begin_ns

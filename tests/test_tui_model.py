@@ -1,0 +1,375 @@
+"""The terminal UI's plain data: the playhead, moments, folding, times to cells, texts, commands."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from agviz.trace.reader import Trace
+from agviz.trace.rows import ExecutionRow, NodeStatus
+from agviz.tui import commands, text
+from agviz.tui.describe import SHORT, describe
+from agviz.tui.folding import groups, visible
+from agviz.tui.inspection import inspect
+from agviz.tui.model import Key, Moment, Playhead, Recording, State, View, find
+from agviz.tui.reader_thread import Loaded, ReaderThread
+from agviz.tui.timeline import Lane, Window
+from agviz_engine.events import EVENT_TYPES, NodeFailed, NodeStarted, NonFiniteChecked
+from tests.tui_support import LAYERS, NODES, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from agviz_engine.events import Event
+
+
+@functools.cache
+def load(path: Path) -> Recording:
+    """What the reader thread makes of the first graph task."""
+    posted: list[Any] = []
+    reader = ReaderThread([path], posted.append)
+    reader.load(Key(0, 0))
+    reader.stop()
+    reader.run()
+    return next(message.recording for message in posted if isinstance(message, Loaded))
+
+
+@functools.cache
+def events_of(path: Path) -> list[Event]:
+    with Trace.open(path) as trace:
+        return trace.events(0, limit=10_000)
+
+
+def moment(path: Path, position: int) -> Moment:
+    with Trace.open(path) as trace:
+        last = trace.events(0, position - 1, 1) if position else []
+        state = trace.state_at(0, position)
+    return Moment(graph_task=0, position=position, event=last[0] if last else None, state=state)
+
+
+def playhead(events: Sequence[Event], stops: Sequence[int], recording: Recording) -> Playhead:
+    seqs = [event.seq for event in events]
+    return Playhead(len(events), recording.executions, stops, seqs.index, seqs.__getitem__)
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["events", "nodes", "stops"]), st.sampled_from([-2, -1, 1, 2])),
+    max_size=40,
+)
+
+
+@pytest.fixture(scope="module")
+def with_nan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("nan") / "nan.agviz", nan_at=7)
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("failed") / "failed.agviz", fail_at=12)
+
+
+@given(moves)
+def test_the_playhead_moves_as_a_walk_over_all_events_would(
+    with_nan: Path, moves: list[tuple[str, int]]
+) -> None:
+    recording, events = load(with_nan), events_of(with_nan)
+    head = playhead(events, recording.stops, recording)
+    kinds: dict[str, Callable[[Event], bool]] = {
+        "events": lambda event: True,
+        "nodes": lambda event: isinstance(event, NodeStarted),
+        "stops": lambda event: isinstance(event, NonFiniteChecked) and event.nan > 0,
+    }
+    position = 0
+    for kind, count in moves:
+        getattr(head, f"by_{kind}")(count)
+        step = 1 if count > 0 else -1
+        for _ in range(abs(count)):
+            position += step
+            while 0 < position < len(events) and not kinds[kind](events[position - 1]):
+                position += step
+            position = min(max(position, 0), len(events))
+        assert head.position == position
+        assert head.seq == (events[position - 1].seq if position else -1)
+
+
+def test_the_playhead_keeps_to_one_thread(with_nan: Path) -> None:
+    recording, events = load(with_nan), events_of(with_nan)
+    head = playhead(events, (), recording)
+    visited = []
+    while True:
+        head.by_nodes(1, thread=2)
+        if head.position == len(events):
+            break
+        visited.append(events[head.position - 1])
+    assert visited == [e for e in events if isinstance(e, NodeStarted) and e.thread == 2]
+
+
+def test_continue_stops_at_failures(failed: Path) -> None:
+    recording, events = load(failed), events_of(failed)
+    failures = [event for event in events if isinstance(event, NodeFailed)]
+    assert recording.stops == [failures[0].seq]
+
+
+def test_a_moment_says_what_the_replayed_state_says(with_nan: Path) -> None:
+    with Trace.open(with_nan) as trace:
+        nodes, count = trace.nodes(0), trace.event_count(0)
+        for position in range(2, count + 1, 7):
+            then = moment(with_nan, position)
+            state = trace.state_at(0, position)
+            for node in nodes:
+                status = state.status(0, node.index)
+                if state.is_nonfinite(0, node.index):
+                    assert then.node_state(node.index) is State.NONFINITE
+                else:
+                    assert then.node_state(node.index).value == status.value
+                assert then.remaining(node) == state.remaining(0, node.index)
+
+
+def test_before_the_dependencies_are_computed_every_node_waits_for_all(with_nan: Path) -> None:
+    for position in (0, 1):
+        then = moment(with_nan, position)
+        with Trace.open(with_nan) as trace:
+            for node in trace.nodes(0):
+                assert then.node_state(node.index) is State.WAITING
+                assert then.remaining(node) == node.dependencies
+                assert then.buffer(node.index) == {}
+        assert then.executed == 0
+
+
+def test_every_state_has_a_glyph_of_its_own() -> None:
+    glyphs = [state.glyph for state in State]
+    assert len(set(glyphs)) == len(glyphs)
+    assert all(cell_len(glyph) == 1 for glyph in glyphs)
+    assert {status.value for status in NodeStatus} < {state.value for state in State}
+
+
+def test_neighbours_of_one_module_are_a_group(with_nan: Path) -> None:
+    recording = load(with_nan)
+    found = groups(recording)
+    assert [node for group in found for node in group.nodes] == recording.execution_order
+    for group in found:
+        modules = {
+            row.module or (row.parameter or "").rpartition(".")[0]
+            for row in (recording.nodes[node] for node in group.nodes)
+        }
+        assert len(modules) == 1
+    for before, after in itertools.pairwise(found):
+        assert before.title != after.title
+
+
+def test_a_folded_group_takes_one_line(with_nan: Path) -> None:
+    found = groups(load(with_nan))
+    group = max(found, key=lambda group: len(group.nodes))
+    assert len(visible(found, set())) == NODES
+    folded = visible(found, {group.number})
+    assert len(folded) == NODES - len(group.nodes) + 1
+    assert next(row for row in folded if row.folded).group is group
+
+
+def test_one_threads_nodes_are_those_it_ran(with_nan: Path) -> None:
+    recording = load(with_nan)
+    shown = [node for group in groups(recording, 1) for node in group.nodes]
+    assert shown == [e.node for e in recording.executions if e.thread == 1]
+
+
+def test_nodes_are_found_by_name_module_and_parameter(with_nan: Path) -> None:
+    recording = load(with_nan)
+    assert len(find(recording, "accumulategrad")) == 2 * LAYERS
+    assert len(find(recording, "AccumulateGrad")) == 2 * LAYERS
+    assert find(recording, "aCCUMULATE") == []
+    assert {recording.place(node) for node in find(recording, "layers.1.act")} == {
+        "layers.1.activation"
+    }
+    assert len(find(recording, ".bias")) == LAYERS
+
+
+executions = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20)
+
+
+@given(executions, st.integers(1, 60), st.integers(0, 200), st.integers(1, 2_000))
+def test_every_cell_shows_an_execution_of_its_time(
+    gaps: list[tuple[int, int]], columns: int, begin: int, length: int
+) -> None:
+    rows, now = [], 0
+    for number, (gap, duration) in enumerate(gaps):
+        start = now + gap
+        now = start + duration + 1
+        rows.append(
+            ExecutionRow(0, number + 1, number, "Node", 0, start, now, NodeStatus.DONE, number)
+        )
+    window = Window(begin, begin + length, columns)
+    for column, index in enumerate(Lane(rows, (), now).cells(window)):
+        low, high = window.time(column), window.time(column + 1)
+        fitting = {
+            number
+            for number, row in enumerate(rows)
+            if row.end_ns is not None and row.start_ns < high and row.end_ns > low
+        }
+        assert index in fitting if fitting else index == -1
+
+
+def test_a_non_finite_node_is_seen_however_small_it_is() -> None:
+    rows = [
+        ExecutionRow(0, n + 1, n, "Node", 0, n * 10, n * 10 + 9, NodeStatus.DONE, n)
+        for n in range(1_000)
+    ]
+    cells = Lane(rows, {777}, 10_000).cells(Window(0, 10_000, 10))
+    assert cells[7] == 777
+
+
+@given(
+    st.floats(0.05, 20),
+    st.integers(0, 1_000_000),
+    st.lists(st.floats(-100, 100), max_size=5),
+)
+def test_zoom_and_pan_stay_within_the_graph_task(
+    factor: float, around: int, pans: list[float]
+) -> None:
+    whole = (0, 1_000_000)
+    window = Window(*whole, 100).zoomed(factor, around, whole)
+    for columns in pans:
+        window = window.panned(columns, whole)
+        assert whole[0] - 1e-6 <= window.begin < window.end <= whole[1] + 1e-6
+    if factor < 1 and not pans:
+        assert window.begin - 1e-6 <= around <= window.end + 1e-6
+
+
+@given(st.text(max_size=30), st.integers(0, 40))
+def test_columns_are_as_wide_as_they_should_be(words: str, width: int) -> None:
+    for fit in (text.left, text.right, text.tail):
+        assert cell_len(fit(words, width)) == width
+
+
+@pytest.mark.parametrize(
+    ("ns", "expected"),
+    [
+        (None, ""),
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 µs"),
+        (45_240, "45.2 µs"),
+        (999_400, "999 µs"),
+        (999_600, "1.00 ms"),
+        (12_345_678, "12.3 ms"),
+        (61_000_000_000, "61.0 s"),
+    ],
+)
+def test_durations_are_short(ns: int | None, expected: str) -> None:
+    assert text.duration(ns) == expected
+    assert len(expected) <= 8
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "expected"),
+    [(0, "0 B"), (1_023, "1023 B"), (1_024, "1.0 KiB"), (1_572_864, "1.5 MiB"), (2**40, "1.0 TiB")],
+)
+def test_sizes_are_short(nbytes: int, expected: str) -> None:
+    assert text.size(nbytes) == expected
+
+
+@given(st.floats(0, 1e12), st.floats(1, 1e12), st.integers(1, 20))
+def test_ticks_are_few_round_and_inside(begin: float, length: float, most: int) -> None:
+    found = text.ticks(begin, begin + length, most)
+    assert len(found) <= most + 1
+    for time, label in found:
+        assert begin - 1 <= time <= begin + length + 1
+        assert label.split()[1] in {"ns", "µs", "ms", "s"}
+    assert len({label.split()[1] for _, label in found}) <= 1
+
+
+def test_every_kind_of_event_has_a_word_that_fits() -> None:
+    assert set(SHORT) == set(EVENT_TYPES)
+    assert all(len(word) < 11 for word in SHORT.values())
+
+
+def test_every_event_is_described_on_one_line(with_nan: Path, failed: Path) -> None:
+    for path in (with_nan, failed):
+        recording = load(path)
+        with Trace.open(path) as trace:
+            for event in trace.events(None, limit=10_000):
+                assert "\n" not in describe(event, recording)
+
+
+def test_events_of_other_graph_tasks_nodes_are_described_too(with_nan: Path) -> None:
+    event = NodeStarted(0, 0, 0, 5, 99_999)
+    assert describe(event, load(with_nan)) == "node 99999"
+
+
+def story(path: Path, node: int) -> tuple[int, tuple[Event, ...]]:
+    with Trace.open(path) as trace:
+        return node, tuple(trace.story(0, node))
+
+
+def test_the_inspector_tells_what_the_trace_holds(with_nan: Path) -> None:
+    recording = load(with_nan)
+    node = find(recording, "layers.2.linear")[0]
+    then = moment(with_nan, recording.event_count)
+    view = View(recording=recording, moment=then, selected=node, story=story(with_nan, node))
+    told = [text.plain(entry.line) for entry in inspect(view, 100)]
+    everything = "\n".join(told)
+    assert "! non-finite" in everything
+    assert "! output 0: 1 NaN" in everything
+    assert "layers.2.linear" in everything
+    assert "[32, 64]" in everything
+    out = {edge.consumer for edge in recording.edges if edge.producer == node}
+    into = {edge.producer for edge in recording.edges if edge.consumer == node}
+    links = {entry.node for entry in inspect(view, 100)} - {None}
+    assert links == out | into
+
+
+def test_the_inspector_names_the_exception(failed: Path) -> None:
+    recording = load(failed)
+    node = next(n.index for n in recording.nodes if n.status is NodeStatus.FAILED)
+    then = moment(failed, recording.event_count)
+    view = View(recording=recording, moment=then, selected=node, story=story(failed, node))
+    told = [text.plain(entry.line) for entry in inspect(view, 60)]
+    at = next(number for number, line in enumerate(told) if "✗ RuntimeError: no" in line)
+    assert told[at + 1].split() == ["way"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("next", ("next", "")),
+        ("  until   layers.0 ", ("until", "layers.0")),
+        ("c", ("continue", "")),
+        ("u 12", ("until", "12")),
+        ("theme nord", ("theme", "nord")),
+    ],
+)
+def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
+    assert commands.parse(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("break 12", "There is no command break"),
+        ("t 1", "could be thread or task or theme"),
+        ("quit now", "takes no argument"),
+        ("until", "needs an argument: until NODE"),
+    ],
+)
+def test_a_wrong_command_is_explained(line: str, complaint: str) -> None:
+    with pytest.raises(commands.CommandError, match=complaint):
+        commands.parse(line)
+
+
+def test_nodes_are_meant_by_number_or_name(with_nan: Path) -> None:
+    recording = load(with_nan)
+    assert commands.node("3", recording) == recording.executions[2].node
+    assert commands.node("#3", recording) == recording.executions[2].node
+    assert commands.node("layers.0.act", recording) == find(recording, "layers.0.act")[0]
+    for nonsense in ("0", "999", "no such thing"):
+        with pytest.raises(commands.CommandError):
+            commands.node(nonsense, recording)
+    with pytest.raises(commands.CommandError, match="no whole number"):
+        commands.number("x")
+    assert commands.number("1,024") == 1_024

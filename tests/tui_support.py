@@ -1,0 +1,141 @@
+"""Traces of made-up backward passes for the terminal UI: the same to the last µs in every run."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from textual import events
+
+from agviz.trace.recorder import Recorder
+from agviz_engine.instruments import Registry
+from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from agviz.trace.names import Names
+    from agviz.tui.app import AgvizApp
+    from agviz.tui.panels.panel import Panel
+    from agviz.tui.session import Session
+
+DEVICES = 2
+LAYERS = 4
+PER_LAYER = 5
+"""Nodes of a layer: relu, addmm, bias, transposition, weight."""
+NODES = 1 + LAYERS * PER_LAYER
+
+_KEYS = {
+    " ": "space",
+    "-": "minus",
+    ".": "full_stop",
+    "[": "left_square_bracket",
+    "]": "right_square_bracket",
+}
+
+
+class MadeUpNames:
+    """Says what each node was given."""
+
+    def __init__(self, modules: dict[int, str]) -> None:
+        self._modules = modules
+
+    def parameter(self, variable: object) -> str:
+        return str(variable)
+
+    def module(self, sequence_nr: int) -> str:
+        return self._modules.get(sequence_nr, "")
+
+
+def mlp() -> tuple[list[SimulatedNode], MadeUpNames]:
+    """The graph of a perceptron of LAYERS layers, the first half of which is on device 0."""
+    nodes: list[SimulatedNode] = []
+    modules: dict[int, str] = {}
+
+    def add(
+        name: str, module: str, device: int, *shapes: tuple[int, ...], parameter: str = ""
+    ) -> SimulatedNode:
+        metadata = [SimpleNamespace(shape=list(shape)) for shape in shapes]
+        number = ACCUMULATE_GRAD if parameter else 100 - len(nodes)
+        modules[number] = module
+        live = SimpleNamespace(_input_metadata=metadata, variable=parameter)
+        node = SimulatedNode(len(nodes), name, number, device, len(shapes), node=live)
+        nodes.append(node)
+        return node
+
+    above = add("MseLossBackward0", "", -1, ())
+    for layer in reversed(range(LAYERS)):
+        module, device = f"layers.{layer}", int(layer >= LAYERS // 2)
+        relu = add("ReluBackward0", f"{module}.activation", device, (32, 64))
+        addmm = add("AddmmBackward0", f"{module}.linear", device, (32, 64))
+        leaf = "torch::autograd::AccumulateGrad"
+        bias = add(leaf, "", device, (64,), parameter=f"{module}.linear.bias")
+        transposed = add("TBackward0", f"{module}.linear", device, (64, 64))
+        weight = add(leaf, "", device, (64, 64), parameter=f"{module}.linear.weight")
+        above.next_edges = (*above.next_edges, (relu, 0))
+        relu.next_edges = ((addmm, 0),)
+        addmm.next_edges = ((bias, 0), None, (transposed, 0))
+        transposed.next_edges = ((weight, 0),)
+        above = addmm
+    names = MadeUpNames(modules)
+    return nodes, names
+
+
+def record(
+    path: Path,
+    *,
+    nan_at: int | None = None,
+    fail_at: int | None = None,
+    graph_tasks: int = 1,
+) -> Path:
+    """Write a trace of ``graph_tasks`` backward passes through :func:`mlp`."""
+    nodes, names = mlp()
+    registry = Registry()
+    with Recorder(path, names=cast("Names", names), script="train.py", argv=[]) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(7), devices=DEVICES)
+        for _ in range(graph_tasks):
+            simulator.backward(nodes, nan_at=nan_at, fail_at=fail_at)
+    return path
+
+
+async def settle(pilot: Pilot[None]) -> Session:
+    """Wait until everything that was asked of the reader thread is on the screen.
+
+    An answer may lead to the next question, so several rounds must pass in which nothing was asked.
+    """
+    app = cast("AgvizApp", pilot.app)
+    quiet = 0
+    while quiet < 6:
+        await pilot.pause(0)
+        quiet = quiet + 1 if await asyncio.to_thread(app.reader.wait) else 0
+    return app.session
+
+
+async def press(pilot: Pilot[None], *keys: str) -> Session:
+    """Type, and wait for what comes of each key.
+
+    ``pilot.press`` waits for an idle processor twice per key, which a busy machine never has.
+    """
+    session = await settle(pilot)
+    for key in keys:
+        pilot.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        session = await settle(pilot)
+    return session
+
+
+async def write(pilot: Pilot[None], text: str) -> Session:
+    """Type a text into the prompt."""
+    for character in text:
+        key = character if character.isalnum() else _KEYS[character]
+        pilot.app.post_message(events.Key(key, character))
+    return await settle(pilot)
+
+
+def lines(panel: Panel) -> list[str]:
+    """What a panel shows, line by line."""
+    return [panel.render_line(y).text.rstrip() for y in range(panel.content_size.height)]
