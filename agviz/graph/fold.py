@@ -9,13 +9,14 @@ left never points backwards.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agviz.graph.items import Item, Kind, common_module, in_order, links_between, single_items
-from agviz.graph.stacks import stack
+from agviz.graph.stacks import whole_rows
 from agviz.trace.rows import NodeStatus
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ FEWEST_REPEATS = 3
 SHORTEST_CHAIN = 3
 MOST_REPEAT_FOLDS = 12
 PERIODS_TRIED = 6
+RUN = 4
 LINKS_PER_ITEM = 3
 """A picture with more links than this many for each item it may hold is a black blot."""
 
@@ -100,8 +102,9 @@ class _Folding:
     def chains(self) -> None:
         """Fold rows, the longest first."""
         links = links_between(self.items, self.graph.edges)
-        boxes = stack(self.items, links, longest=len(self.items))
-        rows = [[self.items[line.item] for line in box.lines] for box in boxes]
+        rows = [
+            [self.items[line.item] for line in box.lines] for box in whole_rows(self.items, links)
+        ]
         lengths = sorted(
             (sum(not self.is_kept(item) for item in row) for row in rows), reverse=True
         )
@@ -179,9 +182,8 @@ class _Folding:
         """What makes two items look the same, whichever layer they stand in."""
         if self.is_kept(item):
             return item.index
-        module = re.sub(r"\d+", "#", item.module or "")
-        name = item.title and re.sub(r"\d+", "#", item.title)
-        return item.kind, module, name or item.nodes[0].row.short_name, len(item.nodes)
+        name = _unnumbered(item.title) or item.nodes[0].row.short_name
+        return item.kind, _unnumbered(item.module or ""), name, len(item.nodes)
 
     def _between_kept(self, row: Sequence[Item]) -> Iterator[list[Item]]:
         part: list[Item] = []
@@ -245,13 +247,17 @@ def longest_repetition(
 
 
 def _periods(looks: Sequence[Hashable]) -> list[int]:
-    """Distances at which items of the same look often follow each other."""
-    last: dict[Hashable, int] = {}
+    """Distances at which items of the same look, or short runs of them, follow each other often.
+
+    A run tells blocks apart in which no single item is unique.
+    """
     gaps: Counter[int] = Counter()
-    for place, look in enumerate(looks):
-        if look in last:
-            gaps[place - last[look]] += 1
-        last[look] = place
+    for window in (looks, list(zip(*(looks[offset:] for offset in range(RUN)), strict=False))):
+        last: dict[Hashable, int] = {}
+        for place, look in enumerate(window):
+            if look in last:
+                gaps[place - last[look]] += 1
+            last[look] = place
     ranked = sorted(gaps, key=lambda gap: (-gap * gaps[gap], gap))
     return ranked[:PERIODS_TRIED]
 
@@ -283,6 +289,11 @@ def _numbered(module: str | None) -> str:
     """The outermost numbered module that ``module`` is part of."""
     match = re.match(r"(.*?(^|\.)\d+)(\.|$)", module or "")
     return match[1] if match else ""
+
+
+@functools.lru_cache(maxsize=65_536)
+def _unnumbered(text: str) -> str:
+    return re.sub(r"\d+", "#", text)
 
 
 def _merged(kind: Kind, items: Sequence[Item], title: str, *, repeats: int = 1) -> Item:

@@ -80,6 +80,11 @@ def stack(
     return _Stacker(items, links, homes, longest).boxes()
 
 
+def whole_rows(items: Sequence[Item], links: Sequence[Link]) -> list[Box]:
+    """Rows of any length, each within one module."""
+    return _Stacker(items, links, [item.module for item in items], len(items)).boxes()
+
+
 class _Stacker:
     """Rows and branches never leave the home of their first item."""
 
@@ -128,15 +133,24 @@ class _Stacker:
             fits = all(below) and sum(below) < LARGEST_BRANCH and len(self.incoming[place]) == 1
             if fits and self.homes[self.incoming[place][0].producer] == self.homes[place]:
                 size[place] = sum(below) + 1
-        return [bool(lines) and self._is_aside(place) for place, lines in enumerate(size)]
+        aside = [False] * len(size)
+        for producer, onward in enumerate(self.outgoing):
+            sizes = [size[link.consumer] for link in onward]
+            longest = max(sizes, default=0)
+            goes_on = all(sizes) and sizes.count(longest) == 1
+            for link, lines in zip(onward, sizes, strict=True):
+                is_row = goes_on and lines == longest and not self._ends(producer, link)
+                aside[link.consumer] = bool(lines) and not is_row
+        return aside
 
-    def _is_aside(self, item: int) -> bool:
-        """Whether the row goes on elsewhere, or would if somebody needed the other gradients."""
-        (link,) = self.incoming[item]
-        if len(self.outgoing[link.producer]) > 1:
-            return True
-        ends_at_parameter = not self.outgoing[item] and self.items[item].nodes[-1].leaves
-        return bool(ends_at_parameter) and link.edges[0].row.output > 0
+    def _ends(self, producer: int, link: Link) -> bool:
+        """Whether nothing but a parameter follows, and nobody needs the other gradients."""
+        return (
+            len(self.outgoing[producer]) == 1
+            and not self.outgoing[link.consumer]
+            and bool(self.items[link.consumer].nodes[-1].leaves)
+            and link.edges[0].row.output > 0
+        )
 
     def _branch_lines(self, item: int) -> list[Line]:
         """The side branches of an item, each line below the one that feeds it."""
