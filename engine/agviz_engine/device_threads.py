@@ -13,6 +13,8 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+import torch
+
 from agviz_engine.events import CPU_QUEUE
 from agviz_engine.ready_queue import ReadyQueue
 
@@ -44,6 +46,15 @@ def real_device(node: Node) -> int:
                 return CPU_QUEUE
             return int(device.index or 0)
     return CPU_QUEUE
+
+
+def set_device(index: int) -> None:
+    """Make accelerator ``index`` current on this thread (``set_device`` in ``engine.cpp``).
+
+    Does nothing for a simulated device, which has no accelerator behind it.
+    """
+    if torch.accelerator.is_available() and 0 <= index < torch.accelerator.device_count():
+        torch.accelerator.set_device_index(index)
 
 
 def shutdown_wait_limit() -> float:

@@ -19,13 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import torch
 
 from agviz_engine import accumulate_grad, anomaly, events, function_hook, native_node, native_run
-from agviz_engine.device_threads import DevicePolicy, DeviceThreads, ReentrantPool, real_device
+from agviz_engine.device_threads import (
+    DevicePolicy,
+    DeviceThreads,
+    ReentrantPool,
+    real_device,
+    set_device,
+)
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.instruments import Registry, clock, next_seq
 from agviz_engine.native_node import MEMORY
 from agviz_engine.node import NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
+from agviz_engine.streams import GraphStreams
 from agviz_engine.telling import Arrival, Decrement, Telling
 from agviz_engine.thread_state import NO_DEVICE, EngineThread, ThreadLocalState, current
 from agviz_engine.validate_outputs import validate_outputs
@@ -111,6 +118,8 @@ class Engine:
         if enclosing is not None and node is not None:
             graph_task.parent = enclosing.id
             graph_task.parent_node = node.index
+        if torch.accelerator.is_available():
+            graph_task.streams = GraphStreams()
         self.tell.begun(graph_task, len(roots), number_of_inputs)
         try:
             self._prepare(graph_task, roots, gradients, inputs)
@@ -340,6 +349,7 @@ class Engine:
         self.tell.thread(name, queue.index)
         current().local_ready_queue = queue
         current().worker_device = queue.index
+        set_device(queue.index)
         task = self._pop(queue)
         while not task.is_shutdown_task:
             task = self._stay_in_host(queue, task, cast("GraphTask", task.base))
@@ -404,7 +414,9 @@ class Engine:
         thread.checkpoint_valid = graph_task.exec_info is None and thread.checkpoint_valid
         _set_grad_enabled(graph_task.create_graph)
         try:
-            if _profiler_enabled() and not ref.runs_natively:
+            if graph_task.streams is not None:
+                self._evaluate_on_stream(graph_task, graph_task.streams, ref, inputs)
+            elif _profiler_enabled() and not ref.runs_natively:
                 with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
                     self.evaluate_function(graph_task, ref, inputs)
             else:
@@ -416,6 +428,21 @@ class Engine:
             thread.current_graph_task, thread.current_node, thread.checkpoint_valid = last
         if graph_task.decrement_outstanding_tasks():
             self.mark_as_completed_and_run_post_processing(graph_task)
+
+    def _evaluate_on_stream(
+        self, graph_task: GraphTask, streams: GraphStreams, ref: NodeRef, inputs: InputBuffer
+    ) -> None:
+        """Run a node on the stream of its forward, where it has one."""
+        stream = streams.of(ref)
+        if stream is None:
+            self.evaluate_function(graph_task, ref, inputs)
+            return
+        with stream:
+            self.evaluate_function(graph_task, ref, inputs)
+        captured = graph_task.exec_info is not None and graph_task.exec_info[ref.index].captures
+        if captured or not ref.next_edges:
+            with graph_task.mutex:
+                streams.reached_leaf(stream)
 
     def thread_on_exception(
         self, graph_task: GraphTask, ref: NodeRef, error: BaseException
@@ -455,6 +482,8 @@ class Engine:
         """
         if graph_task.not_ready:
             raise RuntimeError("could not compute gradients for some functions")
+        if graph_task.streams is not None:
+            graph_task.streams.finish()
         thread = current()
         last = thread.current_graph_task, thread.current_node
         thread.current_graph_task, thread.current_node = graph_task, None
@@ -613,6 +642,9 @@ class Engine:
             if buffer is None:
                 continue
             if output is not None:
+                if graph_task.streams is not None:
+                    streams = graph_task.streams
+                    streams.hand_over(streams.of(ref), streams.of(consumer), output)
                 added = buffer.add(slot, output)
                 if added and graph_task.create_graph and _is_anomaly_enabled():
                     anomaly.assign_parent(ref, buffer.buffer)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from agviz_engine.ready_queue import ReadyQueue
+    from agviz_engine.streams import GraphStreams
     from agviz_engine.thread_state import ThreadLocalState
 
 Edge = tuple[NodeRef, int]
@@ -129,6 +130,7 @@ class GraphTask:
         "root_edges",
         "root_gradients",
         "stacks",
+        "streams",
         "thread_locals",
         "threaded",
     )
@@ -164,6 +166,8 @@ class GraphTask:
         self.final_callbacks: list[Callable[[], None]] = []
         self.outstanding_tasks = 0
         self.executed = 0
+        self.streams: GraphStreams | None = None
+        """Set where there is an accelerator."""
         self.threaded = False
         """Whether device threads take part."""
         self.owner = -2

@@ -62,6 +62,14 @@ class Kind(NamedTuple):
     """False for an output of the forward that was not a tensor (``was_default_constructed_``)."""
 
 
+class InputStream(NamedTuple):
+    """The stream on which the forward made the tensor of an input (``stream_``)."""
+
+    device: torch.device
+    device_type_number: int
+    stream_id: int
+
+
 class MetadataLayout(NamedTuple):
     """How the array of ``InputMetadata`` lies in memory, in words of 8 bytes."""
 
@@ -97,6 +105,8 @@ def calibrate() -> MetadataLayout:
             accumulator = torch.autograd.graph.get_gradient_edge(leaf).node
         begin = MEMORY[native_node.base(accumulator) + array] // _WORD
         code = MEMORY[begin] >> 16 & 0xFFFF
+        if MEMORY[begin + stride - 3] & 0xFFFF != MEMORY[begin] & 0xFFFF:
+            raise _refusal("the stream")
         if MEMORY[begin + stride - 1] >> 24 & 0xFFFF != code | 1 << 8:
             raise _refusal("grad_dtype")
         layout.dtypes[code] = dtype
@@ -157,6 +167,14 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
         begin + _SHAPE_INLINE if size <= _INLINE_DIMENSIONS else MEMORY[begin + _SHAPE_POINTER] >> 3
     )
     return kind, tuple(MEMORY[begin : begin + size])
+
+
+def stream_of(ref: NodeRef, slot: int) -> InputStream:
+    """The stream of the input ``slot`` of a node; that of a CPU input means nothing."""
+    kind, _ = expectation(ref, slot)
+    begin = (MEMORY[ref.base + ARRAY] >> 3) + slot * STRIDE
+    device, stream_id = MEMORY[begin + STRIDE - 3], MEMORY[begin + STRIDE - 2]
+    return InputStream(kind.device, device >> 8 & 0xFF, stream_id)
 
 
 def _kind(node: Node, slot: int, options: int, tail: int) -> Kind:

@@ -88,16 +88,20 @@ def is_host(node: object) -> bool:
 
 
 def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
-    """``run_backward`` of the native engine, also inside ``torch._vmap_internals.vmap``.
+    """``run_backward`` of the native engine on this very thread.
 
-    There the native engine refuses to accumulate, so its levels are left for the call.
+    Inside ``torch._vmap_internals.vmap`` the native engine refuses to accumulate, so its levels
+    are left for the call; and its own device threads must not take the node over.
     """
     levels = _leave_legacy_vmap()
+    multithreading = _C._is_multithreading_enabled()
+    _C._set_multithreading_enabled(False)
     try:
         return ENGINE.run_backward(
             *arguments, allow_unreachable=True, accumulate_grad=accumulate_grad
         )
     finally:
+        _C._set_multithreading_enabled(multithreading)
         _enter_legacy_vmap(levels)
 
 
@@ -125,9 +129,11 @@ def host(
     """
     levels = _leave_legacy_vmap()
     profiled = _C._autograd._profiler_enabled()
+    multithreading = _C._is_multithreading_enabled()
 
     def hosted() -> None:
         _enter_legacy_vmap(levels)
+        _C._set_multithreading_enabled(multithreading)
         if profiled:
             _C._autograd._enable_record_function(True)
         body()
