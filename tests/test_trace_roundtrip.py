@@ -22,7 +22,7 @@ from agviz.trace.recorder import Recorder
 from agviz.trace.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES
-from agviz_engine.instruments import Live, Registry
+from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
@@ -247,6 +247,31 @@ def test_threads_that_were_at_work_before(tmp_path: Path) -> None:
             (1, "pt_autograd_0", 0),
             (2, "pt_autograd_1", 1),
         ]
+
+
+def test_a_recording_that_begins_in_the_middle(tmp_path: Path) -> None:
+    class Late(Instrument):
+        def node_finished(self, event: events.NodeFinished, live: Live) -> None:
+            if event.node == 0 and recorder not in registry.instruments:
+                registry.add(recorder)
+
+    registry = Registry()
+    registry.add(Late())
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        simulator = Simulator(registry, Random(3), devices=2)
+        outer, inner = (random_graph(simulator.rng, 20, 2) for _ in range(2))
+        simulator.backward(outer, reentrant=inner, nan_at=5)
+        simulator.backward(inner)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert {event.graph_task for event in trace.events(limit=10**6)} == {0, 1, 2}
+        assert [row.id for row in trace.graph_tasks] == [1, 2]
+        for number in (1, 2):
+            assert len(trace.executions(number)) == 20
+            state = trace.state_at(number, trace.event_count(number))
+            assert set(state.statuses(number)) == {NodeStatus.DONE}
+        assert {row.graph_task for row in trace.slowest(100).executions} == {1, 2}
+        assert trace.nonfinite() == []
+        assert len(trace.threads) == 3
 
 
 def test_only_the_wanted_steps(tmp_path: Path) -> None:

@@ -215,6 +215,8 @@ class Contents:
         found: dict[tuple[int, int], ExecutionRow] = {}
         orders: Counter[int] = Counter()
         for seq, t, thread, number, kind, node in rows:
+            if number not in self.graph_tasks:
+                continue  # it was under way when the recording began
             now = t + start_ns
             key = number, node
             row = found.get(key)

@@ -182,6 +182,8 @@ class Trace:
         contents = self._contents()
         found = []
         for number, index, thread, output, nan, posinf, neginf, seq, t in rows:
+            if number not in contents.graph_tasks:
+                continue  # it was under way when the recording began
             nodes = contents.nodes(number)
             if not 0 <= index < len(nodes):
                 raise self._database.damaged("an event concerns a node that is not there")

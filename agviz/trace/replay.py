@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from agviz.trace.state import BackwardState, GraphShape
+from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,7 @@ class Replay:
         self._shape = shape
         self._tolerant = tolerant
         self._episodes = _episodes(graph_tasks)
+        self._graph_tasks = {task.id for task in graph_tasks} | {NO_GRAPH_TASK}
         self._keyframes: list[BackwardState] = []
         """In order of ``seq``; each within an episode."""
         self._interval = _EVENTS_BETWEEN_KEYFRAMES
@@ -55,6 +57,8 @@ class Replay:
         state = self._start(seq)
         since = 0
         for event in self._read(state.seq, seq):
+            if event.graph_task not in self._graph_tasks:
+                continue  # it was under way when the recording began
             state.apply(event)
             since += 1
             if since >= self._interval:
