@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 _WORD = ctypes.sizeof(ctypes.c_uint64)
-_SEARCHED = 40  # words of a node that an experiment compares
+_SEARCHED = 34  # words of a node that an experiment compares: all of the base class
 _CPP_FUNCTION_CDATA = object.__basicsize__  # THPCppFunction: PyObject_HEAD, then cdata
 _COPY_SLICES_VTABLE = "_ZTVN5torch8autograd10CopySlicesE"
 _COPY_SLICES_RELEASE = "_ZN5torch8autograd10CopySlices17release_variablesEv"
@@ -107,6 +107,14 @@ def _changed(what: str, act: Callable[[Tensor, Any], object], *, becomes: int | 
     if not found:
         raise UnsupportedTorchError(_refusal(what))
     return found
+
+
+def _vector_end(changed: list[int]) -> int:
+    """The middle one of the three pointers of a ``std::vector`` that got its first element."""
+    begin = changed[0]
+    if changed[:3] != [begin, begin + 1, begin + 2]:
+        raise UnsupportedTorchError(_refusal("a list of hooks"))
+    return begin + 1
 
 
 def _refusal(what: str) -> str:
@@ -234,10 +242,10 @@ def calibrate() -> Layout:
     layout = Layout(
         sequence_nr=sequence,
         topological_nr=_topological_word(sequence),
-        pre_hooks=pre[1],
-        tensor_pre_hooks=tensor_pre[1],
-        retains_grad_hooks=retains[-1],
-        post_hooks=post[1],
+        pre_hooks=_vector_end(pre),
+        tensor_pre_hooks=_vector_end(tensor_pre),
+        retains_grad_hooks=retains[0],
+        post_hooks=_vector_end(post),
         num_inputs=_size_word(),
         release_slot=_release_slot(),
         function_cdata=_function_cdata(),
@@ -248,7 +256,7 @@ def calibrate() -> Layout:
     return layout
 
 
-_TENSOR_WORDS = 24
+_TENSOR_WORDS = 7  # of a TensorImpl: what comes before its sizes
 _META_WORDS = 16
 
 
