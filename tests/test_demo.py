@@ -14,6 +14,7 @@ from torch.autograd.graph import Node
 
 import agviz_engine
 from agviz.analysis.nonfinite import spread
+from agviz.cli.main import main
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
 from agviz.demo.session import Session
@@ -217,6 +218,17 @@ def test_a_wrong_call_of_the_demo(arguments: list[str], sentence: str, tmp_path:
     assert finished.returncode == 2
     assert sentence in finished.stderr.splitlines()[-1]
     assert not finished.stdout, "nothing was trained"
+
+
+def test_a_torch_that_the_engine_can_not_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise agviz_engine.UnsupportedTorchError("agviz can't serve this torch; install another")
+
+    monkeypatch.setattr("agviz_engine.api.probe", refuse)
+    assert main(["demo", "--output-dir", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "agviz: agviz can't serve this torch; install another\n"
 
 
 def test_the_language_model_needs_text(tmp_path: Path) -> None:

@@ -72,8 +72,13 @@ def execute(arguments: argparse.Namespace) -> int:
     with console.status("importing torch"):
         import torch
 
+        import agviz_engine
         from agviz.demo.session import Session
 
+    try:
+        agviz_engine.probe()
+    except agviz_engine.UnsupportedTorchError as error:
+        raise AgvizError(str(error)) from None
     torch.set_num_threads(1)  # such small tensors are not worth sharing out, and times stay steady
     session = Session(arguments.model, steps=arguments.steps, plant_nan=arguments.plant_nan)
     console.print(f"[bold]{session.subject.title}[/], layers on two simulated devices")
