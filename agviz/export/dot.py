@@ -10,14 +10,14 @@ import graphviz
 from agviz.export import facts, text
 from agviz.export.labels import box_label, relative
 from agviz.export.legend import heading
-from agviz.export.palette import ALARM, FAINT, FRAME, INK, PAPER
+from agviz.export.palette import ALARM, FAINT, FRAME, INK, PAPER, SHADE
 from agviz.graph.fold import DEFAULT_BUDGET
 from agviz.graph.items import Kind
 from agviz.graph.model import read_graph
 from agviz.graph.picture import Cluster, Picture, compose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.graph.items import Link
     from agviz.trace.reader import Trace
@@ -125,19 +125,19 @@ def _draw_cluster(dot: graphviz.Digraph, picture: Picture, cluster: Cluster) -> 
             tooltip=_escaped(facts.about_item(picture.graph, first)),
         )
     for inner in cluster.clusters:
-        with dot.subgraph(
-            name=f"cluster {picture.column_of[next(_boxes(inner))]} {inner.path}",
-            graph_attr={
-                "label": text.in_attribute(text.shorten(relative(inner.path, cluster.path))),
-                "tooltip": text.in_attribute(inner.path or ""),
-                "fontsize": "12",
-                "color": FRAME,
-                "style": "rounded",
-                "bgcolor": "#F7F7F7",
-                "labeljust": "l",
-                "margin": "8",
-            },
-        ) as sub:
+        path = inner.path or ""
+        name = _name(picture, next(_boxes(inner)))
+        frame = {
+            "label": _escaped([text.shorten(relative(path, cluster.path))]),
+            "tooltip": _escaped([path]),
+            "fontsize": "12",
+            "color": FRAME,
+            "style": "rounded",
+            "bgcolor": SHADE,
+            "labeljust": "l",
+            "margin": "8",
+        }
+        with dot.subgraph(name=f"cluster {name} in {path.count('.')}", graph_attr=frame) as sub:
             _draw_cluster(sub, picture, inner)
 
 
@@ -148,7 +148,7 @@ def _draw_link(dot: graphviz.Digraph, picture: Picture, link: Link) -> None:
     start = _name(picture, tail)
     if picture.column_of[tail] != picture.column_of[head]:
         start = f"{name} from"
-        dot.node(start, label=f"from {_number(picture, link.producer)}", **CONNECTOR)
+        dot.node(start, label=_escaped([f"from {_number(picture, link.producer)}"]), **CONNECTOR)
         dot.edge(f"column {picture.column_of[head]}", start, style="invis", weight="0")
     dot.edge(start, _name(picture, head), id=name, **_link_look(picture, [link]))
 
@@ -164,7 +164,7 @@ def _draw_onward(dot: graphviz.Digraph, picture: Picture) -> None:
         said = [_number(picture, link.consumer) for link in links]
         more = f" and {len(said) - MOST_ONWARD:,} more" if len(said) > MOST_ONWARD else ""
         name = f"{_name(picture, tail)} to"
-        dot.node(name, label=f"to {', '.join(said[:MOST_ONWARD])}{more}", **CONNECTOR)
+        dot.node(name, label=_escaped([f"to {', '.join(said[:MOST_ONWARD])}{more}"]), **CONNECTOR)
         dot.edge(_name(picture, tail), name, **_link_look(picture, links))
 
 
@@ -185,7 +185,7 @@ def _link_look(picture: Picture, links: Sequence[Link]) -> dict[str, str]:
 
 def _number(picture: Picture, item: int) -> str:
     rows = [node.row for node in picture.items[item].nodes]
-    return facts.numbers(rows) or rows[0].short_name
+    return facts.numbers(rows) or text.shorten(rows[0].short_name)
 
 
 def _boxes(cluster: Cluster) -> Iterator[int]:
@@ -207,6 +207,7 @@ def _slots(picture: Picture, link: Link) -> str:
     return f"input {link.edges[0].row.slot}" if several else ""
 
 
-def _escaped(lines: list[str]) -> str:
+def _escaped(lines: Iterable[str]) -> str:
     """Lines as the text of an attribute, where the letter n after a backslash ends a line."""
-    return "\\n".join(map(text.in_attribute, lines))
+    said: str = graphviz.nohtml("\\n".join(map(text.in_attribute, lines)))
+    return said

@@ -82,7 +82,7 @@ def render(dot_text: str, format: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> 
     if finished.returncode or not finished.stdout:
         said = finished.stderr.decode(errors="replace").strip().splitlines()
         reason = clean(said[-1]) if said else f"it ended with {finished.returncode}"
-        raise DrawingError(f"Graphviz could not draw the graph as {format}: {reason}")
+        raise DrawingError(f"Graphviz could not draw the graph as {format}: {reason}.")
     return finished.stdout
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.export import facts, text
-from agviz.export.palette import ALARM, FAINT, FRAME, INK, LaneLook, lane_look, mixed_look
+from agviz.export.palette import ALARM, FAINT, FRAME, INK, SHADE, LaneLook, lane_look, mixed_look
 from agviz.graph.items import Kind
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def relative(module: str | None, around: str | None) -> str:
 
 def _title(title: str) -> str:
     shown = coloured(INK, f"<B>{text.in_label(text.shorten(title))}</B>")
-    return row(cell(shown, f'COLSPAN="{COLUMNS}" BGCOLOR="#F0F0F0"'))
+    return row(cell(shown, f'COLSPAN="{COLUMNS}" BGCOLOR="{SHADE}"'))
 
 
 def _item(graph: Graph, item: Item, indent: int, module: str, received: str) -> str:

@@ -17,6 +17,8 @@ INK = "#1A1A1A"
 FAINT = "#666666"
 FRAME = "#9A9A9A"
 PAPER = "#FFFFFF"
+SHADE = "#F7F7F7"
+"""Behind what belongs to a module."""
 
 
 @dataclass(frozen=True, slots=True)
