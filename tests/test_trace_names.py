@@ -289,3 +289,20 @@ def test_names_reach_the_trace(tmp_path: Path) -> None:
         assert addmm.input_shapes == ((2, 1),)
         assert (1,) in addmm.output_shapes
         assert (2, 4) in addmm.output_shapes
+
+
+def test_shapes_of_gradients(tmp_path: Path) -> None:
+    x = torch.randn(3, 2, requires_grad=True)
+    with Recorder(tmp_path / "t.agviz") as recorder, agviz_engine.installed(recorder):
+        a, b = (x * 2).split([1, 2])
+        (a.sum() * b.mean()).backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        (task,) = trace.graph_tasks
+        nodes = {node.short_name: node for node in trace.nodes(task.id)}
+    assert nodes["SplitWithSizesBackward0"].input_shapes == ((1, 2), (2, 2))
+    assert nodes["SplitWithSizesBackward0"].output_shapes == ((3, 2),)
+    assert nodes["SumBackward0"].output_shapes == ((1, 2),)
+    assert nodes["MeanBackward0"].output_shapes == ((2, 2),)
+    assert nodes["MeanBackward0"].input_shapes == ((),)
+    assert nodes["AccumulateGrad"].shape == (3, 2)
+    assert nodes["AccumulateGrad"].output_shapes == ()

@@ -63,6 +63,7 @@ def test_the_queue_replayed_gives_what_the_queue_gave(
         simulator.backward(random_graph(simulator.rng, size, devices), reentrant=inner)
     state = BackwardState(shape_of(keeper.graphs))
     pops = 0
+    held: dict[tuple[int, int, int], int] = {}
     for event in simulator.told:
         if isinstance(event, events.QueuePop):
             (queue,) = [q for q in state.queues() if q.queue == event.queue]
@@ -70,6 +71,11 @@ def test_the_queue_replayed_gives_what_the_queue_gave(
             assert len(queue.tasks) == event.size + 1
             pops += 1
         state.apply(event)
+        if isinstance(event, events.GradientAccumulated):
+            held[event.graph_task, event.node, event.slot] = event.nbytes
+        elif isinstance(event, events.NodeFinished):
+            held = {key: n for key, n in held.items() if key[:2] != (event.graph_task, event.node)}
+        assert state.live_bytes == sum(held.values())
     assert pops >= 2 * size
     assert not any(queue.tasks for queue in state.queues())
     assert state.live_bytes == 0
