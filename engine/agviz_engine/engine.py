@@ -30,7 +30,7 @@ from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.instruments import Registry, clock, next_seq
 from agviz_engine.native_node import MEMORY
-from agviz_engine.node import NodeRef
+from agviz_engine.node import TOPOLOGICAL_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
 from agviz_engine.telling import Arrival, Decrement, Telling
@@ -86,6 +86,7 @@ class Engine:
         accumulate_grad: bool,
         inputs: Callable[[GraphTask], Sequence[Edge | None]] | None,
         number_of_inputs: int = 0,
+        min_topological_nr: int = 0,
     ) -> list[Tensor | None]:
         """Run one backward pass (``Engine::execute``).
 
@@ -97,6 +98,8 @@ class Engine:
             accumulate_grad: True for ``backward``, False for ``grad``.
             inputs: finds the nodes of ``inputs=`` once the graph is known, or None.
             number_of_inputs: how many it will find, for the event.
+            min_topological_nr: the smallest topological number among them, at which the walk over
+                the graph may stop (``compute_min_topological_nr``).
 
         Returns:
             The captured gradients of ``grad``, None where an input was not reached.
@@ -114,6 +117,7 @@ class Engine:
             cpu_ready_queue=current().local_ready_queue,
             thread_locals=ThreadLocalState(grad_mode=create_graph),
         )
+        graph_task.min_topological_nr = min_topological_nr
         enclosing, node = current().current_graph_task, current().current_node
         if enclosing is not None and node is not None:
             graph_task.parent = enclosing.id
@@ -180,25 +184,16 @@ class Engine:
             The number of edges.
         """
         refs, nodes, dependencies = graph_task.refs, graph_task.nodes, graph_task.dependencies
-        policy = self._policy()
-        root_edges: list[Edge] = []
-        for node, nr in roots:
-            ref = refs.get(node)
-            if ref is None:
-                ref = refs[node] = graph_task.add(NodeRef(node, len(nodes)))
-            root_edges.append((ref, nr))
-        graph_task.root_edges = root_edges
-        stack = [ref for ref in nodes if ref.base]
-        if len(roots) != 1:
-            nodes[0].next_edges = tuple(root_edges)
-            for ref, _ in root_edges:
-                dependencies[ref.index] += 1
+        policy, oldest = self._policy(), graph_task.min_topological_nr
+        stack = self._add_roots(graph_task, roots)
         count = 0
         while stack:
             ref = stack.pop()
             if policy is not None:
                 ref.device = policy(ref.node)
                 graph_task.threaded = graph_task.threaded or ref.device != events.CPU_QUEUE
+            if oldest and MEMORY[ref.base + TOPOLOGICAL_NR] < oldest:
+                continue  # older than every input: no path leads from it to one
             next_edges: list[Edge | None] = []
             for consumer, nr in cast("Any", ref.node).next_functions:
                 if consumer is None:
@@ -216,6 +211,20 @@ class Engine:
                 next_edges.append((child, nr))
             ref.next_edges = tuple(next_edges)
         return count
+
+    @staticmethod
+    def _add_roots(graph_task: GraphTask, roots: Sequence[tuple[Node, int]]) -> list[NodeRef]:
+        refs, nodes = graph_task.refs, graph_task.nodes
+        for node, nr in roots:
+            ref = refs.get(node)
+            if ref is None:
+                ref = refs[node] = graph_task.add(NodeRef(node, len(nodes)))
+            graph_task.root_edges.append((ref, nr))
+        if len(roots) != 1:
+            nodes[0].next_edges = tuple(graph_task.root_edges)
+            for ref, _ in graph_task.root_edges:
+                graph_task.dependencies[ref.index] += 1
+        return list(refs.values())
 
     def _policy(self) -> DevicePolicy | None:
         """How nodes get to device threads, or None where all stay on the calling thread."""

@@ -117,6 +117,7 @@ class GraphTask:
         "id",
         "keep_graph",
         "left_hosts",
+        "min_topological_nr",
         "mutex",
         "nodes",
         "not_ready",
@@ -166,6 +167,7 @@ class GraphTask:
         self.final_callbacks: list[Callable[[], None]] = []
         self.outstanding_tasks = 0
         self.executed = 0
+        self.min_topological_nr = 0
         self.streams: GraphStreams | None = None
         """Set where there is an accelerator."""
         self.threaded = False

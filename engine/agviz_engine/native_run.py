@@ -50,7 +50,35 @@ ENGINE: Any = _C._ImperativeEngine()
 
 
 class _ThreadState(threading.local):
-    body: Callable[[], None] | None = None
+    def __init__(self) -> None:
+        self.body: Callable[[], None] | None = None
+        self.runs: list[_Run] = []
+        """The one-node runs under way on this thread, the innermost last."""
+
+
+class _Run:
+    """One one-node run.
+
+    Its hooks are on the node itself, so that runs of the same node on other threads, or inside
+    this one, hear them too: they look whether it is theirs.
+    """
+
+    __slots__ = ("outputs",)
+
+    def __init__(self) -> None:
+        self.outputs: tuple[Tensor | None, ...] = ()
+
+    def is_innermost(self) -> bool:
+        return bool(_thread.runs) and _thread.runs[-1] is self
+
+    def take(self, outputs: Sequence[Tensor | None], _: object) -> None:
+        """Post-hook: keep the outputs."""
+        if self.is_innermost():
+            self.outputs = tuple(outputs)
+
+    def undefine(self, gradients: tuple[Tensor | None, ...]) -> tuple[None, ...] | None:
+        """Pre-hook: take the zeros away that a run can't begin without."""
+        return (None,) * len(gradients) if self.is_innermost() else None
 
 
 _thread = _ThreadState()
@@ -225,40 +253,24 @@ def run_node(
     Returns:
         The node's outputs after its post-hooks; empty for AccumulateGrad.
     """
+    node, run = ref.node, _Run()
     defined = [i for i, gradient in enumerate(inputs) if gradient is not None]
-    if defined:
-        gradients = tuple(cast("Tensor", inputs[i]) for i in defined)
-        return _run_node(ref, defined, gradients, keep_graph=keep_graph, create_graph=create_graph)
-    if ref.is_accumulate_grad:
-        _run_undefined_leaf(ref)
-        return ()
-    index, zeros = _zeros(ref)
+    gradients = tuple(inputs[i] for i in defined)
     with contextlib.ExitStack() as undo:
-        prehook = ref.node.register_prehook(lambda _: (None,) * ref.num_inputs)
-        undo.callback(prehook.remove)
-        return _run_node(ref, [index], (zeros,), keep_graph=keep_graph, create_graph=create_graph)
-
-
-def _run_node(
-    ref: NodeRef,
-    defined: Sequence[int],
-    gradients: tuple[Tensor, ...],
-    *,
-    keep_graph: bool,
-    create_graph: bool,
-) -> tuple[Tensor | None, ...]:
-    node = ref.node
-    outputs: list[Sequence[Tensor | None]] = []
-    with contextlib.ExitStack() as undo:
+        if not defined:
+            if ref.is_accumulate_grad:
+                _run_undefined_leaf(ref)
+                return ()
+            index, zeros = _zeros(ref)
+            defined, gradients = [index], (zeros,)
+            undo.callback(node.register_prehook(run.undefine).remove)
         if not ref.is_accumulate_grad:
-
-            def take(found: Sequence[Tensor | None], _: object) -> None:
-                outputs.append(found)
-
-            undo.callback(node.register_hook(take).remove)
+            undo.callback(node.register_hook(run.take).remove)
         if create_graph and torch.is_warn_always_enabled():
             undo.callback(torch.set_warn_always, True)
             torch.set_warn_always(False)
+        _thread.runs.append(run)
+        undo.callback(_thread.runs.pop)
         _run_backward(
             tuple(GradientEdge(node, i) for i in defined),
             gradients,
@@ -266,7 +278,7 @@ def _run_node(
             create_graph,
             (GradientEdge(node, 0),),
         )
-    return tuple(outputs[0]) if outputs else ()
+    return run.outputs
 
 
 def _zeros(ref: NodeRef) -> tuple[int, Tensor]:

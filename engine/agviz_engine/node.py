@@ -33,7 +33,13 @@ class _FactsByType(dict[type, _TypeFacts]):
 _LAYOUT = native_node.calibrate()
 _SEQUENCE_NR = _LAYOUT.sequence_nr
 _NUM_INPUTS = _LAYOUT.num_inputs
+TOPOLOGICAL_NR = _LAYOUT.topological_nr
 _facts = _FactsByType()
+
+
+def base_of(node: Node) -> int:
+    """Word number of the C++ node behind ``node``."""
+    return MEMORY[(id(node) + _facts[type(node)].cdata) >> 3] >> 3
 
 
 class NodeRef:
@@ -79,7 +85,7 @@ class NodeRef:
     @property
     def topological_nr(self) -> int:
         """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
-        return MEMORY[self.base + _LAYOUT.topological_nr] if self.base else 0
+        return MEMORY[self.base + TOPOLOGICAL_NR] if self.base else 0
 
     def returned_an(self, message: str) -> str:
         """Words around what ``validate_outputs`` found wrong with this node's outputs."""

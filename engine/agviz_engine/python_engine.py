@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from agviz_engine import native_node, native_run
+from agviz_engine.native_node import MEMORY
+from agviz_engine.node import TOPOLOGICAL_NR, base_of
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             accumulate_grad=call.accumulate_grad,
             inputs=(lambda task: _find_inputs(task, call.inputs)) if call.inputs else None,
             number_of_inputs=len(call.inputs),
+            min_topological_nr=_min_topological_nr(call.inputs),
         )
         if call.accumulate_grad:
             return None
@@ -225,17 +228,29 @@ def _root_edge(tensor: Any) -> tuple[Node, int]:
         return get_gradient_edge(tensor)[:2]
 
 
+def _base_of_input(given: Any) -> int:
+    """Word number of the node that one of ``inputs=`` names; 0 for a leaf no graph has used."""
+    if isinstance(given, GradientEdge):
+        return base_of(given.node)
+    if given.grad_fn is not None:
+        return base_of(given.grad_fn)
+    return native_node.grad_accumulator(given)
+
+
+def _min_topological_nr(inputs: Sequence[Any]) -> int:
+    """Below this no node leads to an input (``compute_min_topological_nr``)."""
+    bases = [_base_of_input(given) for given in inputs]
+    return min((MEMORY[base + TOPOLOGICAL_NR] if base else 0 for base in bases), default=0)
+
+
 def _find_inputs(graph_task: GraphTask, inputs: Sequence[Any]) -> list[Edge | None]:
     """The nodes in the graph that ``inputs=`` name; None for those that are not in it."""
-    refs = graph_task.refs
-    accumulators = {ref.base: ref for ref in graph_task.nodes if ref.is_accumulate_grad}
+    by_base = {ref.base: ref for ref in graph_task.nodes}
     found: list[Edge | None] = []
     for given in inputs:
-        if isinstance(given, GradientEdge):
-            ref, number = refs.get(given.node), given.output_nr
-        elif given.grad_fn is not None:
-            ref, number = refs.get(given.grad_fn), given.output_nr
-        else:
-            ref, number = accumulators.get(native_node.grad_accumulator(given)), 0
+        base = _base_of_input(given)
+        ref = by_base.get(base) if base else None
+        is_leaf = isinstance(given, Tensor) and given.grad_fn is None
+        number = 0 if is_leaf else given.output_nr
         found.append(None if ref is None else (ref, number))
     return found
