@@ -212,10 +212,12 @@ def _why_native(call: _Call) -> str | None:
         return "compiled autograd is enabled"
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is being captured"
-    if _C._are_functorch_transforms_active() and any(
-        isinstance(tensor, Tensor) and tensor.grad_fn is None for tensor in call.tensors
+    leaves = [t for t in call.tensors if isinstance(t, Tensor) and t.grad_fn is None]
+    if leaves and (
+        _C._are_functorch_transforms_active()
+        or any(map(_C._functorch.is_functorch_wrapped_tensor, leaves))
     ):
-        return "a leaf is differentiated inside a functorch transform"
+        return "a leaf of a functorch transform is differentiated"
     return None
 
 
