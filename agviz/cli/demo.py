@@ -165,11 +165,13 @@ def _show_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def _show_overhead(overhead: Overhead, console: Console) -> None:
-    console.print(
-        f"time of this backward pass: native engine {duration(overhead.native_ns)}, agviz"
-        f" x{overhead.plain:.2f}, agviz recording x{overhead.recording:.2f}"
-        f" (medians of {overhead.pairs} rounds, measured now)"
-    )
+    console.print(f"\n[bold]Time of this backward pass[/], {overhead.rounds} rounds measured now")
+    console.print(f"  native engine    {duration(overhead.native_ns)} (median)")
+    for name, ratio in (("agviz", overhead.plain), ("agviz recording", overhead.recording)):
+        console.print(
+            f"  {name.ljust(15)}  x{ratio.median:.2f} (half of the rounds: x"
+            f"{ratio.lower_quartile:.2f} to x{ratio.upper_quartile:.2f})"
+        )
 
 
 def _draw(path: Path, console: Console) -> None:

@@ -37,14 +37,23 @@ class Comparison(NamedTuple):
     """Names of the parameters whose gradients differ in any bit."""
 
 
-class Overhead(NamedTuple):
-    """How long our backward pass takes compared with the native one: medians of paired ratios."""
+class Ratio(NamedTuple):
+    """How many times as long as natively, over several rounds."""
 
-    pairs: int
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+
+
+class Overhead(NamedTuple):
+    """How long our backward pass takes compared with the native one, round by round."""
+
+    rounds: int
     native_ns: float
-    plain: float
+    """Median."""
+    plain: Ratio
     """Nobody listens."""
-    recording: float
+    recording: Ratio
     """A recorder listens and gradients are checked for NaN and infinities."""
 
 
@@ -115,16 +124,16 @@ class Session:
             different=[name for name in native if not _same_bits(native[name], ours[name])],
         )
 
-    def measure(self, pairs: int = 15) -> Overhead:
+    def measure(self, rounds: int = 15) -> Overhead:
         """Backward passes in turn on the native engine, on ours, and on ours while recording."""
-        rounds: list[tuple[int, int, int]] = []
+        times: list[tuple[int, int, int]] = []
         with (
             tempfile.TemporaryDirectory() as folder,
             Recorder(Path(folder) / "measured.agviz") as recorder,
             self._placement,
             agviz_engine.installed(device_policy=self._placement),
         ):
-            for _ in range(1 + pairs):
+            for _ in range(1 + rounds):
                 native = self._timed(agviz_engine.native)
                 plain = self._timed(lambda: agviz_engine.installed(device_policy=self._placement))
                 recording = self._timed(
@@ -132,13 +141,13 @@ class Session:
                         recorder, device_policy=self._placement, nonfinite_check=True
                     )
                 )
-                rounds.append((native, plain, recording))
-        del rounds[0]  # warms the caches
+                times.append((native, plain, recording))
+        del times[0]  # warms the caches
         return Overhead(
-            pairs=pairs,
-            native_ns=statistics.median(native for native, _, _ in rounds),
-            plain=statistics.median(plain / native for native, plain, _ in rounds),
-            recording=statistics.median(recording / native for native, _, recording in rounds),
+            rounds=rounds,
+            native_ns=statistics.median(native for native, _, _ in times),
+            plain=_ratio([plain / native for native, plain, _ in times]),
+            recording=_ratio([recording / native for native, _, recording in times]),
         )
 
     def _forward(self, step: int) -> Tensor:
@@ -161,3 +170,8 @@ def _same_bits(a: Tensor | None, b: Tensor | None) -> bool:
     if a is None or b is None:
         return a is b
     return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def _ratio(ratios: list[float]) -> Ratio:
+    lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+    return Ratio(median, lower, upper)
