@@ -78,7 +78,7 @@ def _key(picture: Picture) -> str:
 def _marks(picture: Picture) -> Iterator[str]:
     yield "number: order of execution"
     if any(node.leaves for item in picture.items if item.kind is Kind.NODE for node in item.nodes):
-        yield f"{facts.PARAMETER} AccumulateGrad: writes .grad"
+        yield f"{facts.PARAMETER} parameter (AccumulateGrad)"
     if any(
         facts.state(picture.graph, node.row) == facts.NOT_EXECUTED for node in picture.graph.nodes
     ):

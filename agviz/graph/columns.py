@@ -37,11 +37,11 @@ TALL = 1000.0
 """Height up to which one column is fine."""
 WIDE_ENOUGH = 1.5
 """Height over width up to which one column is fine."""
-PAGE = 0.7
+PAGE = 0.6
 """Height over width that columns aim at."""
 HIGHEST = 1.8
 """No column is higher than this many times the height that is aimed at."""
-UNEVEN = 12.0
+UNEVEN = 30.0
 """How bad a column of twice the height is, in links that are cut."""
 TORN = 4.0
 """How bad it is to cut through a module, in links that are cut."""
