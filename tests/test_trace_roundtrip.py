@@ -65,7 +65,7 @@ def test_every_kind_of_event_survives_its_row(event: events.Event) -> None:
         texts.append(text)
         return len(texts) - 1
 
-    row = codec.encode(event + codec.SUFFIX[type(event)], intern)
+    row = codec.encode([*codec.PREFIX[type(event)], *event], intern)
     assert len(row) == 10
     assert row[:5] == (*event[:4], codec.KIND[type(event)])
     row = (row[0], (row[1] or 0) - 7, *row[2:])

@@ -19,22 +19,19 @@ if TYPE_CHECKING:
 Row = tuple[int | None, ...]
 """``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
 
-Noted = tuple[Any, ...]
-"""An event on its way to the file: its fields, None and its kind, in a plain tuple."""
-
 KIND: Final[dict[type[Event], int]] = {kind: number for number, kind in enumerate(EVENT_TYPES)}
 """Number of each type of event in trace files."""
 
-SUFFIX: Final[dict[type[Event], tuple[None, int]]] = {kind: (None, n) for kind, n in KIND.items()}
-"""``event + SUFFIX[type(event)]`` is the event as :data:`Noted`.
+PREFIX: Final[dict[type[Event], tuple[int, None]]] = {kind: (n, None) for kind, n in KIND.items()}
+"""``PREFIX[type(event)] + event`` is the event as it waits for the writer.
 
-The garbage collector forgets a plain tuple of numbers and texts when it first meets it, but would
-visit a named tuple for as long as it lives: with many events in memory that costs far more than
-noting them.
+Note [A flat list of what waits]
+Events wait as numbers and texts that follow each other in one long list: kind, None, fields. Kept
+one by one they would be objects that the garbage collector visits again and again, and with a
+large graph that costs several times what noting them does.
 """
 
 _HEAD = 4
-_EXTRA_COLUMNS = 4
 _NODE_COLUMN = 5
 
 
@@ -48,8 +45,10 @@ class Layout(NamedTuple):
     """Positions of the fields that are texts, among the fields."""
     truths: tuple[int, ...]
     """Positions of the fields that are truth values, among the fields."""
-    to_row: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    """Takes a :data:`Noted` event."""
+    width: int
+    """Length of a waiting event."""
+    to_row: Callable[[list[Any]], tuple[Any, ...]]
+    """Takes a waiting event."""
 
 
 def _layout(event_type: type[Event]) -> Layout:
@@ -63,16 +62,15 @@ def _layout(event_type: type[Event]) -> Layout:
             columns.append(extra)
             extra += 1
     kinds = [event_type.__annotations__[field] for field in fields]
-    from_column = {column: position for position, column in enumerate(columns)}
-    kind, none = len(fields) + 1, len(fields)
-    row = [from_column.get(column, none) for column in range(_NODE_COLUMN + 1 + _EXTRA_COLUMNS)]
-    row[4] = kind
+    waiting = {column: 2 + position for position, column in enumerate(columns)}
+    waiting[4] = 0
     return Layout(
         event_type,
         tuple(columns),
         tuple(i for i, text in enumerate(kinds) if _is(text, "str")),
         tuple(i for i, text in enumerate(kinds) if _is(text, "bool")),
-        itemgetter(*row),
+        2 + len(fields),
+        itemgetter(*(waiting.get(column, 1) for column in range(10))),
     )
 
 
@@ -81,10 +79,8 @@ def _is(annotation: Any, name: str) -> bool:
 
 
 def _begun_layout() -> Layout:
-    layout = _layout(GraphTaskBegun)
-    kind, none = len(GraphTaskBegun._fields) + 1, len(GraphTaskBegun._fields)
-    row = (0, 1, 2, 3, kind, *[none] * (1 + _EXTRA_COLUMNS))
-    return layout._replace(columns=(0, 1, 2, 3), to_row=itemgetter(*row))
+    to_row = itemgetter(2, 3, 4, 5, 0, 1, 1, 1, 1, 1)
+    return _layout(GraphTaskBegun)._replace(columns=(0, 1, 2, 3), to_row=to_row)
 
 
 LAYOUTS: Final[tuple[Layout, ...]] = tuple(
@@ -96,17 +92,18 @@ LAYOUTS: Final[tuple[Layout, ...]] = tuple(
 BEGUN: Final = KIND[GraphTaskBegun]
 
 
-def encode(noted: Noted, intern: Callable[[str], int]) -> Row:
+def encode(waiting: list[Any], intern: Callable[[str], int]) -> Row:
     """The row of an event, with ``t`` still on the clock of the events.
 
     Args:
-        noted: any event.
+        waiting: kind, None and the fields of any event; texts are replaced in it.
         intern: gives the ``string`` id of a text.
     """
-    layout = LAYOUTS[noted[-1]]
-    if layout.texts:
-        noted = tuple(intern(value) if isinstance(value, str) else value for value in noted)
-    return layout.to_row(noted)
+    layout = LAYOUTS[waiting[0]]
+    for position in layout.texts:
+        waiting[2 + position] = intern(waiting[2 + position])
+    row: Row = layout.to_row(waiting)
+    return row
 
 
 def decode(

@@ -1,10 +1,10 @@
 """Recorder: the instrument that writes everything it hears to a trace file.
 
 Note [Recording must not be felt]
-The engine's threads only append an event to a deque, which is atomic. A thread of the recorder
-takes the events out in batches, at least four times a second, and commits them. What the engine
-does never depends on it: where the file can't be written any longer (disk full), one warning is
-logged and recording ends, and a child made by ``fork`` records nothing.
+The engine's threads only put an event at the end of a list, which is atomic. A thread of the
+recorder takes the events out in batches, at least three times a second, and commits them. What the
+engine does never depends on it: where the file can't be written any longer (disk full), one
+warning is logged and recording ends, and a child made by ``fork`` records nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import time
 import weakref
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from agviz import __version__
-from agviz.trace.codec import SUFFIX
+from agviz.trace.codec import PREFIX
 from agviz.trace.text import clean
 from agviz.trace.writer import Graph, Introduction, Writer, create
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from agviz.trace.codec import Noted
     from agviz.trace.names import Names
-    from agviz.trace.writer import Item
     from agviz_engine import events
     from agviz_engine.node import NodeRef
 
@@ -47,8 +45,11 @@ log = logging.getLogger("agviz")
 
 _SECONDS_BETWEEN_COMMITS: Final = 0.25
 _SECONDS_AFTER_COMMIT: Final = 0.05
-_MOST_WAITING_EVENTS: Final = 200_000
-"""A graph task does not begin before the writer has come down to this (some 50 MB)."""
+_MOST_WAITING: Final = 1_500_000
+"""Numbers and texts; a graph task does not begin before the writer has come down to this (some
+60 MB)."""
+
+T = TypeVar("T")
 
 
 class Recorder(Instrument):
@@ -80,10 +81,13 @@ class Recorder(Instrument):
         self._steps_seen = 0
         self._wanted = {NO_GRAPH_TASK}
         self._introduced: set[int] = set()
-        self._buffer: deque[Item | threading.Event] = deque()
-        self._append: Callable[[Any], None] = self._buffer.append
+        self._waiting: list[Any] = []
+        """Events: Note [A flat list of what waits]."""
+        self._beside: deque[Graph | Introduction] = deque()
+        self._flushes: deque[threading.Event] = deque()
+        self._note: Callable[[tuple[Any, ...]], None] = self._waiting.extend
         if steps is not None:
-            self._append = self._append_wanted
+            self._note = self._note_wanted
         self._start_ns = time.monotonic_ns()
         torch = sys.modules.get("torch")
         create(
@@ -115,7 +119,7 @@ class Recorder(Instrument):
         self._closing = True
         self._wake.set()
         self._thread.join()
-        self._append = _ignore
+        self._note = _ignore
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +135,7 @@ class Recorder(Instrument):
     @property
     def is_recording(self) -> bool:
         """False once it was closed, or had to stop."""
-        return self._append is not _ignore
+        return self._note is not _ignore
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until everything heard so far can be read from the file.
@@ -142,7 +146,7 @@ class Recorder(Instrument):
         if not self.is_recording:
             return False
         written = threading.Event()
-        self._buffer.append(written)
+        self._flushes.append(written)
         self._wake.set()
         deadline = time.monotonic() + timeout
         while not written.wait(0.05):
@@ -152,7 +156,7 @@ class Recorder(Instrument):
 
     def any_event(self, event: events.Event, live: Live) -> None:  # noqa: ARG002
         """Keep an event; the registry calls this directly for every kind not named below."""
-        self._append(event + SUFFIX[type(event)])
+        self._note(PREFIX[type(event)] + event)
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
@@ -161,28 +165,28 @@ class Recorder(Instrument):
         if event.parent < 0 and event.thread not in self._introduced and self.is_recording:
             self._introduced.add(event.thread)
             thread = threading.current_thread()
-            self._buffer.append(
-                Introduction(event.seq, event.thread, thread.name, CPU_QUEUE, thread.native_id or 0)
+            self._beside.append(
+                Introduction(event.thread, thread.name, CPU_QUEUE, thread.native_id or 0)
             )
-        self._append(event + SUFFIX[type(event)])
-        if len(self._buffer) > _MOST_WAITING_EVENTS:
+        self._note(PREFIX[type(event)] + event)
+        if len(self._waiting) > _MOST_WAITING:
             self.flush()
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
         """Keep the graph as well, while its nodes are alive."""
-        self._append(event + SUFFIX[type(event)])
+        self._note(PREFIX[type(event)] + event)
         wanted = self._steps is None or event.graph_task in self._wanted
         if wanted and live.graph_task is not None and self.is_recording:
-            self._buffer.append(self._graph(event, live.graph_task.nodes))
+            self._beside.append(self._graph(event.graph_task, live.graph_task.nodes))
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
-        self._append(event + SUFFIX[type(event)])
+        self._note(PREFIX[type(event)] + event)
         self._wake.set()
 
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
-        self._append(event + SUFFIX[type(event)])
+        self._note(PREFIX[type(event)] + event)
         self._wake.set()
 
     def _choose(self, event: events.GraphTaskBegun, steps: range) -> None:
@@ -194,11 +198,11 @@ class Recorder(Instrument):
         if wanted:
             self._wanted.add(event.graph_task)
 
-    def _append_wanted(self, noted: Noted) -> None:
-        if noted[3] in self._wanted:
-            self._buffer.append(noted)
+    def _note_wanted(self, waiting: tuple[Any, ...]) -> None:
+        if waiting[5] in self._wanted:  # the graph task, behind kind, None, seq, time and thread
+            self._waiting.extend(waiting)
 
-    def _graph(self, event: events.DependenciesComputed, refs: list[NodeRef]) -> Graph:
+    def _graph(self, graph_task: int, refs: list[NodeRef]) -> Graph:
         edges: list[int] = []
         dependencies = [0] * len(refs)
         for ref in refs:
@@ -222,7 +226,7 @@ class Recorder(Instrument):
                 module,
                 _shapes(ref.node),
             )
-        return Graph(event.seq, event.graph_task, nodes, edges)
+        return Graph(graph_task, nodes, edges)
 
     def _naming(self, ref: NodeRef) -> tuple[str, int | None, str, str]:
         """Torch's name, sequence number, parameter name and module path of a node."""
@@ -265,23 +269,21 @@ class Recorder(Instrument):
             self._wake.clear()
 
     def _drain(self, writer: Writer) -> None:
-        take = self._buffer.popleft
-        batch: list[Item] = []
-        waiting = []
-        for _ in range(len(self._buffer)):
-            item = take()
-            if isinstance(item, threading.Event):
-                waiting.append(item)
-            else:
-                batch.append(item)
-        if batch:
-            writer.write(batch)
-        for written in waiting:
+        # In this order: what was heard before a flush is in the batch, and so is the graph of
+        # every event in it.
+        flushes = _taken(self._flushes)
+        waiting = self._waiting[:]
+        del self._waiting[: len(waiting)]
+        beside = _taken(self._beside)
+        if waiting or beside:
+            writer.write(waiting, beside)
+        for written in flushes:
             written.set()
 
     def _stop(self, error: Exception) -> None:
-        self._append = _ignore
-        self._buffer.clear()
+        self._note = _ignore
+        self._waiting.clear()
+        self._beside.clear()
         log.warning(
             "%s can't be written any longer (%s): recording has stopped, the program goes on",
             clean(os.fspath(self.path)),
@@ -289,13 +291,18 @@ class Recorder(Instrument):
         )
 
     def _forked(self) -> None:
-        self._append = _ignore
-        self._buffer = deque()
+        self._note = _ignore
+        self._waiting.clear()
+        self._beside.clear()
         atexit.unregister(self.close)
 
 
-def _ignore(item: object) -> None:
+def _ignore(waiting: object) -> None:
     pass
+
+
+def _taken(things: deque[T]) -> list[T]:
+    return [things.popleft() for _ in range(len(things))]
 
 
 def _shapes(node: Any) -> str:

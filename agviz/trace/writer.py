@@ -11,7 +11,6 @@ import json
 import os
 import sqlite3
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,7 +18,6 @@ from agviz.errors import TraceError
 from agviz.trace import codec, schema
 from agviz.trace.text import clean, storable
 from agviz_engine.events import (
-    EVENT_TYPES,
     DependenciesComputed,
     Event,
     GraphTaskBegun,
@@ -43,11 +41,9 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 class Graph(NamedTuple):
     """The nodes and edges of a graph task, on their way to the file.
 
-    Both are flat lists, for the reason given at :data:`agviz.trace.codec.SUFFIX`.
+    Both are flat lists: Note [A flat list of what waits].
     """
 
-    seq: int
-    """``seq`` of its DependenciesComputed."""
     graph_task: int
     nodes: list[int | str | None]
     """Idx, name, sequence_nr, topological_nr, queue, num_inputs, dependencies, parameter, module
@@ -59,15 +55,10 @@ class Graph(NamedTuple):
 class Introduction(NamedTuple):
     """A thread that was at work before the recording began, as in the ``thread`` table."""
 
-    seq: int
     thread: int
     name: str
     queue: int
     native_id: int
-
-
-Item = codec.Noted | Graph | Introduction
-"""What a recorder hands over; the first field of each is its ``seq``."""
 
 
 class Writer:
@@ -90,20 +81,21 @@ class Writer:
             WorkerStarted: self._add_thread,
         }
 
-    def write(self, batch: Sequence[Item]) -> None:
-        """Add ``batch`` in one transaction: after a return it survives the process."""
+    def write(self, waiting: list[Any], beside: Sequence[Graph | Introduction]) -> None:
+        """Add a batch in one transaction: after a return it survives the process.
+
+        Args:
+            waiting: events, see Note [A flat list of what waits].
+            beside: graphs and threads.
+        """
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            rows = []
-            for item in sorted(batch, key=itemgetter(0)):
-                if isinstance(item, Graph):
-                    self._write_graph(item)
-                elif isinstance(item, Introduction):
-                    self._introduce(item)
+            self._insert_events(waiting)
+            for thing in beside:
+                if isinstance(thing, Graph):
+                    self._write_graph(thing)
                 else:
-                    self._note(item)
-                    rows.append(codec.encode(item, self._string))
-            self._insert_events(rows)
+                    self._introduce(thing)
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
             self._new_strings = []
             self._database.execute("COMMIT")
@@ -141,23 +133,26 @@ class Writer:
             self._new_strings.append((number, storable(text, schema.TEXT_LIMIT)))
         return number
 
-    def _note(self, noted: codec.Noted) -> None:
-        event_type = EVENT_TYPES[noted[-1]]
-        note = self._bookkeeping.get(event_type)
-        if note is not None:
-            make: Any = event_type._make
-            note(make(noted[:-2]))
-
-    def _insert_events(self, rows: list[codec.Row]) -> None:
+    def _insert_events(self, waiting: list[Any]) -> None:
+        rows: list[int | None] = []
+        begin, end = 0, len(waiting)
+        while begin < end:
+            layout = codec.LAYOUTS[waiting[begin]]
+            event = waiting[begin : begin + layout.width]
+            begin += layout.width
+            if (note := self._bookkeeping.get(layout.event_type)) is not None:
+                make: Any = layout.event_type._make
+                note(make(event[2:]))
+            rows += codec.encode(event, self._string)
         start_ns = self._start_ns
-        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-            part = rows[start : start + _ROWS_PER_STATEMENT]
-            values = ",".join(["(?,?,?,?,?,?,?,?,?,?)"] * len(part))
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT * 10):
+            part = rows[start : start + _ROWS_PER_STATEMENT * 10]
+            values = ",".join(["(?,?,?,?,?,?,?,?,?,?)"] * (len(part) // 10))
             self._database.execute(
                 f"INSERT INTO event SELECT column1, column2 - {start_ns:d}, column3, column4,"  # noqa: S608 - numbers and question marks
                 " column5, column6, column7, column8, column9, column10"
                 f" FROM (VALUES {values})",
-                list(chain.from_iterable(part)),
+                part,
             )
 
     def _insert(self, table: str, values: Sequence[Any], columns: int) -> None:
