@@ -246,3 +246,16 @@ def test_closing_twice_and_recording_after(tmp_path: Path) -> None:
     simulator.backward(random_graph(simulator.rng, 5))
     assert not recorder.flush()
     assert recorder in registry.instruments
+
+
+def test_a_lagging_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agviz.trace.recorder._MOST_WAITING", 0)
+    registry = Registry()
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(0))
+        for number in range(3):
+            simulator.backward(random_graph(simulator.rng, 20))
+            assert finished_graph_tasks(tmp_path / "t.agviz") >= number
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.events(limit=10**6) == simulator.told
