@@ -26,8 +26,11 @@ MOST_ONWARD = 3
 """Numbers in one reference to other columns."""
 CONNECTOR = {"shape": "cds", "fontsize": "9", "color": FRAME, "fontcolor": FAINT, "height": "0.2"}
 FONT = "Helvetica,Arial,sans-serif"
-STRAIGHT_ABOVE = 1_000
-"""Drawn nodes above which edges are straight lines: routing curves would take minutes."""
+LARGE = 1_000
+"""Boxes above which Graphviz is told to hurry."""
+HURRY = {"splines": "line", "nslimit": "0.1", "mclimit": "0.1"}
+"""Straight edges, and less searching for good places: 2 s where it would be 12, or minutes with
+curves. ``nslimit1`` is not among them: cut short, the ranking it limits crashes Graphviz 14.1."""
 
 
 def to_dot(
@@ -59,8 +62,8 @@ def to_dot(
 def draw_picture(picture: Picture, *, straight: bool = False) -> graphviz.Digraph:
     """The picture in the words of the ``graphviz`` package, which knows how to quote."""
     graph = picture.graph
-    limits: dict[str, str] = {}
-    lines = {"splines": "line"} if straight or len(picture.boxes) > STRAIGHT_ABOVE else {}
+    large = HURRY if len(picture.boxes) > LARGE else {}
+    lines = {"splines": "line"} if straight else {}
     dot: graphviz.Digraph = graphviz.Digraph(
         name=f"backward pass {graph.task.id}",
         graph_attr={
@@ -75,7 +78,7 @@ def draw_picture(picture: Picture, *, straight: bool = False) -> graphviz.Digrap
             "ranksep": "0.3",
             "pad": "0.3",
             "tooltip": " ",
-            **limits,
+            **large,
             **lines,
         },
         node_attr={"shape": "plain", "fontname": FONT, "fontsize": "11", "fontcolor": INK},
