@@ -1,3 +1,20 @@
 """A debugger for PyTorch's backward pass: see, step, rewind and compare its work."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agviz.api import AgvizError, DrawingError, Trace, TraceError, record
+
 __version__ = "0.1.0"
+
+__all__ = ["AgvizError", "DrawingError", "Trace", "TraceError", "__version__", "record"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'agviz' has no attribute {name!r}")
+    from agviz import api
+
+    return getattr(api, name)

@@ -149,8 +149,8 @@ class Engine:
         inputs: Callable[[GraphTask], Sequence[Edge | None]] | None,
     ) -> None:
         self.compute_dependencies(graph_task, roots, gradients)
-        checked = validate_outputs(graph_task.root_edges, gradients, lambda message: message)
-        graph_task.root_gradients = cast("list[Tensor]", checked)
+        checked = validate_outputs(graph_task.root_edges, tuple(gradients), str)
+        graph_task.root_gradients = cast("tuple[Tensor, ...]", checked)
         if inputs is not None:
             outputs = inputs(graph_task)
             graph_task.init_to_execute(outputs, accumulate_grad=graph_task.accumulate_grad)
@@ -310,15 +310,29 @@ class Engine:
         self.reentrant_pool.run(reentrant_thread_init)
 
     def _host(self, graph_task: GraphTask, body: Callable[[], None]) -> None:
-        """Run ``body``, which must not raise, in a native graph task that stands for ours."""
+        """Run ``body``, which must not raise, in a native graph task that stands for ours.
+
+        The thread-locals set for it are torch's ``GraphTaskGuard`` and ``CheckpointValidGuard``,
+        and the restoring half of its ``NodeGuard``.
+        """
         thread = current()
+
+        def guarded() -> None:
+            last = thread.current_graph_task, thread.current_node, thread.checkpoint_valid
+            thread.current_graph_task = graph_task
+            thread.checkpoint_valid = graph_task.can_checkpoint() and thread.checkpoint_valid
+            try:
+                body()
+            finally:
+                thread.current_graph_task, thread.current_node, thread.checkpoint_valid = last
+
         thread.hosts += 1
         try:
             if graph_task.output_edges:
                 roots = [(ref.node, nr) for ref, nr in graph_task.root_edges]
-                native_run.host(body, roots, graph_task.root_gradients, graph_task.output_edges)
+                native_run.host(guarded, roots, graph_task.root_gradients, graph_task.output_edges)
             else:
-                native_run.host(body)
+                native_run.host(guarded)
         finally:
             thread.hosts -= 1
 
@@ -405,11 +419,7 @@ class Engine:
             )
 
     def _work(self, thread: EngineThread, task: NodeTask, graph_task: GraphTask) -> None:
-        """One turn of the loop in ``Engine::thread_main``. Does not raise.
-
-        The three thread-locals it sets are torch's ``GraphTaskGuard``, ``NodeGuard`` and
-        ``CheckpointValidGuard``.
-        """
+        """One turn of the loop in ``Engine::thread_main``. Does not raise."""
         ref, inputs = task.node, task.inputs
         if ref is None or inputs is None:
             return
@@ -417,10 +427,7 @@ class Engine:
         if graph_task.has_error:
             self.tell.node_skipped(graph_task, ref, "error")
             return
-        last = thread.current_graph_task, thread.current_node, thread.checkpoint_valid
-        thread.current_graph_task = graph_task
         thread.current_node = ref
-        thread.checkpoint_valid = graph_task.exec_info is None and thread.checkpoint_valid
         _set_grad_enabled(graph_task.create_graph)
         try:
             if graph_task.streams is not None:
@@ -433,8 +440,6 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - it is raised again in execute
             self.thread_on_exception(graph_task, ref, error)
             return
-        finally:
-            thread.current_graph_task, thread.current_node, thread.checkpoint_valid = last
         if graph_task.decrement_outstanding_tasks():
             self.mark_as_completed_and_run_post_processing(graph_task)
 
@@ -577,7 +582,7 @@ class Engine:
         result = cast("Any", ref.node)(*inputs)
         if type(result) is not tuple:
             result = (result,)
-        result = tuple(validate_outputs(ref.next_edges, result, ref.returned_an))
+        result = validate_outputs(ref.next_edges, result, ref.returned_an)
         if MEMORY[base + layout.post_hooks]:
             report = self.tell.hook_report(graph_task, ref)
             return function_hook.call_hooks(ref, "post", result, inputs, clock=clock, report=report)
@@ -585,24 +590,43 @@ class Engine:
 
     def _call_native(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run an AccumulateGrad or a custom Function's node, hooks and checks included."""
-        create_graph, keep_graph = graph_task.create_graph, graph_task.keep_graph
-        if ref.is_accumulate_grad:
-            if create_graph or not accumulate_grad.steal(ref, inputs, self.activity):
-                native_run.run_node(ref, inputs, keep_graph=keep_graph, create_graph=create_graph)
-            if self.registry.leaf_accumulated:
-                self.tell.leaf_accumulated(graph_task, ref)
-            return ()
-        if any(gradient is not None for gradient in inputs):
-            return native_run.run_node(
-                ref, inputs, keep_graph=keep_graph, create_graph=create_graph
-            )
-        inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+        is_leaf = ref.is_accumulate_grad
+        if is_leaf and not graph_task.create_graph:
+            stolen = accumulate_grad.steal(ref, inputs, self.activity)
+        else:
+            stolen = False
+        outputs: Gradients = ()
+        if not stolen:
+            dicts = function_hook.python_hooks_of(ref)
+            if dicts:
+                outputs = self._call_native_with_hooks(graph_task, ref, inputs, dicts)
+            else:
+                outputs = self._run_node(graph_task, ref, inputs)
+        if is_leaf and self.registry.leaf_accumulated:
+            self.tell.leaf_accumulated(graph_task, ref)
+        return outputs
+
+    def _call_native_with_hooks(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        inputs: Gradients,
+        dicts: Sequence[function_hook.Hooks],
+    ) -> Gradients:
         report = self.tell.hook_report(graph_task, ref)
+        inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
         inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
-        with function_hook.hidden_pre_hooks(ref):
-            return native_run.run_node(
-                ref, inputs, keep_graph=keep_graph, create_graph=create_graph
-            )
+        with function_hook.hidden(dicts):
+            outputs = self._run_node(graph_task, ref, inputs)
+        if ref.is_accumulate_grad and inputs[0] is not None:
+            function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
+        return function_hook.call_hooks(ref, "post", outputs, inputs, clock=clock, report=report)
+
+    @staticmethod
+    def _run_node(graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
+        return native_run.run_node(
+            ref, inputs, keep_graph=graph_task.keep_graph, create_graph=graph_task.create_graph
+        )
 
     def _call_tensor_pre_hooks(
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients

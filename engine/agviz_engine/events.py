@@ -149,8 +149,8 @@ class HookCalled(NamedTuple):
     graph_task: int
     node: int
     kind: str
-    """``tensor_pre`` (tensor hooks and retain_grad), ``pre``, ``post`` or ``native`` (hooks that
-    ran inside torch together with the node: AccumulateGrad, custom Functions)."""
+    """``tensor_pre`` (tensor hooks and retain_grad), ``pre``, ``post`` or
+    ``post_accumulate_grad``."""
     name: str
     duration_ns: int
     changed: bool

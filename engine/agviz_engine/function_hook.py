@@ -20,6 +20,7 @@ from agviz_engine.native_node import MEMORY, PythonHooks
 if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
+Hooks = dict[int, Callable[..., Any]]
 Gradients = tuple[Tensor | None, ...]
 HookReport = Callable[[str, str, int, bool], None]
 """Called after each hook: kind, name, the moment it began in ns, whether it changed anything."""
@@ -112,26 +113,63 @@ def call_hooks(
     return values
 
 
-@contextlib.contextmanager
-def hidden_pre_hooks(ref: NodeRef) -> Iterator[None]:
-    """Take a node's tensor hooks and pre-hooks away for a while, because they ran already."""
+def python_hooks_of(ref: NodeRef) -> list[Hooks]:
+    """The dicts of all hooks of a node that torch has to run.
+
+    Empty where there are none, and where some were made in C++ (``retain_grad``, DDP's reducer):
+    then torch runs all of them, with the node, in its own order.
+    """
     layout = native_node.calibrate()
+    if MEMORY[ref.base + layout.retains_grad_hooks]:
+        return []
+    ends = layout.tensor_pre_hooks, layout.pre_hooks, layout.post_hooks
     found = [
         native_node.python_hooks(address)
-        for end in (layout.tensor_pre_hooks, layout.pre_hooks)
+        for end in ends
         for address in native_node.hook_list(ref.base, end)
     ]
-    hidden = [(known.hooks, dict(known.hooks)) for known in found if known is not None]
-    for hooks, _ in hidden:
+    if None in found:
+        return []
+    dicts = [known.hooks for known in found if known is not None]
+    if ref.is_accumulate_grad:
+        variable = cast("Any", ref.node).variable
+        dicts += [variable._backward_hooks or {}, variable._post_accumulate_grad_hooks or {}]
+    return [hooks for hooks in dicts if hooks]
+
+
+@contextlib.contextmanager
+def hidden(dicts: Sequence[Hooks]) -> Iterator[None]:
+    """Take hooks away for a while, because they are called from here, not by torch."""
+    before = [dict(hooks) for hooks in dicts]
+    for hooks in dicts:
         hooks.clear()
     try:
         yield
     finally:
-        for hooks, before in hidden:
+        for hooks, known in zip(dicts, before, strict=True):
             added = dict(hooks)
             hooks.clear()
-            hooks.update(before)
+            hooks.update(known)
             hooks.update(added)
+
+
+def call_post_accumulate_grad_hooks(
+    ref: NodeRef, *, clock: Callable[[], int], report: HookReport | None
+) -> None:
+    """Call a leaf's hooks after its gradient arrived (``PyFunctionTensorPostAccGradHooks``).
+
+    Raises:
+        TypeError, RuntimeError: a hook returned something else, with torch's message.
+    """
+    variable = cast("Any", ref.node).variable
+    for hook in list((variable._post_accumulate_grad_hooks or {}).values()):
+        began = clock()
+        result = hook(variable)
+        if result is not None and result is not variable:
+            check_single_result(variable, result, hook)
+            raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+        if report is not None:
+            report("post_accumulate_grad", hook_name(hook), began, False)
 
 
 def hook_name(hook: Callable[..., Any]) -> str:

@@ -241,8 +241,7 @@ def run_node(
     """Run a custom Function's node or an AccumulateGrad, see Note [One-node runs].
 
     A custom Function whose gradients are all undefined is given zeros, which a hook takes away
-    again before the Function sees them; hooks before that would see them, see
-    :func:`agviz_engine.function_hook.hidden_pre_hooks`.
+    again before the Function sees them.
 
     Args:
         ref: the node; its saved tensors are released unless ``keep_graph``.

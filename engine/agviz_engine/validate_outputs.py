@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 
 def validate_outputs(
     edges: Sequence[tuple[NodeRef, int] | None],
-    gradients: Sequence[Tensor | None],
+    gradients: tuple[Tensor | None, ...],
     format_error: FormatError,
-) -> list[Tensor | None]:
+) -> tuple[Tensor | None, ...]:
     """Check ``gradients`` against the inputs that ``edges`` lead to, reducing and casting.
 
     Args:
         edges: consumer and its input number for each gradient, or None where nobody wants it.
         gradients: one for each edge; None is undefined and always fits.
         format_error: puts the words about the producing node around a message.
+
+    Returns:
+        The gradients, those that did not fit reduced or cast.
 
     Raises:
         RuntimeError: a gradient does not fit, with torch's message.
@@ -43,9 +46,8 @@ def validate_outputs(
                 f"invalid number of gradients - expected {len(edges)}, but got {len(gradients)}"
             )
         )
-    checked = list(gradients)
     for i, edge in enumerate(edges):
-        gradient = checked[i]
+        gradient = gradients[i]
         if edge is None or gradient is None:
             continue
         consumer, slot = edge
@@ -59,8 +61,9 @@ def validate_outputs(
             or device != gradient.device
             or layout is not gradient.layout
         ):
-            checked[i] = _conform(i, consumer, slot, kind, gradient, format_error)
-    return checked
+            conformed = _conform(i, consumer, slot, kind, gradient, format_error)
+            gradients = (*gradients[:i], conformed, *gradients[i + 1 :])
+    return gradients
 
 
 def _conform(
