@@ -91,6 +91,17 @@ def test_a_tall_picture_gets_columns_that_begin_where_modules_do() -> None:
     assert [item.nodes[0].row.short_name for item in first_names] == ["AddBackward0"] * len(tops)
 
 
+def test_a_module_path_without_end_is_no_burden() -> None:
+    rows = Rows()
+    last = rows.node("SumBackward0")
+    for index in range(60):
+        module = f"m{index % 3}" + ".deeper" * 2_000
+        rows.node("SinBackward0", last, module=module)
+        last = rows.node("CosBackward0", last, module=module)
+    assert len(compose(rows.graph(), 400).items) == 121
+    assert len(compose(rows.graph(), 10).items) <= 10
+
+
 def test_a_small_picture_has_one_column() -> None:
     rows = Rows()
     block(rows, "only", rows.node("SumBackward0"))

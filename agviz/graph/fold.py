@@ -15,7 +15,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agviz.graph.items import Item, Kind, common_module, in_order, links_between, single_items
+from agviz.graph.items import (
+    DEEPEST,
+    Item,
+    Kind,
+    common_module,
+    in_order,
+    links_between,
+    single_items,
+)
 from agviz.graph.stacks import whole_rows
 from agviz.trace.rows import NodeStatus
 
@@ -125,7 +133,7 @@ class _Folding:
 
     def modules(self) -> None:
         """Fold modules, the innermost first, the ones furthest from the root first."""
-        depth = max((len(_parts(item)) for item in self.items), default=0)
+        depth = min(max(len(_parts(item)) for item in self.items), DEEPEST)
         while depth and not self.fits:
             excess = len(self.items) - self.budget
             items: list[Item] = []
@@ -285,6 +293,7 @@ def _aligned(start: int, end: int, period: int, modules: Sequence[str | None]) -
     return Repetition(start + offset, period, (end - start - offset) // period)
 
 
+@functools.lru_cache(maxsize=65_536)
 def _numbered(module: str | None) -> str:
     """The outermost numbered module that ``module`` is part of."""
     match = re.match(r"(.*?(^|\.)\d+)(\.|$)", module or "")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agviz.graph.items import ancestry
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -61,11 +63,10 @@ def stack(
         for line in box.lines:
             box_of[line.item] = place
     framed: set[str | None] = {
-        module[:end]
+        container
         for module in set(modules)
-        if module
-        for end, letter in enumerate(module)
-        if letter == "."
+        for container in ancestry(module)
+        if container != module
     }
     framed |= {
         modules[link.producer]
