@@ -1,0 +1,118 @@
+"""Peak memory during backward, each engine in a process of its own.
+
+Each figure hides something. *Tensors*: what torch's CPU allocator reports to the profiler, exact,
+but blind to Python objects. *Process*: how far the resident memory rose above where it stood before
+backward (``VmHWM`` of ``/proc``, reset first), which has everything and the noise of malloc, which
+is told to give back at once what is freed. *Peak*: where the resident memory stood then, torch and
+the forward's graph included.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+
+import agviz_engine
+from benchmarks.graphs import GRAPHS
+
+if TYPE_CHECKING:
+    from benchmarks.graphs import Graph
+
+ENGINES = ("native", "ours")
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+class Peak(NamedTuple):
+    """Bytes: growth of tensors and of the process during backward, and the process at its peak."""
+
+    tensors: float
+    process: float
+    peak: float
+
+
+def measure(graph: str, repeats: int) -> dict[str, Peak]:
+    """Peaks of both engines on the graph of that name, medians of ``repeats`` processes each."""
+    taken: dict[str, list[Peak]] = {engine: [] for engine in ENGINES}
+    for _ in range(repeats):
+        for engine in ENGINES:
+            (tensors,) = _in_a_process(graph, engine, "tensors")
+            taken[engine].append(Peak(tensors, *_in_a_process(graph, engine, "process")))
+    return {
+        engine: Peak(*(statistics.median(column) for column in zip(*peaks, strict=True)))
+        for engine, peaks in taken.items()
+    }
+
+
+def _in_a_process(*arguments: str) -> list[float]:
+    finished = subprocess.run(
+        [sys.executable, "-m", "benchmarks.memory", *arguments],
+        env={**os.environ, **_MALLOC},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [float(figure) for figure in json.loads(finished.stdout)]
+
+
+def _main(graph_name: str, engine: str, kind: str) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    graph = GRAPHS[graph_name]()
+    around = agviz_engine.installed() if engine == "ours" else nullcontext()
+    measured = {"tensors": _tensor_growth, "process": _process_growth}[kind]
+    with around:
+        graph.forward().backward()  # what is made once is made now
+        for leaf in graph.leaves:
+            leaf.grad = None
+        print(json.dumps(measured(graph)))
+
+
+def _tensor_growth(graph: Graph) -> tuple[int]:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:  # from the forward on, so that it knows the size of what backward frees
+        loss = graph.forward()
+        gc.collect()
+        begin = time.time_ns()
+        loss.backward()
+    results = cast("Any", profile.profiler).kineto_results
+    changes = [event for event in results.events() if event.name() == "[memory]"]
+    held = peak = before = 0
+    for event in sorted(changes, key=lambda event: int(event.start_ns())):
+        held += event.nbytes()
+        if event.start_ns() < begin:
+            peak = before = held
+        peak = max(peak, held)
+    return (peak - before,)
+
+
+def _process_growth(graph: Graph) -> tuple[int, int]:
+    loss = graph.forward()
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = _status("VmRSS")
+    loss.backward()
+    peak = _status("VmHWM")
+    return peak - before, peak
+
+
+def _status(field: str) -> int:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    if found is None:
+        raise OSError(f"/proc/self/status has no {field}")
+    return int(found[1]) * 1024
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

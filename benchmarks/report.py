@@ -1,0 +1,88 @@
+"""Tables of what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.measure import Measured, Ratio
+    from benchmarks.memory import Peak
+    from benchmarks.phases import Breakdown
+    from benchmarks.tiny import Tiny
+
+HOTTEST = 12
+_MB = 1e6
+
+
+def speed(title: str, threads: int, results: Mapping[str, Measured]) -> Table:
+    """One row per contender."""
+    native_ns = next(iter(results.values())).native_ns
+    how = "1 thread" if threads == 1 else f"{threads} threads"
+    table = _table(f"{title}, {how}; native backward {native_ns / 1e6:,.1f} ms")
+    for column in ("CPU", "all threads' CPU", "wall", "forward + backward", "rounds"):
+        table.add_column(column, justify="right")
+    for contender, found in results.items():
+        ratios = (found.thread, found.process, found.wall, found.step)
+        table.add_row(contender, *(_ratio(r) for r in ratios), str(found.rounds))
+    return table
+
+
+def tiny(results: Mapping[str, Tiny]) -> Table:
+    """One row per kind of call."""
+    table = _table("a tiny backward")
+    for column in ("native", "agviz", "CPU"):
+        table.add_column(column, justify="right")
+    for title, found in results.items():
+        table.add_row(title, _micro(found.native_ns), _micro(found.ours_ns), _ratio(found.ratio))
+    return table
+
+
+def memory(results: Mapping[str, Mapping[str, Peak]]) -> Table:
+    """One row per graph."""
+    table = _table("memory during backward, MB: native, agviz, ratio")
+    for column in ("growth of tensors", "growth of the process", "peak of the process"):
+        table.add_column(column, justify="right")
+    for title, engines in results.items():
+        native, ours = engines["native"], engines["ours"]
+        table.add_row(
+            title,
+            *(
+                f"{a / _MB:,.2f}  {b / _MB:,.2f}  {b / a:.3f}" if a else "-"
+                for a, b in zip(native, ours, strict=True)
+            ),
+        )
+    return table
+
+
+def breakdown(title: str, found: Breakdown) -> list[Table]:
+    """Phases, and the hottest lines."""
+    phases = _table(f"where it goes: {title} ({found.samples:,} samples)")
+    phases.add_column("share", justify="right")
+    for phase in found.phases:
+        phases.add_row(phase.name, f"{phase.share:.1%}")
+    phases.add_row("(garbage collector, within the above)", f"{found.garbage:.1%}")
+    lines = _table("hottest lines")
+    lines.add_column("share", justify="right")
+    lines.add_column("")
+    for line in found.lines[:HOTTEST]:
+        lines.add_row(line.where, f"{line.share:.1%}", escape(line.text))
+    return [phases, lines]
+
+
+def _table(title: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(title, no_wrap=True)
+    return table
+
+
+def _ratio(ratio: Ratio) -> str:
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _micro(ns: float) -> str:
+    return f"{ns / 1000:,.1f} µs"
