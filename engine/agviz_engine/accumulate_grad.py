@@ -1,9 +1,9 @@
 """Gradient stealing: handing a gradient to a leaf without a copy (``accumulate_grad.h``).
 
 ``AccumulateGrad::accumulateGrad`` makes an incoming gradient the leaf's ``.grad`` as it is, where
-nobody else holds it. A native one-node run can't do that, because the Python object of the gradient
-is a holder too, and clones it. So the case that matters is done here: the first gradient of a plain
-leaf that no hook watches. Every other case goes to torch.
+nobody else holds it. Called from Python it can't see that, because the Python object of the
+gradient is a holder too, and copies. So the case that matters is done here: the first gradient of
+a plain leaf. Every other case goes to torch.
 
 Torch guards the leaf with a mutex that can't be reached from Python. :class:`Activity` tells
 whether anything else in this process could accumulate at the same moment; then nothing is stolen.
@@ -19,9 +19,6 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-
-from agviz_engine import native_node
-from agviz_engine.native_node import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +51,11 @@ class Activity:
                 self.passes -= 1
 
 
-def steal(ref: NodeRef, inputs: tuple[Tensor | None, ...], activity: Activity) -> bool:
+def steal(
+    ref: NodeRef,
+    inputs: tuple[Tensor | None, ...],
+    activity: Activity,
+) -> bool:
     """Make ``inputs[0]`` the ``.grad`` of an AccumulateGrad's variable, if torch would steal it.
 
     Gradient mode must be off. ``inputs`` must be the only holder of its gradient.
@@ -66,7 +67,7 @@ def steal(ref: NodeRef, inputs: tuple[Tensor | None, ...], activity: Activity) -
     if sys.getrefcount(gradient) > _REFERENCES or not _is_plain(gradient):
         return False
     variable = cast("Any", ref.node).variable
-    if not _nobody_watches(ref, variable) or gradient.shape != variable.shape:
+    if type(variable) not in _PLAIN or gradient.shape != variable.shape:
         return False
     if not (_is_stealable_sparse(gradient) or _obeys_layout_contract(gradient, variable)):
         return False
@@ -103,18 +104,6 @@ def _shallow_copy(gradient: Tensor) -> Tensor:
         dtype=gradient.dtype,
         device=gradient.device,
         check_invariants=False,
-    )
-
-
-def _nobody_watches(ref: NodeRef, variable: Any) -> bool:
-    base = ref.base
-    layout = native_node.calibrate()
-    return (
-        type(variable) in _PLAIN
-        and not MEMORY[base + layout.post_hooks]
-        and not MEMORY[base + layout.pre_hooks]
-        and not variable._backward_hooks
-        and not variable._post_accumulate_grad_hooks
     )
 
 

@@ -7,6 +7,7 @@ only where something is wrong.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import traceback
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _ENGINE = f'File "{Path(__file__).parent}{os.sep}'  # how a frame of the engine begins in a stack
+_FUNCTION = str(Path("torch", "autograd", "function.py"))
 _CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 
@@ -120,7 +122,7 @@ def forward_stacks(ref: NodeRef) -> list[str]:
 
 
 def _forward_stack(stack: list[str] | None, name: str, *, is_parent: bool) -> str:
-    stack = [entry for entry in stack or () if _ENGINE not in entry]
+    stack = _without_engine(stack or [])
     if not stack:
         return (
             f"Error detected in {name}. No forward pass information available. "
@@ -135,6 +137,16 @@ def _forward_stack(stack: list[str] | None, name: str, *, is_parent: bool) -> st
         f"Error detected in {name}. Traceback of forward call that caused the error:\n"
         + "".join(stack)
     )
+
+
+def _without_engine(stack: list[str]) -> list[str]:
+    """The stack without the engine's frames, and without that of the host between them."""
+    kept = []
+    for entry, following in itertools.zip_longest(stack, stack[1:], fillvalue=""):
+        is_host = _FUNCTION in entry and _ENGINE in following
+        if _ENGINE not in entry and not is_host:
+            kept.append(entry)
+    return kept
 
 
 def warn_beside_an_error(texts: list[str]) -> None:

@@ -239,15 +239,18 @@ def _will_engine_execute_node(node: Node) -> bool:
     if graph_task is None or not isinstance(node, Node):
         return bool(_native("_will_engine_execute_node")(node))
     ref = graph_task.refs.get(node)
-    if graph_task.exec_info is None:  # torch's nodes_in_graph has no root that nothing leads to
-        return ref is not None and (ref.index > 0 or len(graph_task.root_edges) > 1)
-    info = None if ref is None else graph_task.exec_info[ref.index]
-    if ref is not None and ref.is_accumulate_grad and info is not None and info.captures:
+    in_graph = ref is not None and (ref.index > 0 or len(graph_task.root_edges) > 1)
+    if ref is None or not in_graph:  # torch's nodes_in_graph has no root that nothing leads to
+        return False
+    if graph_task.exec_info is None:
+        return True
+    info = graph_task.exec_info[ref.index]
+    if ref.is_accumulate_grad and info.captures:
         raise RuntimeError(
             "A leaf node was passed to _will_engine_execute_node but we are currently running "
             "autograd.grad(). This is currently not supported."
         )
-    return info is not None and info.should_execute()
+    return info.should_execute()
 
 
 def _current_graph_task_execution_order() -> list[Node]:

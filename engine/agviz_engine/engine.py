@@ -228,8 +228,8 @@ class Engine:
 
     def _policy(self) -> DevicePolicy | None:
         """How nodes get to device threads, or None where all stay on the calling thread."""
-        if not _C._is_multithreading_enabled():
-            return None
+        if not _C._is_multithreading_enabled() or _C._are_functorch_transforms_active():
+            return None  # functorch's levels can't be carried to another thread
         if self.device_policy is real_device and not torch.accelerator.is_available():
             return None
         return self.device_policy
@@ -320,6 +320,7 @@ class Engine:
         def guarded() -> None:
             last = thread.current_graph_task, thread.current_node, thread.checkpoint_valid
             thread.current_graph_task = graph_task
+            thread.outer_checkpoint_valid = thread.checkpoint_valid
             thread.checkpoint_valid = graph_task.can_checkpoint() and thread.checkpoint_valid
             try:
                 body()
@@ -432,7 +433,7 @@ class Engine:
         try:
             if graph_task.streams is not None:
                 self._evaluate_on_stream(graph_task, graph_task.streams, ref, inputs)
-            elif _profiler_enabled() and not ref.runs_natively:
+            elif _profiler_enabled() and not ref.is_custom_function:
                 with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
                     self.evaluate_function(graph_task, ref, inputs)
             else:
@@ -465,7 +466,7 @@ class Engine:
         self.tell.node_failed(graph_task, ref, error)
         error.__traceback__ = _without_engine_frames(error.__traceback__)
         first = graph_task.set_exception(error)
-        if first and torch.is_anomaly_enabled() and not ref.runs_natively:
+        if first and torch.is_anomaly_enabled() and not ref.is_custom_function:
             graph_task.stacks = anomaly.forward_stacks(ref)
         self._complete(graph_task)
 
@@ -501,6 +502,7 @@ class Engine:
         thread = current()
         last = thread.current_graph_task, thread.current_node
         thread.current_graph_task, thread.current_node = graph_task, None
+        inside, thread.checkpoint_valid = thread.checkpoint_valid, thread.outer_checkpoint_valid
         try:
             index = 0
             while index < len(graph_task.final_callbacks):
@@ -511,6 +513,7 @@ class Engine:
                 index += 1
         finally:
             thread.current_graph_task, thread.current_node = last
+            thread.checkpoint_valid = inside
 
     # -- one node -------------------------------------------------------------------------------
 
@@ -567,8 +570,10 @@ class Engine:
 
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run a node with its hooks and check its outputs (``call_function``)."""
-        if ref.runs_natively:
-            return self._call_native(graph_task, ref, inputs)
+        if ref.is_accumulate_grad:
+            return self._call_accumulate_grad(graph_task, ref, inputs)
+        if ref.is_custom_function:
+            return self._call_custom_function(graph_task, ref, inputs)
         base = ref.base
         if not base:
             return cast("Gradients", cast("Any", ref.node)())
@@ -579,48 +584,49 @@ class Engine:
             inputs = function_hook.call_hooks(
                 ref, "pre", inputs, clock=clock, report=self.tell.hook_report(graph_task, ref)
             )
+        had_post_hooks = MEMORY[base + layout.post_hooks]
         result = cast("Any", ref.node)(*inputs)
         if type(result) is not tuple:
             result = (result,)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
         if MEMORY[base + layout.post_hooks]:
+            if not had_post_hooks:  # one came while the node ran: torch has let go of the inputs
+                inputs = (None,) * len(inputs)
             report = self.tell.hook_report(graph_task, ref)
             return function_hook.call_hooks(ref, "post", result, inputs, clock=clock, report=report)
         return result
 
-    def _call_native(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
-        """Run an AccumulateGrad or a custom Function's node, hooks and checks included."""
-        is_leaf = ref.is_accumulate_grad
-        if is_leaf and not graph_task.create_graph:
-            stolen = accumulate_grad.steal(ref, inputs, self.activity)
-        else:
-            stolen = False
-        outputs: Gradients = ()
-        if not stolen:
-            dicts = function_hook.python_hooks_of(ref)
-            if dicts:
-                outputs = self._call_native_with_hooks(graph_task, ref, inputs, dicts)
-            else:
-                outputs = self._run_node(graph_task, ref, inputs)
-        if is_leaf and self.registry.leaf_accumulated:
-            self.tell.leaf_accumulated(graph_task, ref)
-        return outputs
-
-    def _call_native_with_hooks(
-        self,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        inputs: Gradients,
-        dicts: Sequence[function_hook.Hooks],
+    def _call_custom_function(
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
-        report = self.tell.hook_report(graph_task, ref)
+        """Run a custom Function's node; torch runs its hooks and checks its outputs."""
+        if any(gradient is not None for gradient in inputs):
+            return self._run_node(graph_task, ref, inputs)
         inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+        report = self.tell.hook_report(graph_task, ref)
         inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
-        with function_hook.hidden(dicts):
-            outputs = self._run_node(graph_task, ref, inputs)
-        if ref.is_accumulate_grad and inputs[0] is not None:
-            function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
-        return function_hook.call_hooks(ref, "post", outputs, inputs, clock=clock, report=report)
+        with function_hook.hidden_pre_hooks(ref):
+            return self._run_node(graph_task, ref, inputs)
+
+    def _call_accumulate_grad(
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
+    ) -> Gradients:
+        """Run an AccumulateGrad with its hooks. It has no outputs."""
+        if function_hook.has_native_hooks(ref):
+            self._run_node(graph_task, ref, inputs)
+        else:
+            report = self.tell.hook_report(graph_task, ref)
+            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+            inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
+            create_graph = graph_task.create_graph
+            if not create_graph and accumulate_grad.steal(ref, inputs, self.activity):
+                function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
+            else:
+                cast("Any", ref.node)(*inputs)
+            function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
+        if self.registry.leaf_accumulated:
+            self.tell.leaf_accumulated(graph_task, ref)
+        return ()
 
     @staticmethod
     def _run_node(graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:

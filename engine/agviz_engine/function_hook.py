@@ -20,7 +20,6 @@ from agviz_engine.native_node import MEMORY, PythonHooks
 if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
-Hooks = dict[int, Callable[..., Any]]
 Gradients = tuple[Tensor | None, ...]
 HookReport = Callable[[str, str, int, bool], None]
 """Called after each hook: kind, name, the moment it began in ns, whether it changed anything."""
@@ -47,6 +46,8 @@ def call_tensor_pre_hooks(
             changed = any(a is not b for a, b in zip(inputs, outputs, strict=True))
             report("tensor_pre", "tensor hooks and retain_grad", began, changed)
         return outputs
+    if not hooks:
+        return inputs  # the very same: who asks whether a gradient has other holders counts tuples
     values = list(inputs)
     for found in hooks:
         if found is None:
@@ -70,8 +71,9 @@ def _tensor_pre_hooks(ref: NodeRef) -> tuple[list[PythonHooks | None], bool]:
     An AccumulateGrad has those of its variable (``AccumulateGrad::tensor_pre_hooks``).
     """
     if ref.is_accumulate_grad:
-        hooks = cast("Any", ref.node).variable._backward_hooks
-        return ([PythonHooks(hooks, 0)] if hooks else []), False
+        leaf = native_node.leaf_hook_list(cast("Any", ref.node).variable)
+        known = [native_node.python_hooks(hook) for hook in leaf]
+        return known, None in known
     layout = native_node.calibrate()
     found = [
         native_node.python_hooks(hook)
@@ -113,43 +115,37 @@ def call_hooks(
     return values
 
 
-def python_hooks_of(ref: NodeRef) -> list[Hooks]:
-    """The dicts of all hooks of a node that torch has to run.
+def has_native_hooks(ref: NodeRef) -> bool:
+    """Whether some hooks of an AccumulateGrad were made in C++, as DDP's reducer does.
 
-    Empty where there are none, and where some were made in C++ (``retain_grad``, DDP's reducer):
-    then torch runs all of them, with the node, in its own order.
+    Then torch runs all of them, with the node, in its own order.
     """
     layout = native_node.calibrate()
-    if MEMORY[ref.base + layout.retains_grad_hooks]:
-        return []
-    ends = layout.tensor_pre_hooks, layout.pre_hooks, layout.post_hooks
-    found = [
-        native_node.python_hooks(address)
-        for end in ends
-        for address in native_node.hook_list(ref.base, end)
-    ]
-    if None in found:
-        return []
-    dicts = [known.hooks for known in found if known is not None]
-    if ref.is_accumulate_grad:
-        variable = cast("Any", ref.node).variable
-        dicts += [variable._backward_hooks or {}, variable._post_accumulate_grad_hooks or {}]
-    return [hooks for hooks in dicts if hooks]
+    hooks = native_node.leaf_hook_list(cast("Any", ref.node).variable)
+    hooks += native_node.hook_list(ref.base, layout.pre_hooks)
+    hooks += native_node.hook_list(ref.base, layout.post_hooks)
+    return any(native_node.python_hooks(hook) is None for hook in hooks)
 
 
 @contextlib.contextmanager
-def hidden(dicts: Sequence[Hooks]) -> Iterator[None]:
-    """Take hooks away for a while, because they are called from here, not by torch."""
-    before = [dict(hooks) for hooks in dicts]
-    for hooks in dicts:
+def hidden_pre_hooks(ref: NodeRef) -> Iterator[None]:
+    """Take a node's Python tensor hooks and pre-hooks away for a while: they ran already."""
+    layout = native_node.calibrate()
+    found = [
+        native_node.python_hooks(address)
+        for end in (layout.tensor_pre_hooks, layout.pre_hooks)
+        for address in native_node.hook_list(ref.base, end)
+    ]
+    hidden = [(known.hooks, dict(known.hooks)) for known in found if known is not None]
+    for hooks, _ in hidden:
         hooks.clear()
     try:
         yield
     finally:
-        for hooks, known in zip(dicts, before, strict=True):
+        for hooks, before in hidden:
             added = dict(hooks)
             hooks.clear()
-            hooks.update(known)
+            hooks.update(before)
             hooks.update(added)
 
 

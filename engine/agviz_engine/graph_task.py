@@ -67,7 +67,7 @@ class GraphRoot(NodeRef):
         self.index = 0
         self.next_edges = ()
         self.device = -1
-        self.runs_natively = False
+        self.is_custom_function = False
         self.is_accumulate_grad = False
         self.base = 0
         self.sequence_nr = sequence_nr

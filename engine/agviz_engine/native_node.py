@@ -67,6 +67,8 @@ class Layout(NamedTuple):
     """Word of a ``TensorImpl`` that points to its ``AutogradMeta``; zero where it has none."""
     grad_accumulator: int
     """Word of an ``AutogradMeta`` that points to the leaf's AccumulateGrad."""
+    leaf_hooks: int
+    """Word of an ``AutogradMeta``: end pointer of ``hooks_``, the leaf's tensor hooks."""
 
 
 FUNCTION_BASE: type = cast("Any", torch._C)._FunctionBase
@@ -251,6 +253,7 @@ def calibrate() -> Layout:
         function_cdata=_function_cdata(),
         autograd_meta=(meta := _autograd_meta()),
         grad_accumulator=_grad_accumulator(meta),
+        leaf_hooks=_leaf_hooks(meta),
     )
     _check_release(layout)
     return layout
@@ -286,6 +289,22 @@ def _grad_accumulator(autograd_meta: int) -> int:
             if MEMORY[begin + i] == base(cast("Node", accumulator)) * _WORD:
                 return i
     raise UnsupportedTorchError(_refusal("a leaf's AccumulateGrad"))
+
+
+def _leaf_hooks(autograd_meta: int) -> int:
+    leaf = torch.ones(2, requires_grad=True)
+    begin = MEMORY[_tensor(leaf) + autograd_meta] // _WORD
+    before = MEMORY[begin : begin + _META_WORDS]
+    leaf.register_hook(lambda gradient: gradient)
+    after = MEMORY[begin : begin + _META_WORDS]
+    return _vector_end([i for i in range(_META_WORDS) if before[i] != after[i]])
+
+
+def leaf_hook_list(leaf: Tensor) -> list[int]:
+    """Addresses of a leaf's tensor hooks (``impl::hooks``), as :func:`hook_list` has a node's."""
+    layout = calibrate()
+    meta = MEMORY[_tensor(leaf) + layout.autograd_meta] // _WORD
+    return hook_list(meta, layout.leaf_hooks)
 
 
 def grad_accumulator(leaf: Tensor) -> int:

@@ -15,10 +15,10 @@ has a single node, a custom Function whose ``backward`` is our loop:
 
 Note [One-node runs]
 ~~~~~~~~~~~~~~~~~~~~
-A custom Function's node has no ``__call__``, and only torch can call the C++ hooks of an
-AccumulateGrad. A native backward whose root *and* only input is that node runs it with all its
-hooks, checks, zero-filling and release, and nothing else, because no other node is in its
-``exec_info``. A post-hook registered last takes the outputs.
+A custom Function's node has no ``__call__``, and only torch can call hooks made in C++, such as
+those of DDP's reducer on an AccumulateGrad. A native backward whose root *and* only input is that
+node runs it with all its hooks, checks, zero-filling and release, and nothing else, because no
+other node is in its ``exec_info``. A post-hook registered last takes the outputs.
 """
 
 from __future__ import annotations
@@ -190,28 +190,50 @@ def _host_pruned(
     inputs: Sequence[tuple[Node, int]],
 ) -> None:
     def body_then_abort() -> None:
-        anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         body()
-        torch.set_anomaly_enabled(False)  # the native engine would print the abort's forward stack
-        restore.append(anomaly)
+        undo.enter_context(_anomaly_pause)
         raise AbortHost
 
-    restore: list[tuple[bool, bool]] = []
     _thread.body = body_then_abort
-    try:
-        _run_backward(
-            (_HOST, *(GradientEdge(node, nr) for node, nr in roots)),
-            (_ONE, *gradients),
-            True,
-            False,
-            (_HOST, *(GradientEdge(node, nr) for node, nr in inputs)),
-        )
-    except AbortHost:
-        pass
-    finally:
-        for enabled, check_nan in restore:
-            torch.set_anomaly_enabled(enabled, check_nan)
+    with contextlib.ExitStack() as undo:
+        with contextlib.suppress(AbortHost):
+            _run_backward(
+                (_HOST, *(GradientEdge(node, nr) for node, nr in roots)),
+                (_ONE, *gradients),
+                True,
+                False,
+                (_HOST, *(GradientEdge(node, nr) for node, nr in inputs)),
+            )
+        undo.close()
         _flush()
+
+
+class _AnomalyPause:
+    """Anomaly mode is off while hosts abort: torch would warn with the stack of an error.
+
+    The mode belongs to the process, so the hosts of several threads share one pause.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hosts = 0
+        self._before = (False, False)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._hosts += 1
+            if self._hosts == 1:
+                self._before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+                torch.set_anomaly_enabled(False)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._hosts -= 1
+            if self._hosts == 0:
+                torch.set_anomaly_enabled(*self._before)
+
+
+_anomaly_pause = _AnomalyPause()
 
 
 @functools.cache

@@ -17,7 +17,7 @@ ACCUMULATE_GRAD_SEQUENCE_NR = 2**64 - 1
 class _TypeFacts(NamedTuple):
     cdata: int
     """Byte offset of the pointer to the C++ node within the Python object."""
-    runs_natively: bool
+    is_custom_function: bool
     is_accumulate_grad: bool
 
 
@@ -26,7 +26,7 @@ class _FactsByType(dict[type, _TypeFacts]):
         is_function = issubclass(node_type, native_node.FUNCTION_BASE)
         is_leaf = node_type.__name__ == "AccumulateGrad"
         cdata = _LAYOUT.function_cdata if is_function else object.__basicsize__
-        facts = self[node_type] = _TypeFacts(cdata, is_function or is_leaf, is_leaf)
+        facts = self[node_type] = _TypeFacts(cdata, is_function, is_leaf)
         return facts
 
 
@@ -51,8 +51,7 @@ class NodeRef:
     ReadyQueue: -1 is the caller's. ``base`` is the word number of the C++ node
     (:data:`agviz_engine.native_node.MEMORY`), 0 for a node that torch does not know.
 
-    ``runs_natively`` is true for AccumulateGrad, whose C++ hooks (DDP's reducer) only torch can
-    call, and for custom Functions, which have no ``__call__``.
+    A node of a custom Function has no ``__call__``; torch runs it, and releases it.
     """
 
     __slots__ = (
@@ -60,15 +59,15 @@ class NodeRef:
         "device",
         "index",
         "is_accumulate_grad",
+        "is_custom_function",
         "next_edges",
         "node",
         "num_inputs",
-        "runs_natively",
         "sequence_nr",
     )
 
     def __init__(self, node: Node, index: int) -> None:
-        cdata, self.runs_natively, self.is_accumulate_grad = _facts[type(node)]
+        cdata, self.is_custom_function, self.is_accumulate_grad = _facts[type(node)]
         self.node = node
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
@@ -94,9 +93,9 @@ class NodeRef:
     def release_variables(self) -> None:
         """Drop the saved tensors (``Node::release_variables`` of the node's own class).
 
-        A node that torch runs has been released by torch.
+        A custom Function's node has been released by torch, which runs it.
         """
-        if self.base and not self.runs_natively:
+        if self.base and not self.is_custom_function:
             native_node.releasers[MEMORY[self.base]](self.base << 3)
 
     def __repr__(self) -> str:

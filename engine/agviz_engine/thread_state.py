@@ -37,6 +37,7 @@ class EngineThread:
         "hosts",
         "live",
         "local_ready_queue",
+        "outer_checkpoint_valid",
         "thread_id",
         "total_depth",
         "worker_device",
@@ -47,6 +48,8 @@ class EngineThread:
         """Dense id used in events; -1 until the thread takes part for the first time."""
         self.worker_device = NO_DEVICE
         self.checkpoint_valid = True
+        self.outer_checkpoint_valid = True
+        """``checkpoint_valid`` outside of the graph task, as final callbacks see it."""
         self.total_depth = 0
         self.hosts = 0
         """Nested native graph tasks in which ours run, see Note [Hosted graph tasks]."""
@@ -84,11 +87,11 @@ class ThreadLocalState:
     """Torch's thread-locals of the thread that called backward (``at::ThreadLocalState``).
 
     Torch's own class can't be reached from Python. Carried here: gradient mode, autocast, default
-    saved-tensor hooks, torch-dispatch modes. The thread-locals that are not carried are listed in
+    saved-tensor hooks and whether they are disabled, torch-dispatch modes. The thread-locals that are not carried are listed in
     ``docs/fidelity.md``.
     """
 
-    __slots__ = ("_autocast", "_cache", "_grad_mode", "_modes", "_saved_tensor_hooks")
+    __slots__ = ("_autocast", "_cache", "_grad_mode", "_modes", "_no_hooks", "_saved_tensor_hooks")
 
     def __init__(self, *, grad_mode: bool) -> None:
         self._grad_mode = grad_mode
@@ -98,6 +101,7 @@ class ThreadLocalState:
         ]
         self._cache = torch.is_autocast_cache_enabled()
         self._saved_tensor_hooks = _C._autograd._top_saved_tensors_default_hooks(True)
+        self._no_hooks = _C._autograd._saved_tensors_hooks_get_disabled_error_message()
         self._modes = [_C._get_dispatch_stack_at(i) for i in range(_C._len_torch_dispatch_stack())]
 
     @contextlib.contextmanager
@@ -112,6 +116,9 @@ class ThreadLocalState:
             if self._saved_tensor_hooks is not None:
                 _C._autograd._push_saved_tensors_default_hooks(*self._saved_tensor_hooks)
                 stack.callback(_C._autograd._pop_saved_tensors_default_hooks)
+            if self._no_hooks is not None:
+                _C._autograd._saved_tensors_hooks_disable(self._no_hooks)
+                stack.callback(_C._autograd._saved_tensors_hooks_enable)
             for mode in self._modes:
                 stack.enter_context(mode)
             stack.enter_context(torch.set_grad_enabled(self._grad_mode))
