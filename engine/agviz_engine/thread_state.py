@@ -87,8 +87,8 @@ class ThreadLocalState:
     """Torch's thread-locals of the thread that called backward (``at::ThreadLocalState``).
 
     Torch's own class can't be reached from Python. Carried here: gradient mode, autocast, default
-    saved-tensor hooks and whether they are disabled, torch-dispatch modes. The thread-locals that are not carried are listed in
-    ``docs/fidelity.md``.
+    saved-tensor hooks and whether they are disabled, torch-dispatch modes. The thread-locals that
+    are not carried are listed in ``docs/fidelity.md``.
     """
 
     __slots__ = ("_autocast", "_cache", "_grad_mode", "_modes", "_no_hooks", "_saved_tensor_hooks")
