@@ -224,6 +224,17 @@ def test_a_non_finite_node_is_seen_however_small_it_is() -> None:
     assert cells[7] == 777
 
 
+def test_the_node_under_way_is_seen_however_many_share_its_cell() -> None:
+    rows = [
+        ExecutionRow(0, n + 1, n, "Node", 0, n * 10, n * 10 + 9, NodeStatus.DONE, n)
+        for n in range(1_000)
+    ]
+    lane = Lane(rows, {777, 778}, 10_000)
+    window = Window(0, 10_000, 10)
+    assert lane.cells(window, 7_512.0)[7] == 751
+    assert lane.cells(window, 7_509.5)[7] == 777
+
+
 @given(
     st.floats(0.05, 20),
     st.integers(0, 1_000_000),

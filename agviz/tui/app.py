@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,6 +44,8 @@ class AgvizApp(App[None]):
         """Begin to read."""
         self.push_screen(self.session)
         self.reader.start()
+        if not self.is_headless:
+            self._leave_on_signals()
 
     def on_unmount(self) -> None:
         """Let go of the files."""
@@ -60,6 +65,15 @@ class AgvizApp(App[None]):
                         f"Key: {self.get_key_display(binding)}",
                         partial(self.simulate_key, binding.key),
                     )
+
+    def _leave_on_signals(self) -> None:
+        """Give the terminal back as it was also when the process is told to end."""
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            with contextlib.suppress(NotImplementedError):  # Windows
+                if number is not None:
+                    loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
 
     def _receive(self, message: Message) -> None:
         self.session.post_message(message)

@@ -67,13 +67,13 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
             change = ", changed the gradient" if changed else ""
             return f"{node(index)}: {kind} {name}, {duration(ns)}{change}"
         case e.DependencyDecremented(node=index, producer=producer, remaining=remaining):
-            return f"{node(index)} waits for {remaining} more, from {node(producer)}"
+            return f"{node(index)} needs {remaining} more, from {node(producer)}"
         case e.GradientAccumulated(node=index, producer=producer, slot=slot, added=added):
             source = "the caller" if producer < 0 else node(producer)
             way = "added" if added else "first"
-            return f"{node(index)} slot {slot}, {way}, {size(event.nbytes)}, from {source}"
+            return f"{node(index)}[{slot}] {way}, {size(event.nbytes)}, from {source}"
         case e.GradientCaptured(node=index, slot=slot, output_index=output):
-            return f"{node(index)} slot {slot}, result {output}"
+            return f"{node(index)}[{slot}], result {output}"
         case e.NonFiniteChecked(node=index, output=output, nan=nan, posinf=pos, neginf=neg):
             return f"{node(index)} output {output}: {nonfinite(nan, pos, neg)}"
         case e.FinalCallbackQueued(index=index):
@@ -92,7 +92,7 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
             return reason
         case e.NodeStarted() | e.LeafAccumulated() | e.SavedTensorsReleased():
             place = recording.place(event.node) if 0 <= event.node < len(recording.nodes) else ""
-            return node(event.node) + (f"  {place}" if place else "")
+            return f"{node(event.node)} {place}".rstrip()
         case e.WorkerStopped():
             return ""
 

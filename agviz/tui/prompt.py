@@ -80,7 +80,7 @@ class Prompt(Horizontal):
         self.field.placeholder = _EXPLAINED[kind]
         self.field.suggester = _Commands(case_sensitive=True) if kind == COMMAND else None
         self.add_class("-open")
-        self.field.focus()
+        self.screen.set_focus(self.field)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Pass the answer on."""

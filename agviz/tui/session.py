@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal
+from textual.containers import Horizontal
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Footer, Static
@@ -21,7 +21,7 @@ from agviz.tui.model import Key, Playhead, Recording, View, find
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.nodes import Nodes
-from agviz.tui.panels.panel import Panel
+from agviz.tui.panels.panel import Panel, Panels
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import SEARCH, Prompt
@@ -90,10 +90,11 @@ class Session(Screen[None]):
         ),
         Binding("greater_than_sign", "thread(1)", "Next thread", show=False, id="thread.next"),
         Binding("m", "merge", "All threads", show=False, id="thread.merge"),
-        Binding("slash", "ask('/')", "Search", key_display="/", id="search.ask"),
+        # With priority, what is typed right behind it goes to the prompt, however fast.
+        Binding("slash", "ask('/')", "Search", key_display="/", priority=True, id="search.ask"),
         Binding("full_stop", "match(1)", "Next match", show=False, id="search.next"),
         Binding("comma", "match(-1)", "Previous match", show=False, id="search.previous"),
-        Binding("colon", "ask(':')", "Command line", show=False, id="command.ask"),
+        Binding("colon", "ask(':')", "Command line", show=False, priority=True, id="command.ask"),
         Binding("t", "choose_task", "Choose a graph task", show=False, id="task.choose"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
         Binding("tab", "panel(1)", "Next panel", show=False, id="panel.next"),
@@ -132,7 +133,7 @@ class Session(Screen[None]):
             for number, panel in enumerate(_PANELS, start=1):
                 yield PanelTab(number, panel.HEADING.lower(), panel.HEADING)
         yield Static("Reading the trace …", id="notice", markup=False)
-        with Container(id="panels"):
+        with Panels(id="panels"):
             for panel in _PANELS:
                 yield panel(id=panel.HEADING.lower())
         yield Status(id="status")
@@ -255,7 +256,7 @@ class Session(Screen[None]):
         parameters: tuple[object, ...],  # noqa: ARG002 - Textual passes it
     ) -> bool | None:
         """While the prompt is open, and before there is a trace, most keys do nothing."""
-        if self.has_class("-prompting"):
+        if self.query_one(Prompt).has_class("-open"):
             return False
         return self.view is not None or action not in _NEEDS_VIEW
 
@@ -317,8 +318,7 @@ class Session(Screen[None]):
         """Open the prompt for a search or a command."""
         if self.view is not None:
             self._prompted_from = self.focused if isinstance(self.focused, Panel) else None
-            self.add_class("-prompting")
-            self.refresh_bindings()
+            self.query_one(Status).add_class("-hidden")
             self.query_one(Prompt).ask(kind)
 
     def action_match(self, by: int) -> None:
@@ -405,10 +405,9 @@ class Session(Screen[None]):
 
     def on_prompt_left(self) -> None:
         """Go back to the panel from which the prompt was opened."""
-        self.remove_class("-prompting")
-        self.refresh_bindings()
+        self.query_one(Status).remove_class("-hidden")
         if self._prompted_from is not None:
-            self._prompted_from.focus()
+            self.set_focus(self._prompted_from)
 
     def on_prompt_answered(self, message: Prompt.Answered) -> None:
         """Search, or carry out a command."""
@@ -509,7 +508,7 @@ class Session(Screen[None]):
             tab.set_class(tab.id == f"tab-{name}", "-chosen")
 
     def _focus_chosen(self) -> None:
-        self.query_one("Panel.-chosen", Panel).focus()
+        self.set_focus(self.query_one("Panel.-chosen", Panel))
 
     def _arrange(self) -> None:
         """Give the lanes the room they need and no more."""

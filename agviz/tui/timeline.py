@@ -88,12 +88,20 @@ class Lane:
         ]
         self._notable_starts = [self._starts[index] for index in self._notable]
 
-    def cells(self, window: Window) -> list[int]:
-        """For every cell of ``window`` the index of the execution it shows, or -1."""
+    def cells(self, window: Window, now_ns: float | None = None) -> list[int]:
+        """For every cell of ``window`` the index of the execution it shows, or -1.
+
+        Where several share a cell it is the one under way at ``now_ns``, else the first notable
+        one, else the longest.
+        """
         cells = []
         for column in range(window.columns):
             begin, end = window.time(column), window.time(column + 1)
             cells.append(self._notable_in(begin, end) or self._longest_in(begin, end))
+        if now_ns is not None and 0 <= (column := window.column(now_ns)) < window.columns:
+            index = bisect_right(self._starts, now_ns) - 1
+            if index >= 0 and self._ends[index] >= now_ns:
+                cells[column] = index + 1
         return [cell - 1 for cell in cells]
 
     def at(self, time_ns: float) -> ExecutionRow | None:
@@ -105,11 +113,12 @@ class Lane:
     # Both give the index plus one, so that 0 says none.
 
     def _notable_in(self, begin: float, end: float) -> int:
-        last = bisect_left(self._notable_starts, end) - 1
-        if last < 0:
-            return 0
-        index = self._notable[last]
-        return index + 1 if self._ends[index] > begin or self._starts[index] >= begin else 0
+        first = max(0, bisect_right(self._notable_starts, begin) - 1)
+        for index in self._notable[first : first + 2]:
+            starts = self._starts[index]
+            if starts < end and (self._ends[index] > begin or starts >= begin):
+                return index + 1
+        return 0
 
     def _longest_in(self, begin: float, end: float) -> int:
         first = max(0, bisect_right(self._starts, begin) - 1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.containers import Container
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -29,11 +30,16 @@ _QUIET = {"muted", "number", "place", "waiting"}
 """Too faint to be read under the cursor."""
 
 
+class Panels(Container):
+    """Holds the panels, and the styles of all looks once for all of them."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"look--{look}" for look in LOOKS}
+
+
 class Panel(ScrollView):
     """Base of the panels: shows a :class:`~agviz.tui.model.View` and reads nothing itself."""
 
     ALLOW_SELECT = False
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"look--{look}" for look in LOOKS}
 
     HEADING: ClassVar[str]
     HELP: ClassVar[str]
@@ -85,8 +91,9 @@ class Panel(ScrollView):
             found = base
             if name and not (background == "cursor" and name in _QUIET):
                 component = f"look--{name}"
-                full = self.get_component_rich_style(component)
-                own = self.get_component_styles(component).has_rule("background")
+                styles = self.screen.query_one(Panels)
+                full = styles.get_component_rich_style(component)
+                own = styles.get_component_styles(component).has_rule("background")
                 found = base + Style(
                     color=full.color,
                     bgcolor=full.bgcolor if own else None,

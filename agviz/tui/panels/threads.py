@@ -92,7 +92,10 @@ class Threads(Panel):
             self._window = None
         if self._window is not None and (before is None or before.moment is not view.moment):
             self._window = self._window.showing(self._playhead_ns, recording.span_ns)
-        begin, end = recording.span_ns
+        self._describe()
+
+    def _describe(self) -> None:
+        begin, end = self.shown.recording.span_ns
         lines = max(1, self.scrollable_content_region.height - 1)
         hidden = f", {lines} shown" if lines < len(self._lanes) else ""
         self.subtitle(f"{count(len(self._lanes), 'thread')}{hidden}, {duration(end - begin)}")
@@ -102,6 +105,8 @@ class Threads(Panel):
         if self._window is not None:
             columns = self._columns
             self._window = Window(self._window.begin, self._window.end, columns)
+        if self.view is not None:
+            self._describe()
 
     def copy_text(self) -> str:
         """The stretch of time that is shown."""
@@ -259,7 +264,7 @@ class Threads(Panel):
         label = view.recording.thread_label(thread) if first else ""
         mark = "▶" if first and view.thread == thread else " "
         line = [Span(f"{mark} ", "playhead"), Span(left(label, self._label_width - 2), "name")]
-        cells = lane.cells(window)
+        cells = lane.cells(window, self._playhead_ns)
         playhead = window.column(self._playhead_ns)
         column = 0
         while column < len(cells):

@@ -75,7 +75,7 @@ class Help(ModalScreen[None]):
 
 
 def _states() -> Text:
-    words = [f"{state.glyph} {state.label}" for state in State]
+    words = [f"{state.glyph}\N{NO-BREAK SPACE}{state.label}" for state in State]
     return Text("States:  " + "   ".join(words))
 
 

@@ -1,0 +1,17 @@
+"""``python -m screenshots`` draws every picture in this folder again."""
+
+from pathlib import Path
+
+from screenshots import graphs, terminal
+
+
+def main() -> None:
+    """Draw; each module knows its own pictures."""
+    folder = Path(__file__).parent
+    for module in (graphs, terminal):
+        for picture in module.render(folder):
+            print(picture.name)
+
+
+if __name__ == "__main__":
+    main()
