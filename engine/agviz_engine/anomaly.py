@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ENGINE = f'File "{Path(__file__).parent}{os.sep}'  # how a frame of the engine begins in a stack
 _FUNCTION = str(Path("torch", "autograd", "function.py"))
-_CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
+_CALLER = 5  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 
 class NonFinite(NamedTuple):

@@ -7,6 +7,7 @@ Stands in for ``torch._C._ImperativeEngine`` (``python_engine.cpp``) under
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import warnings
@@ -32,7 +33,7 @@ _UNUSED = (
     "The differentiated Tensor at index {} appears to not have been used in the graph. Set "
     "allow_unused=True if this is the desired behavior."
 )
-_CALLER = 3  # stacklevel of a warning for the line in graph.py that calls run_backward
+_CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 _prefers_native = threading.local()
 
@@ -48,6 +49,31 @@ def native() -> Iterator[None]:
         _prefers_native.on = before
 
 
+def _unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep Dynamo from compiling the engine, as it can't compile torch's.
+
+    ``torch.compiler.disable`` does the same, but imports Dynamo, which takes a second.
+    """
+    eval_frame = _C._dynamo.eval_frame
+    skip = eval_frame._FrameExecStrategy(
+        eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT
+    )
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = eval_frame.set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            eval_frame.set_eval_frame(before)
+
+    marked = cast("Any", call)
+    eval_frame.set_code_exec_strategy(marked.__code__, skip)
+    marked._torchdynamo_disable = True
+    marked._torchdynamo_disable_msg = "the autograd engine runs eagerly"
+    return call
+
+
 class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
     """The object behind ``Variable._execution_engine`` while the engine is installed."""
 
@@ -56,6 +82,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         self.engine = engine
         self._warned_create_graph = False
 
+    @_unseen_by_dynamo
     def run_backward(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...] | None:
         """Run a backward pass (``THPEngine_run_backward``).
 

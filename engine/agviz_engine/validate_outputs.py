@@ -54,7 +54,8 @@ def validate_outputs(
         kind, shape = expectation(consumer, slot)
         dtype, _, device, layout, _, is_nested, _ = kind
         if (
-            is_nested
+            type(gradient) is not Tensor  # its sizes may be symbols, which a look would pin down
+            or is_nested
             or gradient.is_nested
             or shape != gradient.shape
             or dtype is not gradient.dtype
@@ -107,8 +108,11 @@ def _is_plain(gradient: Tensor) -> bool:
 
 
 def _check_layout(index: int, kind: Kind, gradient: Tensor, format_error: FormatError) -> None:
-    """A sparse gradient fits any layout, and a strided one fits sparse inputs."""
-    if gradient.layout is kind.layout or gradient.is_sparse:
+    """A sparse gradient fits any layout, and a strided one fits sparse inputs.
+
+    A tensor subclass tells Python its own layout, not that of the C++ tensor torch looks at.
+    """
+    if gradient.layout is kind.layout or gradient.is_sparse or type(gradient) is not Tensor:
         return
     if gradient.layout is torch.strided and kind.layout in _SPARSE:
         return
