@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _ZOOM_LIMIT_NS = 20
 """A column never shows less than this."""
 
+_MOST_COMPARED = 16
+"""Of more executions than these in one cell the longest is not looked for."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -122,7 +125,7 @@ class Lane:
 
     def _longest_in(self, begin: float, end: float) -> int:
         first = max(0, bisect_right(self._starts, begin) - 1)
-        beyond = min(bisect_left(self._starts, end), first + 64)
+        beyond = min(bisect_left(self._starts, end), first + _MOST_COMPARED)
         best, longest = 0, -1.0
         for index in range(first, beyond):
             if self._ends[index] <= begin and self._starts[index] < begin:

@@ -36,6 +36,7 @@ class Events(LineList):
     """One line per event; it asks for pages it lacks and shows them when they come."""
 
     HEADING = "Events"
+    DRAWS = ("recording", "moment", "thread")
     EMPTY = "No events."
     HELP = (
         "Everything the engine did, in order: the number of the event, its time in ms since the"

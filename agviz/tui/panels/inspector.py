@@ -18,6 +18,7 @@ class Inspector(LineList):
     """Facts about a node, and links to its neighbours."""
 
     HEADING = "Inspector"
+    DRAWS = ("recording", "moment", "selected", "story")
     EMPTY = "No node is selected yet: press n, or choose one in the list of nodes."
     HELP = (
         "The selected node: where it stands at the playhead, the gradients it received and gave,"

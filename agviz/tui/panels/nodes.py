@@ -21,6 +21,7 @@ class Nodes(LineList):
     """One line per node, or per folded group of neighbours."""
 
     HEADING = "Nodes"
+    DRAWS = ("recording", "moment", "thread")
     EMPTY = "No nodes: the dependencies were never computed."
     HELP = (
         "Every node in the order in which it was executed; those that never ran stand at the"
@@ -51,7 +52,7 @@ class Nodes(LineList):
             self._arrange()
         if view.selected is not None and view.selected != self.node:
             self._put_cursor_on(view.selected)
-        shown = sum(len(group.nodes) for group in self._groups)
+        shown = len(self._line_of)
         only = "" if view.thread is None else f" on T{view.thread}"
         self.subtitle(f"{view.moment.executed:,} done of {count(shown, 'node')}{only}")
 

@@ -42,6 +42,9 @@ class Panel(ScrollView):
     ALLOW_SELECT = False
 
     HEADING: ClassVar[str]
+    DRAWS: ClassVar[tuple[str, ...]]
+    """The fields of a view that this panel draws."""
+
     HELP: ClassVar[str]
     """What the panel shows, for its help: paragraphs of plain text."""
 
@@ -59,9 +62,12 @@ class Panel(ScrollView):
         self.border_title = self.HEADING
 
     def show(self, view: View) -> None:
-        """Draw ``view``."""
-        self.view = view
-        self.refresh()
+        """Draw ``view``, where it differs in what this panel draws from the one before."""
+        before, self.view = self.view, view
+        if before is None or any(
+            getattr(before, field) is not getattr(view, field) for field in self.DRAWS
+        ):
+            self.refresh()
 
     @property
     def shown(self) -> View:

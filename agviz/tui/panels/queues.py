@@ -19,6 +19,7 @@ class Queues(LineList):
     """A heading per queue, and below it a line per NodeTask."""
 
     HEADING = "Queues"
+    DRAWS = ("recording", "moment")
     EMPTY = "No ReadyQueue has been used yet."
     HELP = (
         "Each ReadyQueue at the playhead, the NodeTask that is popped next at the top. torch pops"

@@ -31,6 +31,7 @@ class Threads(Panel):
     """Lanes over a common axis of time, with the playhead across them."""
 
     HEADING = "Threads"
+    DRAWS = ("recording", "moment", "thread")
     HELP = (
         "A lane per thread that took part, with the nodes it executed in time. █ has happened at"
         " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
