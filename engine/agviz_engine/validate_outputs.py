@@ -75,7 +75,10 @@ def _conform(
     gradient: Tensor,
     format_error: FormatError,
 ) -> Tensor:
-    if not kind.is_nested and not gradient.is_nested:
+    made_in_cpp = (kind.is_nested and not kind.is_tensor_subclass) or (
+        gradient.is_nested and type(gradient) is Tensor
+    )
+    if not made_in_cpp:  # the sizes of a nested tensor made in C++ can't be read
         shape = cast("Any", consumer.node)._input_metadata[slot].shape
         if list(gradient.shape) != shape:
             gradient = _reduce(index, shape, gradient, format_error)
