@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the findings; return 0 where all is well, 1 where something is missing."""
-    findings = [_python(), _torch(), _graphviz(), _terminal()]
+    torch = _torch()
+    probes = _probes() if torch.ok else []
+    findings = [_python(), torch, *probes, _graphviz(), _terminal()]
     if arguments.json:
         print(json.dumps({"agviz": __version__, "findings": [asdict(f) for f in findings]}))
     else:
@@ -82,6 +84,19 @@ def _torch() -> Finding:
             remedy=remedy,
         )  # fmt: skip
     return Finding("torch", ok=True, found=version)
+
+
+def _probes() -> list[Finding]:
+    """What the engine relies on in torch's private parts, tried out."""
+    try:
+        import agviz_engine
+
+        found = agviz_engine.probe()
+    except ImportError as error:
+        return [Finding("engine", ok=False, found=f"torch can't be imported: {error}")]
+    except agviz_engine.UnsupportedTorchError as error:
+        return [Finding("engine", ok=False, found=str(error))]
+    return [Finding("engine", ok=True, found=f"{what}: {where}") for what, where in found.items()]
 
 
 def _graphviz() -> Finding:

@@ -60,8 +60,11 @@ class _Installation:
 _installation = _Installation()
 
 
-def probe() -> None:
+def probe() -> dict[str, str]:
     """Check once that this torch has all that the engine relies on.
+
+    Returns:
+        What was looked for, and where it was found.
 
     Raises:
         UnsupportedTorchError: it lacks something; the message names it.
@@ -72,9 +75,15 @@ def probe() -> None:
             f"agviz can't serve torch {torch.__version__}: it has no torch._C.{missing[0]}; "
             "install torch 2.13 or update agviz"
         )
-    native_node.calibrate()
     native_node.python_hook_vtables()
-    input_metadata.calibrate()
+    node, metadata = native_node.calibrate(), input_metadata.calibrate()
+    return {
+        "functions of torch._C": ", ".join(_PRIVATE_NAMES),
+        "torch::autograd::Node, in words": ", ".join(
+            f"{name} {value}" for name, value in node._asdict().items()
+        ),
+        "torch::autograd::InputMetadata": f"{metadata.stride} words for each input",
+    }
 
 
 _PRIVATE_NAMES = (
