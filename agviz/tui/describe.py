@@ -60,7 +60,7 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
         case e.NodeFinished(node=index, outputs=outputs):
             return f"{node(index)}, {count(outputs, 'output')}"
         case e.NodeFailed(node=index, error=error, message=message):
-            return f"{node(index)}: {error}: {one_line(message)}"
+            return f"{error}: {node(index)}: {one_line(message)}"
         case e.NodeSkipped(node=index, reason=reason):
             return f"{node(index)}, {reason}"
         case e.HookCalled(node=index, kind=kind, name=name, duration_ns=ns, changed=changed):
@@ -75,7 +75,7 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
         case e.GradientCaptured(node=index, slot=slot, output_index=output):
             return f"{node(index)}[{slot}], result {output}"
         case e.NonFiniteChecked(node=index, output=output, nan=nan, posinf=pos, neginf=neg):
-            return f"{node(index)} output {output}: {nonfinite(nan, pos, neg)}"
+            return f"{nonfinite(nan, pos, neg)}: {node(index)}[{output}]"
         case e.FinalCallbackQueued(index=index):
             return f"callback {index}"
         case e.FinalCallbackRun(index=index, duration_ns=ns):

@@ -91,7 +91,7 @@ class Session(Screen[None]):
         Binding("greater_than_sign", "thread(1)", "Next thread", show=False, id="thread.next"),
         Binding("m", "merge", "All threads", show=False, id="thread.merge"),
         # With priority, what is typed right behind it goes to the prompt, however fast.
-        Binding("slash", "ask('/')", "Search", key_display="/", priority=True, id="search.ask"),
+        Binding("slash", "ask('/')", "Search", priority=True, id="search.ask"),
         Binding("full_stop", "match(1)", "Next match", show=False, id="search.next"),
         Binding("comma", "match(-1)", "Previous match", show=False, id="search.previous"),
         Binding("colon", "ask(':')", "Command line", show=False, priority=True, id="command.ask"),
@@ -109,7 +109,7 @@ class Session(Screen[None]):
             )
             for number, panel in enumerate(_PANELS)
         ),
-        Binding("question_mark,f1", "help", "Help", key_display="?", id="help"),
+        Binding("question_mark,f1", "help", "Help", id="help"),
         Binding("q", "app.quit", "Quit", id="quit"),
     ]
 

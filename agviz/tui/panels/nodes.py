@@ -31,7 +31,7 @@ class Nodes(LineList):
         " line, ▸ a folded group."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("e,space", "fold", "Fold", key_display="e", id="nodes.fold"),
+        Binding("e,space", "fold", "Fold", id="nodes.fold"),
         Binding("E", "fold_all", "Fold or unfold all", show=False, id="nodes.fold-all"),
     ]
 

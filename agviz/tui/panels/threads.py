@@ -43,13 +43,10 @@ class Threads(Panel):
             "plus,equals_sign",
             "zoom(0.5)",
             "Zoom in",
-            key_display="+",
             group=_ZOOM,
             id="threads.zoom-in",
         ),
-        Binding(
-            "minus", "zoom(2)", "Zoom out", key_display="-", group=_ZOOM, id="threads.zoom-out"
-        ),
+        Binding("minus", "zoom(2)", "Zoom out", group=_ZOOM, id="threads.zoom-out"),
         Binding("0", "fit", "Whole graph task", group=_ZOOM, id="threads.fit"),
         Binding("l,right", "pan(0.25)", "Later", show=False, id="threads.pan-right"),
         Binding("h,left", "pan(-0.25)", "Earlier", show=False, id="threads.pan-left"),

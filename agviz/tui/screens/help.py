@@ -75,8 +75,8 @@ class Help(ModalScreen[None]):
 
 
 def _states() -> Text:
-    words = [f"{state.glyph}\N{NO-BREAK SPACE}{state.label}" for state in State]
-    return Text("States:  " + "   ".join(words))
+    words = [f"{state.glyph} {state.label}" for state in State]
+    return Text("States:  " + "   ".join(words[:4]) + "\n         " + "   ".join(words[4:]))
 
 
 def _two_columns(rows: Iterable[tuple[str, str]]) -> Table:
