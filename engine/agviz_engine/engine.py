@@ -530,7 +530,7 @@ class Engine:
         outputs = self.call_function(graph_task, ref, inputs)
         del inputs
         graph_task.executed += 1
-        if not graph_task.keep_graph:
+        if ref.saves_tensors and not graph_task.keep_graph:
             ref.release_variables()
             if hear.saved_tensors_released:
                 self.tell.released(graph_task, ref)

@@ -69,6 +69,7 @@ class GraphRoot(NodeRef):
         self.device = -1
         self.is_custom_function = False
         self.is_accumulate_grad = False
+        self.saves_tensors = False
         self.base = 0
         self.sequence_nr = sequence_nr
         self.num_inputs = 0

@@ -58,6 +58,7 @@ class Kind(NamedTuple):
     layout: torch.layout
     is_tensor_subclass: bool
     is_nested: bool
+    is_cpu: bool
     is_defined: bool
     """False for an output of the forward that was not a tensor (``was_default_constructed_``)."""
 
@@ -188,5 +189,6 @@ def _kind(node: Node, slot: int, options: int, tail: int) -> Kind:
         layout=_LAYOUTS.get(options >> 32 & 0xFF, torch.strided),
         is_tensor_subclass=bool(tail & 0xFF),
         is_nested=bool(tail >> 8 & 0xFF),
+        is_cpu=metadata.device.type == "cpu",
         is_defined=not tail >> 16 & 0xFF,
     )

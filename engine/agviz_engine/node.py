@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz_engine import native_node
@@ -19,6 +20,7 @@ class _TypeFacts(NamedTuple):
     """Byte offset of the pointer to the C++ node within the Python object."""
     is_custom_function: bool
     is_accumulate_grad: bool
+    saves_tensors: bool
 
 
 class _FactsByType(dict[type, _TypeFacts]):
@@ -26,7 +28,10 @@ class _FactsByType(dict[type, _TypeFacts]):
         is_function = issubclass(node_type, native_node.FUNCTION_BASE)
         is_leaf = node_type.__name__ == "AccumulateGrad"
         cdata = _LAYOUT.function_cdata if is_function else object.__basicsize__
-        facts = self[node_type] = _TypeFacts(cdata, is_function, is_leaf)
+        is_generated = re.search(r"Backward\d+$", node_type.__name__) is not None
+        has_saved = any(name.startswith("_raw_saved_") for name in dir(node_type))
+        saves = not (is_function or is_leaf) and (has_saved or not is_generated)
+        facts = self[node_type] = _TypeFacts(cdata, is_function, is_leaf, saves)
         return facts
 
 
@@ -51,7 +56,8 @@ class NodeRef:
     ReadyQueue: -1 is the caller's. ``base`` is the word number of the C++ node
     (:data:`agviz_engine.native_node.MEMORY`), 0 for a node that torch does not know.
 
-    A node of a custom Function has no ``__call__``; torch runs it, and releases it.
+    A node of a custom Function has no ``__call__``; torch runs it, and releases it. Where
+    ``saves_tensors`` is false, there is nothing for the engine to release.
     """
 
     __slots__ = (
@@ -63,11 +69,17 @@ class NodeRef:
         "next_edges",
         "node",
         "num_inputs",
+        "saves_tensors",
         "sequence_nr",
     )
 
     def __init__(self, node: Node, index: int) -> None:
-        cdata, self.is_custom_function, self.is_accumulate_grad = _facts[type(node)]
+        (
+            cdata,
+            self.is_custom_function,
+            self.is_accumulate_grad,
+            self.saves_tensors,
+        ) = _facts[type(node)]
         self.node = node
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
@@ -93,10 +105,9 @@ class NodeRef:
     def release_variables(self) -> None:
         """Drop the saved tensors (``Node::release_variables`` of the node's own class).
 
-        A custom Function's node has been released by torch, which runs it.
+        Only for nodes with ``saves_tensors``.
         """
-        if self.base and not self.is_custom_function:
-            native_node.releasers[MEMORY[self.base]](self.base << 3)
+        native_node.releasers[MEMORY[self.base]](self.base << 3)
 
     def __repr__(self) -> str:
         return f"<NodeRef {self.index} {self.name}>"

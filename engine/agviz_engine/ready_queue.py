@@ -35,14 +35,9 @@ class NodeTask:
         else:
             self.key = _EMPTY if base is not None else _SHUTDOWN
 
-    def __lt__(self, other: NodeTask) -> bool:
-        """``CompareNodeTaskTime``: shutdown, then empty, then deeper, then later-made first.
-
-        Equal tasks are not less than each other. ``heapq`` and ``std::priority_queue`` sift alike,
-        so ties (AccumulateGrad nodes all have the same sequence number) leave in torch's order; a
-        counter of insertions would break that.
-        """
-        return self.key < other.key
+    def __lt__(self, _other: NodeTask) -> bool:
+        """Tasks with equal keys are not less than each other, see :class:`ReadyQueue`."""
+        return False
 
     @property
     def is_shutdown_task(self) -> bool:
@@ -53,6 +48,10 @@ class NodeTask:
 class ReadyQueue:
     """A priority queue of tasks that one thread, and the reentrant calls on it, work off.
 
+    The order is that of ``CompareNodeTaskTime``: shutdown, then empty, then deeper, then later-made
+    first. ``heapq`` and ``std::priority_queue`` sift alike, so that ties (all AccumulateGrad nodes
+    have the same sequence number) leave in torch's order; a counter of insertions would break that.
+
     ``index`` is the queue's device index: ``CPU_QUEUE`` for a calling thread's own queue. Whoever
     has to know what happened at the very moment of a push or pop holds ``lock`` around it.
     """
@@ -61,7 +60,7 @@ class ReadyQueue:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self._heap: list[NodeTask] = []
+        self._heap: list[tuple[int, int, int, NodeTask]] = []
         self.lock = threading.RLock()
         self._not_empty = threading.Condition(self.lock)
         self._waiting = 0
@@ -75,7 +74,7 @@ class ReadyQueue:
             The number of tasks in the queue, ``task`` included.
         """
         with self.lock:
-            heapq.heappush(self._heap, task)
+            heapq.heappush(self._heap, (*task.key, task))
             if self._waiting:
                 self._not_empty.notify()
             return len(self._heap)
@@ -93,7 +92,7 @@ class ReadyQueue:
                     self._not_empty.wait()
                 finally:
                     self._waiting -= 1
-            return heapq.heappop(self._heap)
+            return heapq.heappop(self._heap)[3]
 
     def discard(self, graph_task: GraphTask) -> None:
         """Drop what an aborted graph task left behind.
@@ -101,7 +100,7 @@ class ReadyQueue:
         Torch leaves such tasks in the queue, where their expired ``weak_ptr`` makes them no-ops.
         """
         with self.lock:
-            kept = [task for task in self._heap if task.base is not graph_task]
+            kept = [entry for entry in self._heap if entry[3].base is not graph_task]
             if len(kept) != len(self._heap):
                 heapq.heapify(kept)
                 self._heap = kept
@@ -117,4 +116,4 @@ class ReadyQueue:
     def snapshot(self) -> list[NodeTask]:
         """The waiting tasks in heap order, the next one first."""
         with self.lock:
-            return list(self._heap)
+            return [entry[3] for entry in self._heap]

@@ -52,14 +52,14 @@ def validate_outputs(
             continue
         consumer, slot = edge
         kind, shape = expectation(consumer, slot)
-        dtype, _, device, layout, _, is_nested, _ = kind
+        dtype, _, device, layout, _, is_nested, is_cpu, _ = kind
         if (
             type(gradient) is not Tensor  # its sizes may be symbols, which a look would pin down
             or is_nested
             or gradient.is_nested
             or shape != gradient.shape
             or dtype is not gradient.dtype
-            or device != gradient.device
+            or not (gradient.is_cpu if is_cpu else device == gradient.device)
             or layout is not gradient.layout
         ):
             conformed = _conform(i, consumer, slot, kind, gradient, format_error)
