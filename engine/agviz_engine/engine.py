@@ -148,26 +148,26 @@ class Engine:
         gradients: Sequence[Tensor],
         inputs: Callable[[GraphTask], Sequence[Edge | None]] | None,
     ) -> None:
-        self.compute_dependencies(graph_task, roots, gradients)
+        self.compute_dependencies(graph_task, roots)
         checked = validate_outputs(graph_task.root_edges, tuple(gradients), str)
         graph_task.root_gradients = cast("tuple[Tensor, ...]", checked)
+        root = graph_task.nodes[0]
+        if isinstance(root, GraphRoot):
+            root.hand_out(checked)
         if inputs is not None:
             outputs = inputs(graph_task)
             graph_task.init_to_execute(outputs, accumulate_grad=graph_task.accumulate_grad)
             graph_task.output_edges = [(edge[0].node, edge[1]) for edge in outputs if edge]
 
     def compute_dependencies(
-        self,
-        graph_task: GraphTask,
-        roots: Sequence[tuple[Node, int]],
-        gradients: Sequence[Tensor],
+        self, graph_task: GraphTask, roots: Sequence[tuple[Node, int]]
     ) -> None:
         """Walk the graph and count how many edges lead to each node (``compute_dependencies``).
 
         Afterwards the graph task has its ``nodes``, ``dependencies`` and ``root_edges``.
         """
         if len(roots) != 1:
-            graph_task.add(GraphRoot(gradients, _C._autograd._get_sequence_nr()))
+            graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
         collecting = gc.isenabled()
         gc.disable()  # everything the walk makes is there to stay: a search for garbage is in vain
         try:
@@ -420,29 +420,37 @@ class Engine:
             )
 
     def _work(self, thread: EngineThread, task: NodeTask, graph_task: GraphTask) -> None:
-        """One turn of the loop in ``Engine::thread_main``. Does not raise."""
+        """One turn of the loop in ``Engine::thread_main``, or several. Does not raise.
+
+        Where a node made exactly one other ready and nothing else waits, that one is what the
+        queue would give next: it is run at once, and counts as the same outstanding task.
+        """
         ref, inputs = task.node, task.inputs
-        if ref is None or inputs is None:
-            return
         task.inputs = None
-        if graph_task.has_error:
-            self.tell.node_skipped(graph_task, ref, "error")
-            return
-        thread.current_node = ref
-        _set_grad_enabled(graph_task.create_graph)
-        try:
-            if graph_task.streams is not None:
-                self._evaluate_on_stream(graph_task, graph_task.streams, ref, inputs)
-            elif _profiler_enabled() and not ref.is_custom_function:
-                with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
+        while ref is not None and inputs is not None:
+            if graph_task.has_error:
+                self.tell.node_skipped(graph_task, ref, "error")
+                return
+            thread.current_node = ref
+            _set_grad_enabled(graph_task.create_graph)
+            try:
+                if graph_task.streams is not None:
+                    self._evaluate_on_stream(graph_task, graph_task.streams, ref, inputs)
+                elif _profiler_enabled() and not ref.is_custom_function:
+                    with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
+                        self.evaluate_function(graph_task, ref, inputs)
+                else:
                     self.evaluate_function(graph_task, ref, inputs)
-            else:
-                self.evaluate_function(graph_task, ref, inputs)
-        except BaseException as error:  # noqa: BLE001 - it is raised again in execute
-            self.thread_on_exception(graph_task, ref, error)
-            return
-        if graph_task.decrement_outstanding_tasks():
-            self.mark_as_completed_and_run_post_processing(graph_task)
+            except BaseException as error:  # noqa: BLE001 - it is raised again in execute
+                self.thread_on_exception(graph_task, ref, error)
+                return
+            following = graph_task.following
+            if following is None:
+                if graph_task.decrement_outstanding_tasks():
+                    self.mark_as_completed_and_run_post_processing(graph_task)
+                return
+            graph_task.following = None
+            ref, inputs = following
 
     def _evaluate_on_stream(
         self, graph_task: GraphTask, streams: GraphStreams, ref: NodeRef, inputs: InputBuffer
@@ -463,12 +471,14 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, error: BaseException
     ) -> None:
         """Make ``error`` the outcome of the graph task (``Engine::thread_on_exception``)."""
-        self.tell.node_failed(graph_task, ref, error)
         error.__traceback__ = _without_engine_frames(error.__traceback__)
         first = graph_task.set_exception(error)
-        if first and torch.is_anomaly_enabled() and not ref.is_custom_function:
-            graph_task.stacks = anomaly.forward_stacks(ref)
-        self._complete(graph_task)
+        try:
+            self.tell.node_failed(graph_task, ref, error)
+            if first and torch.is_anomaly_enabled() and not ref.is_custom_function:
+                graph_task.stacks = anomaly.forward_stacks(ref)
+        finally:
+            self._complete(graph_task)
 
     def mark_as_completed_and_run_post_processing(self, graph_task: GraphTask) -> None:
         """End the graph task on the thread that did its last node, and wake its owner."""
@@ -658,8 +668,21 @@ class Engine:
             ready = self._distribute(graph_task, ref, outputs, happened)
         if happened is not None:
             self.tell.handed_on(graph_task, ref, happened)
+        if len(ready) == 1 and self._queue_is_idle(graph_task):
+            graph_task.following = ready[0]
+            return
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
+
+    def _queue_is_idle(self, graph_task: GraphTask) -> bool:
+        """Whether a task pushed now would be the next to be popped, and nobody looks on."""
+        hear = self.registry
+        return not (
+            graph_task.threaded
+            or hear.queue_push
+            or hear.queue_pop
+            or graph_task.cpu_ready_queue.size()
+        )
 
     @staticmethod
     def _distribute(

@@ -62,8 +62,8 @@ class GraphRoot(NodeRef):
 
     __slots__ = ()
 
-    def __init__(self, gradients: Sequence[Tensor], sequence_nr: int) -> None:
-        self.node = cast("Node", lambda: tuple(gradients))
+    def __init__(self, sequence_nr: int) -> None:
+        self.hand_out(())
         self.index = 0
         self.next_edges = ()
         self.device = -1
@@ -73,6 +73,10 @@ class GraphRoot(NodeRef):
         self.base = 0
         self.sequence_nr = sequence_nr
         self.num_inputs = 0
+
+    def hand_out(self, gradients: tuple[Tensor | None, ...]) -> None:
+        """Make ``gradients`` the node's outputs."""
+        self.node = cast("Node", lambda: gradients)
 
     @property
     def name(self) -> str:
@@ -112,6 +116,7 @@ class GraphTask:
         "exec_info",
         "executed",
         "final_callbacks",
+        "following",
         "future_completed",
         "has_error",
         "hosting",
@@ -168,6 +173,8 @@ class GraphTask:
         self.final_callbacks: list[Callable[[], None]] = []
         self.outstanding_tasks = 0
         self.executed = 0
+        self.following: tuple[NodeRef, InputBuffer] | None = None
+        """The node to run next without a detour through the queue, see ``Engine._work``."""
         self.min_topological_nr = 0
         self.streams: GraphStreams | None = None
         """Set where there is an accelerator."""

@@ -12,13 +12,13 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
+from torch import Tensor
 
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import MEMORY
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from torch.autograd.graph import Node
 
     from agviz_engine.node import NodeRef
@@ -161,6 +161,9 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     kind = _kinds.get((options, tail))
     if kind is None:
         kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail)
+        is_plain = kind.layout is torch.strided and not (kind.is_nested or kind.is_tensor_subclass)
+        if is_plain and kind.is_cpu and kind.dtype is not None:
+            _plain[options, tail] = kind.dtype
     if kind.is_nested:
         return kind, None
     size = MEMORY[begin + _SHAPE_SIZE] & 0xFFFFFFFF
@@ -168,6 +171,32 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
         begin + _SHAPE_INLINE if size <= _INLINE_DIMENSIONS else MEMORY[begin + _SHAPE_POINTER] >> 3
     )
     return kind, tuple(MEMORY[begin : begin + size])
+
+
+_plain: dict[tuple[int, int], torch.dtype] = {}
+"""Dtype of the kinds that :func:`fits_plainly` can judge."""
+
+
+def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
+    """Whether ``gradient`` is just what the input expects, for the usual kind of tensors.
+
+    False says nothing: subclasses, whose sizes may be symbols that a look would pin down, nested
+    and sparse tensors and those of an accelerator are not judged.
+    """
+    begin = (MEMORY[ref.base + ARRAY] >> 3) + slot * STRIDE
+    dtype = _plain.get((MEMORY[begin], MEMORY[begin + _TAIL] & _TAIL_MASK))
+    if (
+        dtype is None
+        or type(gradient) is not Tensor
+        or gradient.dtype is not dtype
+        or gradient.layout is not torch.strided
+        or not gradient.is_cpu
+        or gradient.is_nested
+    ):
+        return False
+    size = MEMORY[begin + _SHAPE_SIZE] & 0xFFFFFFFF
+    begin += _SHAPE_INLINE
+    return size <= _INLINE_DIMENSIONS and tuple(MEMORY[begin : begin + size]) == gradient.shape
 
 
 def stream_of(ref: NodeRef, slot: int) -> InputStream:

@@ -58,6 +58,14 @@ def nbytes(tensor: Tensor) -> int:
     return 0
 
 
+def _text(error: BaseException) -> str:
+    """The exception's message; making it runs the user's code, which may fail in turn."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever the user's __str__ raises
+        return f"({type(error).__name__} has no text: its __str__ raised)"
+
+
 def _stamp(graph_task: GraphTask) -> tuple[int, int, int, int]:
     """The four fields with which every event begins."""
     return next_seq(), clock(), current().thread_id, graph_task.id
@@ -158,7 +166,7 @@ class Telling:
         """A graph task ended with an exception."""
         hear = self._hear
         if hear.graph_task_failed:
-            event = events.GraphTaskFailed(*_stamp(graph_task), type(error).__name__, str(error))
+            event = events.GraphTaskFailed(*_stamp(graph_task), type(error).__name__, _text(error))
             hear.emit(hear.graph_task_failed, event, self.live(graph_task))
 
     def callback_queued(
@@ -211,7 +219,7 @@ class Telling:
         hear = self._hear
         if hear.node_failed:
             event = events.NodeFailed(
-                *_stamp(graph_task), ref.index, type(error).__name__, str(error)
+                *_stamp(graph_task), ref.index, type(error).__name__, _text(error)
             )
             hear.emit(hear.node_failed, event, self.live(graph_task, ref))
 

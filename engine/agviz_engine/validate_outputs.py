@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from agviz_engine.input_metadata import Kind, expectation
+from agviz_engine.input_metadata import Kind, expectation, fits_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,16 +51,17 @@ def validate_outputs(
         if edge is None or gradient is None:
             continue
         consumer, slot = edge
+        if fits_plainly(consumer, slot, gradient):
+            continue
         kind, shape = expectation(consumer, slot)
-        dtype, _, device, layout, _, is_nested, is_cpu, _ = kind
         if (
-            type(gradient) is not Tensor  # its sizes may be symbols, which a look would pin down
-            or is_nested
+            type(gradient) is not Tensor
+            or kind.is_nested
             or gradient.is_nested
             or shape != gradient.shape
-            or dtype is not gradient.dtype
-            or not (gradient.is_cpu if is_cpu else device == gradient.device)
-            or layout is not gradient.layout
+            or kind.dtype is not gradient.dtype
+            or kind.device != gradient.device
+            or kind.layout is not gradient.layout
         ):
             conformed = _conform(i, consumer, slot, kind, gradient, format_error)
             gradients = (*gradients[:i], conformed, *gradients[i + 1 :])
