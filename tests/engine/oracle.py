@@ -1,16 +1,22 @@
 """The native engine as oracle: run one program under both engines and compare what came out.
 
 A program is a function that builds a graph from scratch, calls backward or grad through torch's
-own API, and returns the tensors to compare. It runs twice, from the same seed. Nodes are matched
-between the two runs by their place in a walk from the roots.
+own API, and returns what is to be compared: tensors, None, or anything that has an equality. It
+runs twice, from the same seed. Nodes are matched between the two runs by their place in a walk
+from the roots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import re
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import torch
 from torch import Tensor
@@ -21,35 +27,67 @@ from agviz_engine import events, installed
 from agviz_engine.instruments import Instrument, Live
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from agviz_engine.device_threads import DevicePolicy
 
-Program = Callable[[], Sequence[Tensor | None]]
+Program = Callable[[], Any]
+"""Returns a sequence of values; where it is expected to raise, what it returns does not matter."""
+
+Test = Callable[["DevicePolicy | None"], None]
+FAILED = " failed"
+_OUR_FRAMES = re.compile(rf'  File "{re.escape(__file__)}", .*\n    .*\n(    .*\n)*')
+
+
+class Frame(NamedTuple):
+    """One line of a traceback, without the folder of its file."""
+
+    file: str
+    function: str
+    line: int
+
+
+class Failure(NamedTuple):
+    """An exception as its reader sees it."""
+
+    kind: str
+    message: str
+    cause: Failure | None
+    context: Failure | None
+    suppress_context: bool
+    notes: tuple[str, ...]
+    frames: tuple[Frame, ...]
 
 
 @dataclass
 class Outcome:
     """What one engine made of a program."""
 
-    tensors: list[Tensor | None] = field(default_factory=list)
+    tensors: list[Any] = field(default_factory=list)
     error: BaseException | None = None
     orders: list[list[str]] = field(default_factory=list)
-    """For each call of the engine: place in the walk and name of each node, in running order."""
+    """For each call of the engine: place in the walk and name of each node, in running order. The
+    last one has ``FAILED`` behind it where our engine saw it fail."""
+    warnings: list[tuple[str, str, str, int]] = field(default_factory=list)
+    """Category, message, file name and line of each warning."""
 
 
-def walk(roots: Sequence[Any]) -> dict[Node, str]:
+def walk(roots: Any) -> dict[Node, str]:
     """Label all nodes that the roots reach, in a fixed order."""
     found: dict[Node, str] = {}
     pending: list[Node] = []
-    for root in roots:
+    for root in roots if isinstance(roots, tuple) else ():
         if isinstance(root, GradientEdge):
             pending.append(root.node)
+        elif not isinstance(root, Tensor):
+            continue
         elif root.grad_fn is not None:
             pending.append(root.grad_fn)
-        elif root.requires_grad:
+        elif root.requires_grad and not torch._C._are_functorch_transforms_active():
             pending.append(get_gradient_edge(root).node)
     while pending:
         node = pending.pop(0)
-        if node in found:
+        if node in found or not isinstance(node, Node | torch._C._FunctionBase):
             continue
         found[node] = f"{len(found)} {node.name()}"
         pending += [child for child, _ in node.next_functions if child is not None]
@@ -68,8 +106,8 @@ class _Recording:
 
 
 class _RecordingNative(_Recording):
-    def run_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        labels = walk(tensors)
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        labels = walk(args[0] if args else None)
         order: list[str] = []
         self.orders.append(order)
         handles = []
@@ -78,9 +116,11 @@ class _RecordingNative(_Recording):
             def note(_: object, label: str = label) -> None:
                 order.append(label)
 
-            handles.append(node.register_prehook(note))
+            handle = cast("Any", node).register_prehook(note)
+            handle.hooks_dict_ref().move_to_end(handle.id, last=False)
+            handles.append(handle)
         try:
-            return self.engine.run_backward(tensors, *args, **kwargs)
+            return self.engine.run_backward(*args, **kwargs)
         finally:
             for handle in handles:
                 handle.remove()
@@ -89,25 +129,43 @@ class _RecordingNative(_Recording):
 class _RecordingOurs(_Recording, Instrument):
     def __init__(self) -> None:
         super().__init__(None)
-        self.walks: list[dict[Node, str]] = []
+        self.calls: list[tuple[list[str], dict[Node, str]]] = []
         self.by_task: dict[int, tuple[list[str], dict[Node, str]]] = {}
 
-    def run_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        self.walks.append(walk(tensors))
-        return self.engine.run_backward(tensors, *args, **kwargs)
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        order: list[str] = []
+        labels = walk(args[0] if args else None)
+        self.orders.append(order)
+        self.calls.append((order, labels))
+        try:
+            return self.engine.run_backward(*args, **kwargs)
+        finally:
+            labels.clear()  # nodes live no longer than under the native engine
 
     def graph_task_begun(self, event: events.GraphTaskBegun, _live: Live) -> None:
-        order: list[str] = []
-        self.orders.append(order)
-        self.by_task[event.graph_task] = order, self.walks.pop()
+        self.by_task[event.graph_task] = self.calls.pop()
 
     def node_started(self, event: events.NodeStarted, live: Live) -> None:
         order, labels = self.by_task[event.graph_task]
-        if event.node or labels.get(cast("Any", live.node).node):
-            order.append(labels[cast("Any", live.node).node])
+        node = cast("Any", live.node).node
+        if not _is_graph_root(event, node, labels):
+            order.append(labels[node])
 
-    def node_skipped(self, event: events.NodeSkipped, _live: Live) -> None:
-        self.by_task[event.graph_task][0].pop()
+    def node_skipped(self, event: events.NodeSkipped, live: Live) -> None:
+        order, labels = self.by_task[event.graph_task]
+        node = cast("Any", live.node).node
+        if event.reason == "captured" and not _is_graph_root(event, node, labels):
+            order.pop()
+
+    def node_failed(self, event: events.NodeFailed, _live: Live) -> None:
+        order = self.by_task[event.graph_task][0]
+        if order:
+            order[-1] += FAILED
+
+
+def _is_graph_root(event: events.Event, node: Node, labels: dict[Node, str]) -> bool:
+    """Whether this is the node in front of several roots, which the walk does not know."""
+    return cast("Any", event).node == 0 and node not in labels
 
 
 @contextmanager
@@ -120,14 +178,42 @@ def _engine(replacement: Any) -> Iterator[None]:
         Variable._execution_engine = before
 
 
+@contextmanager
+def _warn_always() -> Iterator[None]:
+    """Let C++ warnings that come once in a process come every time, under both engines."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        yield
+    finally:
+        torch.set_warn_always(before)
+
+
 def _run(program: Program, recording: _Recording, seed: int) -> Outcome:
     outcome = Outcome(orders=recording.orders)
     torch.manual_seed(seed)
-    try:
-        outcome.tensors = list(program())
-    except Exception as error:  # noqa: BLE001 - compared with the other engine's
-        outcome.error = error
+    with warnings.catch_warnings(record=True) as caught, _warn_always():
+        warnings.simplefilter("always")
+        try:
+            outcome.tensors = list(program() or ())
+        except BaseException as error:  # noqa: BLE001 - compared with the other engine's
+            outcome.error = error
+    outcome.warnings = [_warning(warning) for warning in caught]
     return outcome
+
+
+def _warning(warning: warnings.WarningMessage) -> tuple[str, str, str, int]:
+    message = re.sub(r" \(Triggered internally at .*\)$", "", str(warning.message))
+    message = re.sub(_OUR_FRAMES, "", message)
+    place = Path(warning.filename).name, warning.lineno
+    if _is_engine(warning.filename):
+        place = "the engine", 0
+    return warning.category.__name__, message, *place
+
+
+def _is_engine(file: str) -> bool:
+    """Whether a line of this file stands for the C++ engine, which has no line in Python."""
+    return file in {__file__, torch.autograd.graph.__file__} or "agviz_engine" in Path(file).parts
 
 
 def native_outcome(program: Program, seed: int = 0) -> Outcome:
@@ -158,44 +244,154 @@ def assert_same(
     order: bool = True,
     device_policy: DevicePolicy | None = None,
 ) -> Outcome:
-    """Both engines: same tensors bit for bit, same strides, same errors, same order of nodes."""
+    """Both engines: same values, errors, warnings and order of nodes.
+
+    Tensors are equal bit for bit and in their strides; exceptions in type, message, cause, context
+    and traceback, from which only the engine's own frames are taken.
+
+    Returns:
+        The outcome of our engine.
+    """
     native = native_outcome(program, seed)
     ours = our_outcome(program, seed, device_policy=device_policy)
     assert_outcomes_equal(native, ours)
     if order:
-        assert ours.orders == native.orders
+        assert_orders_equal(native, ours)
     return ours
 
 
+@overload
+def as_native(program: Program) -> Test: ...
+
+
+@overload
+def as_native(
+    *, raises: type[BaseException] | None = None, order: bool = True
+) -> Callable[[Program], Test]: ...
+
+
+def as_native(
+    program: Program | None = None,
+    *,
+    raises: type[BaseException] | None = None,
+    order: bool = True,
+) -> Test | Callable[[Program], Test]:
+    """Turn a program into a test: ours does with it what the native engine does.
+
+    Args:
+        program: the decorated function.
+        raises: the exception that has to come out of it; without one it has to go through.
+        order: whether nodes are compared in their order.
+    """
+    if program is None:
+        return cast(
+            "Callable[[Program], Test]", functools.partial(as_native, raises=raises, order=order)
+        )
+
+    def test(device_policy: DevicePolicy | None) -> None:
+        ours = assert_same(
+            program, device_policy=device_policy, order=order and device_policy is None
+        )
+        if raises is None and ours.error is not None:
+            raise AssertionError("the program failed under both engines") from ours.error
+        assert type(ours.error) is (raises or type(None))
+
+    test.__name__ = test.__qualname__ = program.__name__
+    test.__module__ = program.__module__
+    test.__doc__ = program.__doc__
+    return test
+
+
 def assert_outcomes_equal(native: Outcome, ours: Outcome) -> None:
-    """Same tensors bit for bit, or the same exception."""
-    if native.error is not None or ours.error is not None:
-        if native.error is None or type(native.error) is not type(ours.error):
-            raise AssertionError(f"native: {native.error!r}, ours: {ours.error!r}") from ours.error
-        assert str(ours.error) == str(native.error)
+    """Same values bit for bit, or the same exception; same warnings."""
+    if failure(native.error) != failure(ours.error):
+        raise AssertionError(
+            f"native: {native.error!r}\n{_shown(native.error)}\nours: {ours.error!r}\n"
+            f"{_shown(ours.error)}"
+        ) from ours.error
     assert len(ours.tensors) == len(native.tensors)
     for index, (expected, got) in enumerate(zip(native.tensors, ours.tensors, strict=True)):
-        assert (expected is None) == (got is None), f"tensor {index}: {expected} / {got}"
-        if expected is not None and got is not None:
-            assert same_bits(expected, got), f"tensor {index} differs:\n{expected}\n{got}"
+        assert same_value(expected, got), f"value {index} differs:\n{expected}\n{got}"
+    assert ours.warnings == native.warnings, f"{native.warnings}\n{ours.warnings}"
+
+
+def _shown(error: BaseException | None) -> str:
+    found = failure(error)
+    return "" if found is None else "\n".join(map(str, found.frames))
+
+
+def assert_orders_equal(native: Outcome, ours: Outcome) -> None:
+    """Each call of the engine ran the same nodes in the same order.
+
+    A node that failed in a tensor hook is not seen under the native engine.
+    """
+    assert len(ours.orders) == len(native.orders)
+    for expected, got in zip(native.orders, ours.orders, strict=True):
+        if got and got[-1].endswith(FAILED):
+            assert [*got[:-1], got[-1].removesuffix(FAILED)] == expected or got[:-1] == expected
+        else:
+            assert got == expected
+
+
+def failure(error: BaseException | None) -> Failure | None:
+    """What there is to compare of an exception; the engines' own frames are left out."""
+    if error is None:
+        return None
+    return Failure(
+        type(error).__name__,
+        str(error),
+        failure(error.__cause__),
+        failure(error.__context__),
+        error.__suppress_context__,
+        tuple(getattr(error, "__notes__", ())),
+        tuple(_frames(error.__traceback__)),
+    )
+
+
+def _frames(start: TracebackType | None) -> Iterator[Frame]:
+    for frame, line in traceback.walk_tb(start):
+        code = frame.f_code
+        package = frame.f_globals.get("__package__")
+        if package != "agviz_engine" and code.co_filename != __file__:
+            yield Frame(Path(code.co_filename).name, code.co_name, line)
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two values of a program are equal; tensors are so bit for bit."""
+    return bool(described(a) == described(b))
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are equal in dtype, shape, layout, strides and every bit."""
-    a, b = a.detach(), b.detach()
-    if (a.dtype, a.layout, a.device, a.shape) != (b.dtype, b.layout, b.device, b.shape):
-        return False
-    if a.is_sparse:
-        return same_bits(a._indices(), b._indices()) and same_bits(a._values(), b._values())
-    if a.layout is not torch.strided:
-        return torch.equal(a.to_dense(), b.to_dense())
-    if a.stride() != b.stride() and a.numel() > 1:
-        return False
-    if a.is_complex():
-        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
-    a, b = a.contiguous(), b.contiguous()
-    return torch.equal(a.view(torch.uint8), b.view(torch.uint8)) if a.dim() else _bits(a, b)
+    """Whether two tensors are equal in type, dtype, shape, layout, strides, flags and bits."""
+    return same_value(a, b)
 
 
-def _bits(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a.reshape(1).view(torch.uint8), b.reshape(1).view(torch.uint8))
+def described(value: Any) -> Any:
+    """What two values are compared by."""
+    if isinstance(value, Tensor):
+        with torch.no_grad():
+            return type(value).__name__, value.requires_grad, _described(value.detach())
+    return [described(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _described(tensor: Tensor) -> Any:
+    if hasattr(tensor, "__tensor_flatten__"):
+        return [described(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
+    if tensor.is_nested:
+        return described(tensor.unbind())
+    if tensor.is_sparse:
+        return tensor.is_coalesced(), described([tensor._indices(), tensor._values()])
+    if tensor.layout is not torch.strided:
+        return tensor.layout, described(tensor.to_dense())
+    return tensor.dtype, tensor.device, tensor.shape, _flags(tensor), _bits(tensor)
+
+
+def _flags(tensor: Tensor) -> Any:
+    return tensor.is_conj(), tensor.is_neg(), tensor.stride() if tensor.numel() > 1 else None
+
+
+def _bits(tensor: Tensor) -> bytes | None:
+    if tensor.is_meta:
+        return None
+    flat = tensor.resolve_conj().resolve_neg().reshape(-1)
+    return flat.clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().tobytes()
