@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -105,6 +106,15 @@ class _Recording:
         return getattr(self.engine, name)
 
 
+class _Calls(threading.local):
+    def __init__(self) -> None:
+        self.running: list[list[str]] = []
+        """The orders of this thread's calls of the native engine, the innermost last."""
+
+
+_calls = _Calls()
+
+
 class _RecordingNative(_Recording):
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         labels = walk(args[0] if args else None)
@@ -114,14 +124,17 @@ class _RecordingNative(_Recording):
         for node, label in labels.items():
 
             def note(_: object, label: str = label) -> None:
-                order.append(label)
+                if not _calls.running or _calls.running[-1] is order:  # not a call inside this one
+                    order.append(label)
 
             handle = cast("Any", node).register_prehook(note)
             handle.hooks_dict_ref().move_to_end(handle.id, last=False)
             handles.append(handle)
+        _calls.running.append(order)
         try:
             return self.engine.run_backward(*args, **kwargs)
         finally:
+            _calls.running.pop()
             for handle in handles:
                 handle.remove()
 
@@ -387,7 +400,10 @@ def _described(tensor: Tensor) -> Any:
 
 
 def _flags(tensor: Tensor) -> Any:
-    return tensor.is_conj(), tensor.is_neg(), tensor.stride() if tensor.numel() > 1 else None
+    """Strides among them, but for those of size 1, which mean nothing."""
+    sized = zip(tensor.shape, tensor.stride(), strict=True)
+    strides = [stride for size, stride in sized if size > 1] if tensor.numel() else []
+    return tensor.is_conj(), tensor.is_neg(), strides
 
 
 def _bits(tensor: Tensor) -> bytes | None:
