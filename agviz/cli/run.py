@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps",
         metavar="A:B",
-        type=_steps,
+        type=steps,
         help="record only the backward passes A to B-1, counted from 0; A or B may be left out",
     )
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
@@ -140,10 +140,11 @@ def _say(sentence: str) -> None:
     print(f"agviz: {clean(sentence)}", file=sys.stderr)
 
 
-def _steps(text: str) -> range:
+def steps(text: str) -> range:
+    """The range that ``A:B`` names on the command line; raises argparse's error for others."""
     match = re.fullmatch(r"(\d*):(\d*)", text)
     first, last = (int(n) if n else None for n in match.groups()) if match else (None, None)
-    steps = range(first or 0, sys.maxsize if last is None else last)
-    if not match or not steps:
+    wanted = range(first or 0, sys.maxsize if last is None else last)
+    if not match or not wanted:
         raise argparse.ArgumentTypeError(f"{text!r} is no range; write it like 10:12, 10: or :2")
-    return steps
+    return wanted

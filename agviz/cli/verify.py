@@ -1,0 +1,244 @@
+"""Run a script's backward passes on torch's own engine and on agviz's, and compare.
+
+Gradients are compared bit for bit, and so are the order in which nodes run on each thread and the
+exceptions. The script is not changed. Each pass runs three times, twice on torch's engine (does it
+repeat itself?) and once on agviz's, so whatever hooks, custom Functions and checkpointed modules do
+besides computing gradients happens three times. A pass that can't be repeated is not compared.
+
+  agviz verify train.py --epochs 1
+  agviz verify --steps :20 -m my_package.train
+
+The exit code is 1 where anything differs or the script itself fails. With --json the report is all
+that is on stdout; what the script prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import agviz.verify
+from agviz import __version__
+from agviz.cli.console import backward_passes, plural, stdout_console
+from agviz.cli.doctor import require_torch
+from agviz.cli.program import Program, after_import
+from agviz.cli.run import steps
+from agviz.trace.text import clean
+from agviz.verify.findings import Findings, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from rich.console import Console
+
+    from agviz.verify.findings import Finding
+
+SHOWN = 10
+"""Passes that differ, and reasons why passes were not compared, that are printed one by one."""
+_OURS = str(Path(agviz.verify.__file__).parent) + os.sep
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``agviz verify``."""
+    parser.usage = "agviz verify [--json] [--steps A:B] (script.py | -m module) [args ...]"
+    parser.add_argument("--json", action="store_true", help="for other programs")
+    parser.add_argument(
+        "--steps",
+        metavar="A:B",
+        type=steps,
+        help="compare only the backward passes A to B-1, counted from 0; A or B may be left out",
+    )
+    parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
+    parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
+    parser.add_argument(
+        "arguments", metavar="args", nargs=argparse.REMAINDER, help="the script's own arguments"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> Callable[[], int]:
+    """Make everything ready and return the program."""
+    program = Program(arguments.target, arguments.arguments, as_module=arguments.as_module)
+    require_torch()
+    return _Verifying(program, arguments.steps, as_json=arguments.json).run
+
+
+class _Verifying:
+    """A program with what is found about it."""
+
+    def __init__(self, program: Program, wanted: range | None, *, as_json: bool) -> None:
+        self.program = program
+        self.wanted = wanted
+        self.as_json = as_json
+        self.process = os.getpid()
+        self.stop: Callable[[], Findings | None] = Findings
+
+    def run(self) -> int:
+        """Run the program to its end, its threads included, and report."""
+        report = sys.stdout
+        if self.as_json:
+            report = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        after_import("torch", self._start)
+        try:
+            failed = self._run_program()
+        except KeyboardInterrupt:
+            self._report(report, failed=True)
+            raise
+        return self._report(report, failed=failed)
+
+    def _start(self) -> None:
+        from agviz.verify.session import Verification
+        from agviz_engine import UnsupportedTorchError
+
+        verification = Verification(self.wanted)
+        try:
+            verification.start()
+        except UnsupportedTorchError as error:
+            print(f"agviz: {clean(str(error))}; nothing is compared", file=sys.stderr)
+            return
+        self.stop = verification.stop
+
+    def _run_program(self) -> bool:
+        """Run the program; return whether it failed."""
+        failed = False
+        try:
+            self.program.run()
+        except SystemExit as leave:
+            if os.getpid() != self.process:
+                raise
+            failed = leave.code not in {None, 0}
+            if failed and not isinstance(leave.code, int):
+                print(leave.code, file=sys.stderr)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if os.getpid() != self.process:
+                raise
+            failed = True
+            _leave_out_our_frames(error.__traceback__)
+            sys.excepthook(type(error), error, error.__traceback__)
+        # What Python does next anyway, executors' threads included; multiprocessing calls it, too.
+        cast("Any", threading)._shutdown()
+        return failed
+
+    def _report(self, stdout: Any, *, failed: bool) -> int:
+        sys.stdout.flush()
+        findings = self.stop() or Findings()
+        if self.as_json:
+            with stdout:
+                json.dump(self._as_dict(findings, failed=failed), stdout)
+                print(file=stdout)
+        else:
+            _print(findings, self.program.target, stdout_console(), failed=failed)
+        return int(failed or bool(findings.outcomes[Outcome.DIFFERENT]))
+
+    def _as_dict(self, findings: Findings, *, failed: bool) -> dict[str, Any]:
+        first = findings.first_difference
+        return {
+            "agviz": __version__,
+            "script": self.program.target,
+            "argv": self.program.arguments,
+            "failed": failed,
+            "passes": findings.passes,
+            "reentrant": findings.reentrant,
+            **{outcome.replace(" ", "_"): findings.outcomes[outcome] for outcome in Outcome},
+            "gradients": findings.gradients,
+            "hook_calls": findings.hooks,
+            "first_difference": None if first is None else asdict(first),
+            "findings": [asdict(finding) for finding in findings.kept],
+        }
+
+
+def _leave_out_our_frames(traceback: TracebackType | None) -> None:
+    """Take the comparison, which stands between torch and its engines, out of a traceback."""
+    kept: TracebackType | None = None
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+            if kept is not None:
+                kept.tb_next = traceback
+            kept = traceback
+        traceback = traceback.tb_next
+
+
+def _print(findings: Findings, target: str, console: Console, *, failed: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    passes = backward_passes(findings.passes + findings.reentrant, findings.reentrant)
+    console.print(f"[bold]{escape(clean(target))}[/]: {passes}, {findings.compared:,} compared")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for mark, subject, text in [*_results(findings), *_remarks(findings, failed=failed)]:
+        table.add_row(_MARKS.get(mark, ""), subject, escape(clean(text)))
+    console.print(table)
+
+
+_MARKS = {"✓": "[green]✓[/]", "✗": "[red]✗[/]", "!": "[yellow]![/]", "·": "·"}
+_Row = tuple[str, str, str]
+
+
+def _results(findings: Findings) -> list[_Row]:
+    """Gradients, order, exceptions: equal, or what differs."""
+    if not findings.compared:
+        return [("!", "", "nothing was compared" if findings.passes else "no backward pass ran")]
+    handed_on = findings.compared - findings.order_compared
+    equal = {
+        "gradient": f"{plural(findings.gradients, 'tensor')} equal bit for bit",
+        "order": f"the same in {_passes(findings.order_compared)}"
+        + (f"; {handed_on:,} were handed to torch's engine" if handed_on else ""),
+        "exception": f"the same in {_passes(findings.raised)} that raised one"
+        if findings.raised
+        else "none",
+    }
+    rows: list[_Row] = []
+    for kind, text in equal.items():
+        different = [
+            f"{_which(finding)}, {difference.told()}"
+            for finding in findings.kept
+            for difference in finding.differences
+            if difference.kind == kind
+        ]
+        if not different:
+            rows.append(("✓", f"{kind}s" if kind != "order" else kind, text))
+            continue
+        count = _passes(findings.kinds[kind])
+        rows.append(("✗", f"{kind}s" if kind != "order" else kind, f"different in {count}:"))
+        rows += [("", "", text) for text in different[:SHOWN]]
+        if len(different) > SHOWN:
+            rows.append(("", "", f"and in {_passes(len(different) - SHOWN)} more"))
+    return rows
+
+
+def _remarks(findings: Findings, *, failed: bool) -> list[_Row]:
+    """What else the reader has to know."""
+    rows: list[_Row] = []
+    for outcome in (Outcome.NOT_COMPARABLE, Outcome.NOT_COMPARED):
+        found = [finding for finding in findings.kept if finding.outcome is outcome]
+        reasons = Counter(finding.reason for finding in found)
+        if found:
+            rows.append(("!", outcome, _passes(findings.outcomes[outcome])))
+        for reason, count in reasons.most_common(SHOWN):
+            first = next(finding for finding in found if finding.reason == reason)
+            again = f", and {_passes(count - 1)} more" if count > 1 else ""
+            rows.append(("", "", f"{_which(first)}{again}: {reason}"))
+    if findings.hooks:
+        calls = plural(findings.hooks, "call")
+        rows.append(("·", "hooks", f"{calls} in one run; they were made three times"))
+    if failed:
+        rows.append(("✗", "script", "it failed, see above"))
+    return rows
+
+
+def _passes(number: int) -> str:
+    return "1 pass" if number == 1 else f"{number:,} passes"
+
+
+def _which(finding: Finding) -> str:
+    return f"pass {finding.number}, {finding.call}() at {finding.place}"
