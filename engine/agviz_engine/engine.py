@@ -374,39 +374,43 @@ class Engine:
         current().local_ready_queue = queue
         current().worker_device = queue.index
         set_device(queue.index)
-        task = self._pop(queue)
-        while not task.is_shutdown_task:
-            task = self._stay_in_host(queue, task, cast("GraphTask", task.base))
+        following = [self._pop(queue)]
+        while not following[0].is_shutdown_task:
+            following.append(self._stay_in_host(queue, following.pop()))
         self.tell.worker_stopped()
 
-    def _stay_in_host(self, queue: ReadyQueue, task: NodeTask, base: GraphTask) -> NodeTask:
+    def _stay_in_host(self, queue: ReadyQueue, task: NodeTask) -> NodeTask:
         """Work off ``task`` and what follows of its graph task; give back the first that isn't."""
+        base = cast("GraphTask", task.base)
         self.tell.thread("", queue.index)
         with base.mutex:
             completed = base.future_completed
             if not completed:
                 base.hosting.add(queue.index)
-        if not completed:
-            following = [task]
-            thread = current()
+        if completed:
+            del task
+            return self._pop(queue)
+        following = [task]
+        del task  # the caller of backward must not find nodes alive when it returns
+        thread = current()
 
-            def body() -> None:
-                with base.thread_locals.restored():
-                    while following[0].base is base:
-                        self._work(thread, following[0], base)
-                        if base.future_completed:
-                            return
-                        following[0] = self._pop(queue)
+        def body() -> None:
+            with base.thread_locals.restored():
+                while following[0].base is base:
+                    self._work(thread, following[0], base)
+                    if base.future_completed:
+                        following.clear()
+                        return
+                    following[0] = self._pop(queue)
 
-            try:
-                self._host(base, body)
-            finally:
-                current().live = None
-                with base.mutex:
-                    base.hosting.discard(queue.index)
-                    base.left_hosts.notify_all()
-            task = following.pop()
-        return self._pop(queue) if task.base is base else task
+        try:
+            self._host(base, body)
+        finally:
+            thread.live = thread.current_node = None
+            with base.mutex:
+                base.hosting.discard(queue.index)
+                base.left_hosts.notify_all()
+        return following.pop() if following else self._pop(queue)
 
     def _wait_for_hosts(self, graph_task: GraphTask) -> None:
         """Wake the device threads that wait in a host of ``graph_task``, until all have left it."""
