@@ -75,6 +75,8 @@ class Run:
     """The pass itself, then the reentrant calls made in it."""
     returned: Any = None
     error: BaseException | None = None
+    not_taken: str = ""
+    """Why something of it could not be taken down."""
 
     def failure(self) -> str:
         """The exception in words, or nothing."""

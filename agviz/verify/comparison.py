@@ -23,6 +23,9 @@ def differences(native: Run, other: Run, name_of: NameOf) -> list[Difference]:
     if native.failure() != other.failure():
         raised = (run.failure() or "raised nothing" for run in (native, other))
         return [Difference("exception", "outcome", *raised)]
+    if native.not_taken != other.not_taken:
+        taken = (run.not_taken or "taken down" for run in (native, other))
+        return [Difference("gradient", "what came of it", *taken)]
     if len(native.calls) != len(other.calls):
         counts = (str(len(run.calls) - 1) for run in (native, other))
         return [Difference("order", "number of reentrant calls", *counts)]

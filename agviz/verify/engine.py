@@ -33,7 +33,7 @@ from agviz.verify.watching import Watcher, watched_natively
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from agviz.verify.comparison import NameOf
 
@@ -147,47 +147,54 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         kept = arguments.keeping_the_graph()
         before, random = Gradients(), RandomState.take()
         native = self._execute(kept, before, native=True)
+        finding.reason = self._why_once_only(native)
+        if finding.reason:
+            finding.outcome = Outcome.NOT_COMPARABLE
+            return native.give()
         after, random_after = Gradients(before.tensors), RandomState.take()
         finding.nodes, finding.reentrant = native.calls[0].nodes, len(native.calls) - 1
         finding.gradients = sum(len(c.gradients) + len(c.returned) for c in native.calls)
         finding.raised = native.failure()
-        finding.reason = self._why_once_only(before)
-        if finding.reason:
-            finding.outcome = Outcome.NOT_COMPARABLE
-            return native.give()
 
         before.restore()
         random.restore()
         control = self._execute(kept, before, native=True, watched=True)
-        unsteady = differences(native, control, self._name_of)
-        if not unsteady:
+        finding.reason = self._why_unsteady(native, control)
+        if finding.reason:
+            finding.outcome = Outcome.NOT_COMPARABLE
+        else:
             before.restore()
             random.restore()
             ours = self._execute(arguments, before, native=False, watched=True)
-            finding.hooks = sum(call.hooks for call in ours.calls)
-            finding.order_compared = all(call.seen for call in ours.calls)
-            finding.differences = differences(native, ours, self._name_of)
-            finding.differences += order_differences(control, ours)
-            if not finding.differences:
-                finding.outcome = Outcome.EQUAL
+            self._fill_in(finding, native, control, ours)
+            if finding.outcome is Outcome.EQUAL:
                 del native, control, after
                 return ours.give()
-            finding.outcome = Outcome.DIFFERENT
-        else:
-            finding.outcome = Outcome.NOT_COMPARABLE
-            finding.reason = (
-                f"torch's own engine does not repeat it: {unsteady[0].told('first', 'then')}"
-            )
         after.restore()
         random_after.restore()
         return native.give()
 
-    def _why_once_only(self, before: Gradients) -> str:
-        changed = before.changed()
+    def _why_once_only(self, run: Run) -> str:
+        if run.not_taken:
+            return f"its gradients can't be taken down ({run.not_taken})"
+        changed = run.before.changed()
         if changed is None:
             return ""
         name = self._name_of(changed) or f"a tensor of shape {list(changed.shape)}"
         return f"it changes {name} itself, not only its gradient (an optimizer step in a hook?)"
+
+    def _why_unsteady(self, first: Run, then: Run) -> str:
+        found = differences(first, then, self._name_of)
+        if not found:
+            return ""
+        return f"torch's own engine does not repeat it: {found[0].told('first', 'then')}"
+
+    def _fill_in(self, finding: Finding, native: Run, control: Run, ours: Run) -> None:
+        finding.hooks = sum(call.hooks for call in ours.calls)
+        finding.order_compared = all(call.seen for call in ours.calls)
+        finding.differences = differences(native, ours, self._name_of)
+        finding.differences += order_differences(control, ours)
+        finding.outcome = Outcome.DIFFERENT if finding.differences else Outcome.EQUAL
 
     def _execute(
         self, arguments: _Arguments, before: Gradients, *, native: bool, watched: bool = False
@@ -205,18 +212,22 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         return run
 
     def _call(self, run: Run | None, arguments: _Arguments, *, native: bool) -> Any:
-        """A call of the engine, noted down where it belongs to a run."""
+        """A call of the engine, taken down where it belongs to a run."""
         if run is None:
             return self._pass_on(arguments, native=native)
-        call = Call(arguments.get(0, "tensors"), arguments.written_to)
-        run.calls.append(call)
-        run.before.add(tensor for _, tensor in call.tensors)
+        with _taking_down(run):
+            call = Call(arguments.get(0, "tensors"), arguments.written_to)
+            run.before.add(tensor for _, tensor in call.tensors)
+            run.calls.append(call)
+        if run.not_taken:
+            return self._pass_on(arguments, native=native)
         returned = None
         try:
             with self._watching(run, call):
                 returned = self._pass_on(arguments, native=native)
         finally:
-            call.end(returned)
+            with _taking_down(run):
+                call.end(returned)
         return returned
 
     def _watching(self, run: Run, call: Call) -> contextlib.AbstractContextManager[None]:
@@ -227,6 +238,15 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
     def _pass_on(self, arguments: _Arguments, *, native: bool) -> Any:
         with agviz_engine.native() if native else contextlib.nullcontext():
             return self._ours.run_backward(*arguments.args, **arguments.kwargs)
+
+
+@contextlib.contextmanager
+def _taking_down(run: Run) -> Iterator[None]:
+    """What goes wrong in our own work is no exception of the program."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 # tensors can be anything, the program goes on
+        run.not_taken = run.not_taken or f"{type(error).__name__}: {error}"
 
 
 def _place() -> str:

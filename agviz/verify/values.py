@@ -52,8 +52,7 @@ def take(tensor: Tensor | None) -> Value | None:
     if tensor is None:
         return None
     with undisturbed():
-        while _C._functorch.is_functorch_wrapped_tensor(tensor):
-            tensor = cast("Tensor", _C._functorch.get_unwrapped(tensor))
+        tensor = _unwrapped(tensor)
         facts = {
             "type": type(tensor).__name__,
             "dtype": str(tensor.dtype),
@@ -68,6 +67,17 @@ def take(tensor: Tensor | None) -> Value | None:
         if tensor.is_sparse:
             facts["is_coalesced"] = str(tensor.is_coalesced())
         return Value(facts, list(_parts("", tensor.detach())))
+
+
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """``tensor`` without the wrappings of ``torch.func`` and of ``is_grads_batched``."""
+    while _C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _C._functorch.get_unwrapped(tensor)
+    levels = _C._vmapmode_increment_nesting() - 1
+    _C._vmapmode_decrement_nesting()
+    for level in range(levels, 0, -1):
+        tensor = cast("Any", torch)._remove_batch_dim(tensor, level, 1, 0)
+    return tensor
 
 
 def _parts(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -125,7 +135,8 @@ def _compare_elements(name: str, native: Tensor, agviz: Tensor) -> Mismatch | No
             f"{text} (bits {_hex(tensor, position)})"
             for text, tensor in zip(texts, (native, agviz), strict=True)
         ]
-    note = f"{len(different):,} of {native.numel():,} elements differ"
+    verb = "differs" if len(different) == 1 else "differ"
+    note = f"{len(different):,} of {native.numel():,} elements {verb}"
     return Mismatch(f"{name} element {index}".strip(), texts[0], texts[1], note)
 
 
