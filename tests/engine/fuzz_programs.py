@@ -46,19 +46,40 @@ def _register(kind: dict[str, Operation]) -> Callable[[Operation], Operation]:
 class Machine:
     """Runs steps. ``log`` holds all that is to be compared, in the order in which it happened."""
 
-    def __init__(self, seed: int, *, exact: bool = False, shared: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        exact: bool = False,
+        may_create_graph: bool = True,
+        shared: Tensor | None = None,
+    ) -> None:
+        """Start with four leaves.
+
+        Args:
+            seed: of the values.
+            exact: whole numbers and operations that keep them exact, so that gradients come out
+                the same whatever order they are added in.
+            may_create_graph: False where other threads than the caller's run nodes: what these
+                make gets those threads' sequence numbers, and so another order.
+            shared: a leaf that other machines use too.
+        """
         self.generator = torch.Generator().manual_seed(seed)
         self.exact = exact
+        self.may_create_graph = may_create_graph
         self.log: list[Any] = []
         self.pool: list[Tensor] = []
-        self.leaves: list[Tensor] = [] if shared is None else [shared]
+        self.leaves: list[Tensor] = []
         self.handles: list[Any] = []
         self.depth = 0
         self.retained: list[Tensor] = []
+        self.nodes: list[Any] = []
         for shape in ((2, 3), (2, 3), (3,), (3, 3)):
             self.add_leaf(shape)
+        self.outside = self.leaves[0] if shared is None else shared
+        """The leaf that backward passes inside backward passes reach."""
         if shared is not None:
-            self.pool.append(shared)
+            self.pool.append(shared * 2)
 
     def random(self, *shape: int) -> Tensor:
         """Small values; whole numbers where sums have to come out the same in any order."""
@@ -487,9 +508,7 @@ class _Reentrant(torch.autograd.Function):
             x, y = (t.detach().requires_grad_() for t in (x, y))
             inner = x * 2 + y
             inner.register_hook(lambda g: machine.note("inner", g))
-            if machine.leaves[0].requires_grad:
-                inner = inner.sum() + (machine.leaves[0] * 3).sum()
-            torch.autograd.backward(inner.sum())
+            (inner.sum() + (machine.outside * 3).sum()).backward()
         machine.note("reentrant", x.grad, y.grad)
         return grads[0] * 2, grads[0], None
 
@@ -616,7 +635,10 @@ def retain_grad(machine: Machine, a: int, _b: int, _c: int) -> None:
 
 
 def _node(machine: Machine, number: int) -> Any:
-    return get_gradient_edge(machine.pick(number)).node
+    """A node that stays: a leaf's AccumulateGrad would go, hooks and all, when no graph has it."""
+    node = get_gradient_edge(machine.pick(number)).node
+    machine.nodes.append(node)
+    return node
 
 
 @_register(HOOKS)
@@ -634,7 +656,7 @@ def node_hook(machine: Machine, a: int, b: int, c: int) -> None:
 @_register(HOOKS)
 def post_accumulate_grad_hook(machine: Machine, a: int, b: int, _c: int) -> None:
     def hook(parameter: Tensor) -> None:
-        machine.note("post accumulate", parameter.grad)
+        machine.note("post accumulate", None if machine.exact else parameter.grad)
         if b % 4 == 1:
             parameter.grad = None
         if b % 8 == 2:
@@ -696,14 +718,15 @@ class _Flags(NamedTuple):
     create_graph: bool
 
 
-def _flags(number: int) -> _Flags:
-    return _Flags(retain_graph=number % 4 != 1, create_graph=number % 5 == 3)
+def _flags(machine: Machine, number: int) -> _Flags:
+    create = number % 5 == 3 and machine.may_create_graph
+    return _Flags(retain_graph=number % 4 != 1, create_graph=create)
 
 
 @_register(CALLS)
 def backward(machine: Machine, a: int, b: int, c: int) -> None:
     roots, gradients = _roots(machine, a, c)
-    retain, create = _flags(b)
+    retain, create = _flags(machine, b)
     inputs = _inputs(machine, b, c) if b % 4 == 2 else None
     torch.autograd.backward(
         roots, gradients, retain_graph=retain, create_graph=create, inputs=inputs
@@ -714,7 +737,7 @@ def backward(machine: Machine, a: int, b: int, c: int) -> None:
 def backward_from_all(machine: Machine, a: int, b: int, _c: int) -> None:
     """One scalar that most of the pool leads to."""
     parts = [tensor.sum() for tensor in machine.pool[-_REACH - a :] if tensor.requires_grad]
-    retain, create = _flags(b)
+    retain, create = _flags(machine, b)
     torch.stack([part.to(torch.float64) for part in parts]).sum().backward(
         retain_graph=retain, create_graph=create
     )
@@ -723,7 +746,7 @@ def backward_from_all(machine: Machine, a: int, b: int, _c: int) -> None:
 @_register(CALLS)
 def grad(machine: Machine, a: int, b: int, c: int) -> None:
     roots, gradients = _roots(machine, a, c)
-    retain, create = _flags(b)
+    retain, create = _flags(machine, b)
     found = torch.autograd.grad(
         roots,
         _inputs(machine, b, a + c),
