@@ -51,7 +51,7 @@ class Machine:
         seed: int,
         *,
         exact: bool = False,
-        may_create_graph: bool = True,
+        on_devices: bool = False,
         shared: Tensor | None = None,
     ) -> None:
         """Start with four leaves.
@@ -60,13 +60,14 @@ class Machine:
             seed: of the values.
             exact: whole numbers and operations that keep them exact, so that gradients come out
                 the same whatever order they are added in.
-            may_create_graph: False where other threads than the caller's run nodes: what these
-                make gets those threads' sequence numbers, and so another order.
+            on_devices: whether other threads than the caller's run nodes. What these make gets
+                those threads' sequence numbers, and a hook can't tell what has run already, so
+                that there is no ``create_graph`` and no other backward in a hook.
             shared: a leaf that other machines use too.
         """
         self.generator = torch.Generator().manual_seed(seed)
         self.exact = exact
-        self.may_create_graph = may_create_graph
+        self.on_devices = on_devices
         self.log: list[Any] = []
         self.pool: list[Tensor] = []
         self.leaves: list[Tensor] = []
@@ -557,7 +558,7 @@ _VARIANTS = (*_PEACEFUL, "raise", *_PEACEFUL, "reshape", *_PEACEFUL, "nonsense",
 
 
 def _reenter(machine: Machine, number: int) -> None:
-    if machine.depth < _MAX_CALL_DEPTH:
+    if machine.depth < _MAX_CALL_DEPTH and not machine.on_devices:
         machine.depth += 1
         with torch.enable_grad():
             machine.step(("backward", number, 0, 3))
@@ -673,7 +674,7 @@ def multi_grad_hook(machine: Machine, a: int, b: int, c: int) -> None:
     handle = register_multi_grad_hook(
         tensors,
         lambda gradients: machine.note("multi grad", gradients),
-        mode="any" if c % 2 else "all",
+        mode="any" if c % 2 and not machine.exact else "all",
     )
     machine.handles.append(handle)
 
@@ -719,7 +720,7 @@ class _Flags(NamedTuple):
 
 
 def _flags(machine: Machine, number: int) -> _Flags:
-    create = number % 5 == 3 and machine.may_create_graph
+    create = number % 5 == 3 and not machine.on_devices
     return _Flags(retain_graph=number % 4 != 1, create_graph=create)
 
 

@@ -67,7 +67,7 @@ def test_programs_on_one_device(steps: list[Step], seed: int) -> None:
     """All nodes on the thread of one simulated device, which does one thing after the other."""
 
     def program() -> list[Any]:
-        return Machine(seed, may_create_graph=False).run(steps)
+        return Machine(seed, on_devices=True).run(steps)
 
     assert_same(program, device_policy=lambda _: 0)
 
@@ -94,7 +94,7 @@ def test_programs_on_several_devices(
         return node._sequence_nr() * factor % devices - 1
 
     def program() -> list[Any]:
-        return Machine(seed, exact=True, may_create_graph=False).run(steps)
+        return Machine(seed, exact=True, on_devices=True).run(steps)
 
     native, ours = native_outcome(program), our_outcome(program, device_policy=policy)
     assert native.error is ours.error is None
