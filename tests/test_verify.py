@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.variable import Variable
+from torch.utils.checkpoint import checkpoint
 
 from agviz.verify import calls
 from agviz.verify.findings import Findings, Outcome
@@ -399,6 +400,21 @@ def test_random_numbers_go_on_as_if_a_pass_ran_once() -> None:
     torch.manual_seed(0)
     with verifying() as findings:
         verified = program()
+    assert_same(native, verified)
+    assert findings.outcomes == {Outcome.EQUAL: 1}
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_recomputed_modules_move_their_averages_as_if_a_pass_ran_once(
+    *, use_reentrant: bool
+) -> None:
+    def program() -> Result:
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+        x = torch.randn(5, 3, requires_grad=True)
+        checkpoint(model, x, use_reentrant=use_reentrant).pow(2).sum().backward()
+        return [x.grad, *model.buffers()]
+
+    native, verified, findings = run_natively_and_verified(program)
     assert_same(native, verified)
     assert findings.outcomes == {Outcome.EQUAL: 1}
 

@@ -19,7 +19,7 @@ from agviz_engine.node import NodeRef
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.verify.state import Gradients
+    from agviz.verify.state import State
 
 _NODES = (Node, cast("Any", torch._C)._FunctionBase)
 _LEAF = "torch::autograd::AccumulateGrad"
@@ -67,8 +67,8 @@ class Call:
 class Run:
     """A pass on one engine."""
 
-    before: Gradients
-    """Of all tensors that any run of the pass has reached so far."""
+    before: State
+    """As it was before the pass, of all that any run of it has reached so far."""
     native: bool
     watched: bool
     calls: list[Call] = field(default_factory=list)

@@ -28,12 +28,14 @@ import agviz_engine
 from agviz.verify.calls import Call, Run
 from agviz.verify.comparison import differences, order_differences
 from agviz.verify.findings import Finding, Findings, Outcome
-from agviz.verify.state import Gradients, RandomState
+from agviz.verify.state import State
 from agviz.verify.watching import Watcher, watched_natively
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from torch.nn import Module
 
     from agviz.verify.comparison import NameOf
 
@@ -105,6 +107,13 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         """As torch's."""
         return bool(self._ours.is_checkpoint_valid())
 
+    def module_entered(self, module: Module, _args: object) -> None:
+        """Hear that a module's ``forward`` begins, maybe within a pass."""
+        run = self._run
+        if run is not None:
+            with _taking_down(run):
+                run.before.buffers.add(module)
+
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         """As torch's."""
         arguments = _Arguments(args, kwargs)
@@ -145,39 +154,36 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
     def _verify(self, arguments: _Arguments, finding: Finding) -> Any:
         """Run a pass three times, see Note [Three runs], and fill in what was found."""
         kept = arguments.keeping_the_graph()
-        before, random = Gradients(), RandomState.take()
+        before = State()
         native = self._execute(kept, before, native=True)
         finding.reason = self._why_once_only(native)
         if finding.reason:
             finding.outcome = Outcome.NOT_COMPARABLE
             return native.give()
-        after, random_after = Gradients(before.tensors), RandomState.take()
+        after = State(like=before)
         finding.nodes, finding.reentrant = native.calls[0].nodes, len(native.calls) - 1
         finding.gradients = sum(len(c.gradients) + len(c.returned) for c in native.calls)
         finding.raised = native.failure()
 
         before.restore()
-        random.restore()
         control = self._execute(kept, before, native=True, watched=True)
         finding.reason = self._why_unsteady(native, control)
         if finding.reason:
             finding.outcome = Outcome.NOT_COMPARABLE
         else:
             before.restore()
-            random.restore()
             ours = self._execute(arguments, before, native=False, watched=True)
             self._fill_in(finding, native, control, ours)
             if finding.outcome is Outcome.EQUAL:
                 del native, control, after
                 return ours.give()
         after.restore()
-        random_after.restore()
         return native.give()
 
     def _why_once_only(self, run: Run) -> str:
         if run.not_taken:
             return f"its gradients can't be taken down ({run.not_taken})"
-        changed = run.before.changed()
+        changed = run.before.gradients.changed()
         if changed is None:
             return ""
         name = self._name_of(changed) or f"a tensor of shape {list(changed.shape)}"
@@ -197,7 +203,7 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         finding.outcome = Outcome.DIFFERENT if finding.differences else Outcome.EQUAL
 
     def _execute(
-        self, arguments: _Arguments, before: Gradients, *, native: bool, watched: bool = False
+        self, arguments: _Arguments, before: State, *, native: bool, watched: bool = False
     ) -> Run:
         """Run a pass on one engine, to its end or to its exception."""
         run = self._run = Run(before, native=native, watched=watched)
@@ -217,7 +223,7 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             return self._pass_on(arguments, native=native)
         with _taking_down(run):
             call = Call(arguments.get(0, "tensors"), arguments.written_to)
-            run.before.add(tensor for _, tensor in call.tensors)
+            run.before.gradients.add(tensor for _, tensor in call.tensors)
             run.calls.append(call)
         if run.not_taken:
             return self._pass_on(arguments, native=native)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch._functorch.config
 from torch.autograd.variable import Variable
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 import agviz_engine
 from agviz.trace.names import Names
@@ -13,6 +14,8 @@ from agviz.verify.engine import VerifyingEngine
 from agviz.verify.watching import Watcher
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
     from agviz.verify.findings import Findings
 
 
@@ -31,6 +34,7 @@ class Verification:
         self._steps = steps
         self._engine: VerifyingEngine | None = None
         self._donated_buffer: bool
+        self._modules: RemovableHandle
 
     def start(self) -> None:
         """Get between torch and its engine.
@@ -47,11 +51,13 @@ class Verification:
             ours, self._watcher, self._names.parameter, steps=self._steps
         )
         Variable._execution_engine = self._engine
+        self._modules = register_module_forward_pre_hook(self._engine.module_entered)
 
     def stop(self) -> Findings | None:
         """Give torch its engine back; return what was found, or None where it never began."""
         if self._engine is None:
             return None
+        self._modules.remove()
         self._names.stop()
         torch._functorch.config.donated_buffer = self._donated_buffer
         agviz_engine.uninstall(self._watcher)

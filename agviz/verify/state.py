@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import Tensor
+    from torch.nn import Module
 
 
 class RandomState(NamedTuple):
@@ -94,9 +95,8 @@ class Gradients:
         with undisturbed():
             for held in self._held.values():
                 gradient, content = held.gradient, held.content
-                if gradient is not None and content is not None and not _same(gradient, content):
-                    with _unsafe_preserve_version_counter(gradient):
-                        gradient.copy_(content)
+                if gradient is not None and content is not None:
+                    _put_back(gradient, content)
                 if gradient_of(held.tensor) is not gradient:
                     held.tensor.grad = gradient
 
@@ -111,9 +111,67 @@ class Gradients:
         return None
 
 
+class Buffers:
+    """The buffers of modules whose ``forward`` runs again in a backward pass (checkpointing).
+
+    A normalisation that is recomputed moves its running averages once more.
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self._held: dict[Module, dict[str, tuple[Tensor, Tensor]]] = {}
+        for module in modules:
+            self.add(module)
+
+    def add(self, module: Module) -> None:
+        """Take down the module's own buffers, unless they are there already."""
+        if module not in self._held:
+            with undisturbed():
+                self._held[module] = {
+                    name: (buffer, buffer.clone())
+                    for name, buffer in module.named_buffers(recurse=False)
+                }
+
+    @property
+    def modules(self) -> list[Module]:
+        """The modules, in the order in which they were added."""
+        return list(self._held)
+
+    def restore(self) -> None:
+        """Put all buffers back, object and content."""
+        with undisturbed():
+            for module, buffers in self._held.items():
+                for name, (buffer, content) in buffers.items():
+                    _put_back(buffer, content)
+                    module._buffers[name] = buffer
+
+
+class State:
+    """All that a pass changes and that is put back before it runs again.
+
+    Random numbers are taken down at once; gradients and buffers as a run reaches them.
+    """
+
+    def __init__(self, like: State | None = None) -> None:
+        self.random = RandomState.take()
+        self.gradients: Gradients = Gradients(like.gradients.tensors if like else ())
+        self.buffers: Buffers = Buffers(like.buffers.modules if like else ())
+
+    def restore(self) -> None:
+        """Make it so again."""
+        self.gradients.restore()
+        self.buffers.restore()
+        self.random.restore()
+
+
 def gradient_of(tensor: Tensor) -> Tensor | None:
     """``tensor.grad``, without the warning for a tensor that has none."""
     return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
+def _put_back(tensor: Tensor, content: Tensor) -> None:
+    if not _same(tensor, content):
+        with _unsafe_preserve_version_counter(tensor):
+            tensor.copy_(content)
 
 
 def _same(tensor: Tensor, content: Tensor) -> bool:
