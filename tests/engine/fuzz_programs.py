@@ -62,7 +62,7 @@ class Machine:
                 the same whatever order they are added in.
             on_devices: whether other threads than the caller's run nodes. What these make gets
                 those threads' sequence numbers, and a hook can't tell what has run already, so
-                that there is no ``create_graph`` and no other backward in a hook.
+                that there is no ``create_graph``, and no hook runs a backward or removes hooks.
             shared: a leaf that other machines use too.
         """
         self.generator = torch.Generator().manual_seed(seed)
@@ -566,7 +566,7 @@ def _reenter(machine: Machine, number: int) -> None:
 
 
 def _remove_all(machine: Machine, _number: int) -> None:
-    for handle in machine.handles:
+    for handle in () if machine.on_devices else machine.handles:
         handle.remove()
 
 

@@ -1,0 +1,111 @@
+"""The benchmarks measure what they say. What they measure is judged by no test."""
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import agviz_engine
+from benchmarks import __main__, measure, memory, phases, report, tiny
+from benchmarks.contenders import NATIVE, OURS, PEERS, RECORDING
+from benchmarks.graphs import GRAPHS, chain
+from benchmarks.measure import Ratio, Sample, Times
+
+ENGINE = Path(agviz_engine.__file__).parent
+
+
+def test_ratios_are_medians_with_an_interval_of_ranks() -> None:
+    assert Ratio.of([3, 1, 2]) == (2, 1, 3)
+    ratios = [float(i) for i in range(1, 41)]
+    assert Ratio.of(ratios) == (20.5, 14, 27)  # ranks 14 and 27 of 40: 96 % (binomial table)
+    assert Ratio.of([1.5]) == (1.5, 1.5, 1.5)
+
+
+def test_a_step_is_forward_and_backward() -> None:
+    native = Sample(Times(10, 20, 30), Times(1, 2, 3))
+    other = Sample(Times(20, 40, 60), Times(3, 4, 9))
+    found = measure.summarise([(native, other)])
+    assert (found.thread.median, found.process.median, found.wall.median) == (2, 3, 3)
+    assert found.step.median == 2
+    assert (found.native_ns, found.extra_ns) == (2, 2)
+
+
+def test_every_contender_runs_and_pairs_are_taken_in_turns() -> None:
+    graph = chain(20)
+    contenders = [OURS, *RECORDING, *PEERS]
+    taken = measure.pairs(graph, contenders, 2)
+    assert list(taken) == [contender.title for contender in contenders]
+    for pairs in taken.values():
+        assert len(pairs) == 2
+        assert all(times.wall > 0 for pair in pairs for sample in pair for times in sample)
+    assert not agviz_engine.is_installed()
+    assert not torch.is_anomaly_enabled()
+    assert NATIVE.title not in taken
+
+
+@pytest.mark.parametrize("name", ["chain", "lstm"])
+def test_a_graph_can_be_run_again_and_again(name: str) -> None:
+    graph = GRAPHS[name]()
+    gradients = []
+    for _ in range(2):
+        measure.sample(graph, NATIVE)
+        gradients.append([leaf.grad for leaf in graph.leaves])
+    assert all(map(torch.equal, *gradients))
+
+
+def test_phases_are_named_after_functions_and_files_that_exist() -> None:
+    functions = {
+        node.name
+        for path in ENGINE.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert set(phases._BY_FUNCTION) <= functions
+    assert set(phases._BY_FILE) <= {path.name for path in ENGINE.glob("*.py")}
+    assert phases._NODE_ITSELF in (ENGINE / "engine.py").read_text()
+
+
+def test_the_time_of_the_engine_is_found() -> None:
+    torch.set_num_threads(1)
+    found = phases.measure(chain(3_000), 3)
+    assert found.samples > 0
+    assert sum(phase.share for phase in found.phases) == pytest.approx(1)
+    assert found.phases[0].name == "the node itself"
+    assert 0 <= found.garbage < 1
+    assert report.breakdown("chain", found)
+
+
+def test_tiny_passes_are_slower_here_than_there() -> None:
+    for found in tiny.measure(1).values():
+        assert 0 < found.native_ns < found.ours_ns
+    assert not agviz_engine.is_installed()
+
+
+@pytest.mark.slow
+def test_memory_is_measured_in_processes_of_their_own() -> None:
+    found = memory.measure("lstm", 1)
+    gradients = 4 * (256 * 128 + 256 * 256 + 2 * 256) * 4
+    for peak in found.values():
+        assert gradients < peak.tensors < 10 * gradients
+        assert gradients < peak.process < peak.peak
+
+
+def test_figures_are_printed_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "figures.json"
+    monkeypatch.setattr(
+        sys, "argv", ["benchmarks", "--quick", "--section", "tiny", "--json", str(path)]
+    )
+    __main__.main()
+    figures = json.loads(path.read_text())
+    assert figures["machine"]["torch"] == torch.__version__
+    (first, second) = figures["tiny"].values()
+    for found in (first, second):
+        assert found["ratio"]["low"] <= found["ratio"]["median"] <= found["ratio"]["high"]
+    printed = capsys.readouterr().out
+    assert "backward() of 3 nodes" in printed
+    assert f"{first['ratio']['median']:.3f}" in printed
