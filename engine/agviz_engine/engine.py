@@ -614,7 +614,7 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run a custom Function's node; torch runs its hooks and checks its outputs."""
-        if any(gradient is not None for gradient in inputs):
+        if not native_run.legacy_vmap_level() and any(g is not None for g in inputs):
             return self._run_node(graph_task, ref, inputs)
         inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
         report = self.tell.hook_report(graph_task, ref)

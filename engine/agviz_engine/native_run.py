@@ -63,18 +63,26 @@ class _Run:
     this one, hear them too: they look whether it is theirs.
     """
 
-    __slots__ = ("outputs",)
+    __slots__ = ("levels", "outputs")
 
     def __init__(self) -> None:
         self.outputs: tuple[Tensor | None, ...] = ()
+        self.levels = legacy_vmap_level()
 
     def is_innermost(self) -> bool:
         return bool(_thread.runs) and _thread.runs[-1] is self
+
+    def enter_levels(self, _gradients: object) -> None:
+        """Pre-hook: the Function runs inside the levels of legacy vmap that its caller is in."""
+        if self.is_innermost():
+            _enter_legacy_vmap(self.levels)
 
     def take(self, outputs: Sequence[Tensor | None], _: object) -> None:
         """Post-hook: keep the outputs."""
         if self.is_innermost():
             self.outputs = tuple(outputs)
+            if self.levels:
+                _leave_legacy_vmap()
 
     def undefine(self, gradients: tuple[Tensor | None, ...]) -> tuple[None, ...] | None:
         """Pre-hook: take the zeros away that a run can't begin without."""
@@ -130,12 +138,20 @@ def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
         )
     finally:
         _C._set_multithreading_enabled(multithreading)
+        _leave_legacy_vmap()  # a Function that failed did not
         _enter_legacy_vmap(levels)
 
 
+def legacy_vmap_level() -> int:
+    """How many levels of ``torch._vmap_internals.vmap`` this thread is in."""
+    level: int = _C._vmapmode_increment_nesting() - 1
+    _C._vmapmode_decrement_nesting()
+    return level
+
+
 def _leave_legacy_vmap() -> int:
-    levels: int = _C._vmapmode_increment_nesting() - 1
-    for _ in range(levels + 1):
+    levels = legacy_vmap_level()
+    for _ in range(levels):
         _C._vmapmode_decrement_nesting()
     return levels
 
@@ -263,7 +279,8 @@ def run_node(
     """Run a custom Function's node or an AccumulateGrad, see Note [One-node runs].
 
     A custom Function whose gradients are all undefined is given zeros, which a hook takes away
-    again before the Function sees them.
+    again before the Function sees them. Inside legacy vmap its tensor hooks and pre-hooks have to
+    be called before (:func:`agviz_engine.function_hook.hidden_pre_hooks`): they would run outside.
 
     Args:
         ref: the node; its saved tensors are released unless ``keep_graph``.
@@ -287,6 +304,8 @@ def run_node(
             undo.callback(node.register_prehook(run.undefine).remove)
         if not ref.is_accumulate_grad:
             undo.callback(node.register_hook(run.take).remove)
+            if run.levels:
+                undo.callback(node.register_prehook(run.enter_levels).remove)
         if create_graph and torch.is_warn_always_enabled():
             undo.callback(torch.set_warn_always, True)
             torch.set_warn_always(False)

@@ -189,7 +189,7 @@ def _roots_fit(call: _Call) -> bool:
         return False
     if len(tensors) != len(gradients) or not all(isinstance(g, Tensor) for g in gradients):
         return False
-    if _legacy_vmap_level() and (call.accumulate_grad or any(map(_is_batched, tensors))):
+    if native_run.legacy_vmap_level() and (call.accumulate_grad or any(map(_is_batched, tensors))):
         return False
     return all(
         _edge_fits(tensor)
@@ -202,7 +202,7 @@ def _roots_fit(call: _Call) -> bool:
 def _inputs_fit(call: _Call) -> bool:
     if type(call.inputs) is not tuple or not (call.inputs or call.accumulate_grad):
         return False
-    if _legacy_vmap_level() and any(map(_is_batched, call.inputs)):
+    if native_run.legacy_vmap_level() and any(map(_is_batched, call.inputs)):
         return False
     return all(
         _edge_fits(given)
@@ -222,12 +222,6 @@ def _is_batched(value: Any) -> bool:
     if not isinstance(value, Tensor):
         return False
     return "Batched" in str(_C._dispatch_keys(value)).replace("FuncTorchBatched", "")
-
-
-def _legacy_vmap_level() -> int:
-    level: int = _C._vmapmode_increment_nesting() - 1
-    _C._vmapmode_decrement_nesting()
-    return level
 
 
 def _why_native(call: _Call) -> str | None:

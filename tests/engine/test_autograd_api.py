@@ -267,6 +267,39 @@ def test_batched_gradients_of_custom_functions_and_views() -> Any:
 # -- the state around a call ------------------------------------------------------------------
 
 
+class _CallsBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        with torch.enable_grad():
+            torch.ones(3, requires_grad=True).sum().backward()
+        return gradients[0]
+
+
+@pytest.mark.parametrize("where", ["function", "tensor hook", "pre-hook", "post-hook"])
+def test_backward_is_refused_while_gradients_are_batched(where: str) -> None:
+    def program() -> Any:
+        def hook(*_: Any) -> None:
+            torch.ones(3, requires_grad=True).sum().backward()
+
+        x = leaf(3)
+        y = apply(_CallsBackward, x) if where == "function" else apply(Multiply, x, x)[0]
+        node = node_of(y)
+        {"tensor hook": y.register_hook, "pre-hook": node.register_prehook}.get(
+            where, node.register_hook
+        )(hook if where != "function" else lambda *_: None)
+        torch.autograd.grad(y, [x], torch.eye(3), is_grads_batched=True)
+
+    assert "backward() called inside torch.vmap" in str(assert_same(program).error)
+    x = leaf(3)
+    assert torch.equal(
+        torch.autograd.grad(x * 2, x, torch.eye(3), is_grads_batched=True)[0], 2 * torch.eye(3)
+    )
+
+
 @pytest.mark.parametrize("mode", ["no_grad", "enable_grad", "inference_mode"])
 def test_gradient_mode_of_the_caller(mode: str, device_policy: DevicePolicy | None) -> None:
     def program() -> Any:
