@@ -9,6 +9,7 @@ experiment first.
 from __future__ import annotations
 
 import functools
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
-from agviz_engine.native_node import MEMORY
+from agviz_engine.native_node import BYTES, MEMORY
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -148,6 +149,13 @@ def _check_undefined(layout: MetadataLayout) -> None:
 _LAYOUT = calibrate()
 ARRAY, STRIDE = _LAYOUT.array, _LAYOUT.stride
 _TAIL = STRIDE - 1
+_BYTES_EACH = STRIDE * _WORD
+_unpack = struct.Struct(
+    # options, number of dimensions, the first of them, what _TAIL_MASK leaves of the tail
+    f"=8s8xI4x{_INLINE_DIMENSIONS}Q{(_TAIL - _SHAPE_INLINE - _INLINE_DIMENSIONS) * _WORD}x5s"
+).unpack_from
+_LAST = 2 + _INLINE_DIMENSIONS
+_STRIDED = torch.strided
 _kinds: dict[tuple[int, int], Kind] = {}
 
 
@@ -163,7 +171,8 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
         kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail)
         is_plain = kind.layout is torch.strided and not (kind.is_nested or kind.is_tensor_subclass)
         if is_plain and kind.is_cpu and kind.dtype is not None:
-            _plain[options, tail] = kind.dtype
+            words = _unpack(BYTES, begin * _WORD)
+            _plain[words[0], words[_LAST]] = kind.dtype
     if kind.is_nested:
         return kind, None
     size = MEMORY[begin + _SHAPE_SIZE] & 0xFFFFFFFF
@@ -173,7 +182,7 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     return kind, tuple(MEMORY[begin : begin + size])
 
 
-_plain: dict[tuple[int, int], torch.dtype] = {}
+_plain: dict[tuple[bytes, bytes], torch.dtype] = {}
 """Dtype of the kinds that :func:`fits_plainly` can judge."""
 
 
@@ -183,20 +192,17 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     False says nothing: subclasses, whose sizes may be symbols that a look would pin down, nested
     and sparse tensors and those of an accelerator are not judged.
     """
-    begin = (MEMORY[ref.base + ARRAY] >> 3) + slot * STRIDE
-    dtype = _plain.get((MEMORY[begin], MEMORY[begin + _TAIL] & _TAIL_MASK))
-    if (
-        dtype is None
-        or type(gradient) is not Tensor
-        or gradient.dtype is not dtype
-        or gradient.layout is not torch.strided
-        or not gradient.is_cpu
-        or gradient.is_nested
-    ):
-        return False
-    size = MEMORY[begin + _SHAPE_SIZE] & 0xFFFFFFFF
-    begin += _SHAPE_INLINE
-    return size <= _INLINE_DIMENSIONS and tuple(MEMORY[begin : begin + size]) == gradient.shape
+    words = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
+    dtype = _plain.get((words[0], words[_LAST]))
+    return (
+        dtype is not None
+        and type(gradient) is Tensor
+        and gradient.dtype is dtype
+        and gradient.layout is _STRIDED
+        and gradient.is_cpu
+        and not gradient.is_nested
+        and gradient.shape == words[2 : 2 + words[1]]
+    )
 
 
 def stream_of(ref: NodeRef, slot: int) -> InputStream:

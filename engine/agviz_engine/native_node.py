@@ -42,6 +42,8 @@ MEMORY = (ctypes.c_uint64 * 2**59).from_address(0)
 
 Indexed with a word number, which is an address divided by 8.
 """
+BYTES = memoryview(MEMORY).cast("B")
+"""The same by address, for ``struct.unpack_from``."""
 
 _release_type = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # keeps the GIL: tensors may be freed
 
