@@ -626,7 +626,10 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run an AccumulateGrad with its hooks. It has no outputs."""
-        if function_hook.has_native_hooks(ref):
+        if not function_hook.leaf_has_hooks(ref):
+            if graph_task.create_graph or not accumulate_grad.steal(ref, inputs, self.activity):
+                cast("Any", ref.node)(*inputs)
+        elif function_hook.has_native_hooks(ref):
             self._run_node(graph_task, ref, inputs)
         else:
             report = self.tell.hook_report(graph_task, ref)
