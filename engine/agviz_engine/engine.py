@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
-from agviz_engine import accumulate_grad, anomaly, events, function_hook, native_node, native_run
+from agviz_engine import (
+    accumulate_grad,
+    anomaly,
+    events,
+    function_hook,
+    interrupt,
+    native_node,
+    native_run,
+)
 from agviz_engine.device_threads import (
     DevicePolicy,
     DeviceThreads,
@@ -124,8 +132,8 @@ class Engine:
             graph_task.parent_node = node.index
         if torch.accelerator.is_available():
             graph_task.streams = GraphStreams()
-        self.tell.begun(graph_task, len(roots), number_of_inputs)
         try:
+            self.tell.begun(graph_task, len(roots), number_of_inputs)
             self._prepare(graph_task, roots, gradients, inputs)
             self.execute_with_graph_task(graph_task)
             anomaly.warn_beside_an_error(graph_task.stacks)
@@ -245,14 +253,14 @@ class Engine:
         if current().worker_device == NO_DEVICE:
             current().worker_device = graph_task.owner = events.CPU_QUEUE
             try:
-                self._push(graph_task, root, buffer)
+                self._push_root(graph_task, root, buffer)
                 with self.activity.one_more():
                     self._drive(graph_task)
             finally:
                 current().worker_device = NO_DEVICE
             return
         graph_task.owner = current().worker_device
-        self._push(graph_task, root, buffer)
+        self._push_root(graph_task, root, buffer)
         if current().hosts >= MAX_DEPTH:
             self._drive_in_pool(graph_task)
             return
@@ -266,16 +274,27 @@ class Engine:
         finally:
             current().total_depth -= 1
 
+    def _push_root(self, graph_task: GraphTask, root: NodeRef, buffer: InputBuffer) -> None:
+        try:
+            self._push(graph_task, root, buffer)
+        except BaseException:  # an instrument was interrupted
+            self._leave(graph_task)
+            raise
+
     def _drive(self, graph_task: GraphTask) -> None:
         try:
             self._host(graph_task, lambda: self.thread_main(graph_task))
         finally:
-            with graph_task.mutex:
-                if not graph_task.future_completed:  # interrupted outside any node
-                    graph_task.has_error = graph_task.future_completed = True
-            self._wait_for_hosts(graph_task)
-            if graph_task.has_error:
-                current().local_ready_queue.discard(graph_task)
+            self._leave(graph_task)
+
+    def _leave(self, graph_task: GraphTask) -> None:
+        """See that nobody works on ``graph_task`` any more, and no task of it is left behind."""
+        with graph_task.mutex:
+            if not graph_task.future_completed:  # interrupted outside any node
+                graph_task.has_error = graph_task.future_completed = True
+        self._wait_for_hosts(graph_task)
+        if graph_task.has_error or graph_task.threaded:  # a wake-up can come too late to be popped
+            graph_task.cpu_ready_queue.discard(graph_task)
 
     def _drive_in_pool(self, graph_task: GraphTask) -> None:
         """Let a thread of the pool work off this thread's queue (``add_thread_pool_task``)."""
@@ -438,6 +457,8 @@ class Engine:
             thread.current_node = ref
             _set_grad_enabled(graph_task.create_graph)
             try:
+                if thread.interrupt is not None:
+                    interrupt.strike(thread)
                 if graph_task.streams is not None:
                     self._evaluate_on_stream(graph_task, graph_task.streams, ref, inputs)
                 elif _profiler_enabled() and not ref.is_custom_function:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-from agviz_engine import native_node, native_run
+from agviz_engine import interrupt, native_node, native_run
 from agviz_engine.native_node import MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, base_of
 from agviz_engine.thread_state import current
@@ -96,34 +96,35 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             RuntimeError, TypeError: an argument does not fit.
             BaseException: whatever a node or hook raised, unchanged.
         """
-        call = _parse(args, kwargs)
-        reason = "an argument that only torch can judge" if call is None else _why_native(call)
-        if call is None or reason is not None:
-            if reason:
-                self.engine.tell.delegated(reason)
-            return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
-        if call.accumulate_grad:
-            for given in call.inputs:
-                if isinstance(given, Tensor):
-                    given.retain_grad()
-            if call.create_graph:
-                self._warn_create_graph()
-        captured = self.engine.execute(
-            [_root_edge(tensor) for tensor in call.tensors],
-            call.grad_tensors,
-            keep_graph=call.keep_graph,
-            create_graph=call.create_graph,
-            accumulate_grad=call.accumulate_grad,
-            inputs=(lambda task: _find_inputs(task, call.inputs)) if call.inputs else None,
-            number_of_inputs=len(call.inputs),
-            min_topological_nr=_min_topological_nr(call.inputs),
-        )
-        if call.accumulate_grad:
-            return None
-        for index, gradient in enumerate(captured):
-            if gradient is None and not call.allow_unreachable:
-                raise RuntimeError(_UNUSED.format(index))
-        return tuple(captured)
+        with interrupt.held_back():
+            call = _parse(args, kwargs)
+            reason = "an argument that only torch can judge" if call is None else _why_native(call)
+            if call is None or reason is not None:
+                if reason:
+                    self.engine.tell.delegated(reason)
+                return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
+            if call.accumulate_grad:
+                for given in call.inputs:
+                    if isinstance(given, Tensor):
+                        given.retain_grad()
+                if call.create_graph:
+                    self._warn_create_graph()
+            captured = self.engine.execute(
+                [_root_edge(tensor) for tensor in call.tensors],
+                call.grad_tensors,
+                keep_graph=call.keep_graph,
+                create_graph=call.create_graph,
+                accumulate_grad=call.accumulate_grad,
+                inputs=(lambda task: _find_inputs(task, call.inputs)) if call.inputs else None,
+                number_of_inputs=len(call.inputs),
+                min_topological_nr=_min_topological_nr(call.inputs),
+            )
+            if call.accumulate_grad:
+                return None
+            for index, gradient in enumerate(captured):
+                if gradient is None and not call.allow_unreachable:
+                    raise RuntimeError(_UNUSED.format(index))
+            return tuple(captured)
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` at the end of the current backward pass (``Engine::queue_callback``).

@@ -14,6 +14,7 @@ from agviz_engine.ready_queue import ReadyQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.instruments import Live
@@ -35,6 +36,7 @@ class EngineThread:
         "current_graph_task",
         "current_node",
         "hosts",
+        "interrupt",
         "live",
         "local_ready_queue",
         "outer_checkpoint_valid",
@@ -57,6 +59,8 @@ class EngineThread:
         self.current_node: NodeRef | None = None
         self.local_ready_queue = ReadyQueue(CPU_QUEUE)
         self.live: Live | None = None
+        self.interrupt: Callable[[int, FrameType | None], Any] | None = None
+        """The program's handler of a SIGINT that is held back, see Note [Interrupts]."""
         self.announced = 0
         """Generation of the registry that this thread was last announced to."""
 
