@@ -1,6 +1,7 @@
 """The command line's reading verbs, as a user calls them."""
 
 import fcntl
+import gzip
 import json
 import os
 import pty
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -111,6 +112,8 @@ READING = {
     "json": ["summary", "--json", "{}"],
     "dot": ["export", "--format", "dot", "{}"],
     "svg": ["export", "--format", "svg", "{}"],
+    "chrome-trace": ["export", "--format", "chrome-trace", "{}"],
+    "json of all": ["export", "--format", "json", "{}"],
     "view": ["view", "{}"],
 }
 
@@ -160,6 +163,8 @@ def test_reading_leaves_torch_out(recorded: Path, tmp_path: Path) -> None:
         ["summary"],
         ["summary", "--json"],
         ["export", "--format", "dot", "-o", str(tmp_path / "t.dot")],
+        ["export", "--format", "chrome-trace", "-o", str(tmp_path / "t.json.gz")],
+        ["export", "--format", "json", "-o", str(tmp_path / "all.json")],
     ):
         finished = run(*call, str(recorded), cwd=tmp_path, PYTHONPATH=path)
         assert (finished.returncode, finished.stderr) == (0, "False\n"), call
@@ -190,6 +195,23 @@ def test_the_summary_names_where_nan_began(recorded: Path) -> None:
     assert (found["first"]["name"], found["first"]["posinf"]) == ("SqrtBackward0", 3)
     assert (found["leaves"], len(found["reached"])) == (4, 4)
     assert "0.weight" in found["reached"]
+
+
+def test_the_summary_over_time(recorded: Path) -> None:
+    facts: Any = summary(recorded, "--graph-task", "0")
+    over_time = facts["over_time"]
+    (task,) = facts["graph_tasks"]["shown"]
+    assert over_time["graph_task"] == 0
+    assert over_time["duration_ns"] == task["duration_ns"]
+    memory, queue = over_time["gauges"]
+    assert (memory["gauge"], memory["unit"]) == ("live gradient bytes", "bytes")
+    assert (queue["gauge"], queue["unit"]) == ("ReadyQueue CPU, MainThread", "tasks")
+    for gauge in (memory, queue):
+        assert len(gauge["values"]) == 40
+        assert max(gauge["values"]) == gauge["peak"]
+    # At most at once: 3 rows of 8, for the weight and the node beside it, and 8 for the bias.
+    assert memory["peak"] >= 3 * 8 * 4
+    assert queue["peak"] in {1, 2, 3}
 
 
 def test_of_many_backward_passes_the_slowest_are_shown(recorded: Path) -> None:
@@ -225,6 +247,9 @@ def test_the_summary_in_tables(recorded: Path) -> None:
         "Slowest types of nodes",
         "Slowest nodes",
         "Hooks",
+        "Over time, in backward pass ",
+        "live gradient bytes",
+        "ReadyQueue CPU, MainThread",
         "FailsBackward",
         "ValueError: a message",
         "SqrtBackward0",
@@ -236,6 +261,7 @@ def test_the_summary_in_tables(recorded: Path) -> None:
 def test_the_summary_on_a_terminal_that_knows_only_ascii(recorded: Path) -> None:
     finished = run("summary", str(recorded), cwd=recorded.parent, encoding="ascii")
     assert (finished.returncode, finished.stderr) == (0, "")
+    assert re.search(r"live gradient bytes +\| [_.:=+*#-]{40} ", finished.stdout)
 
 
 def test_a_reader_that_goes_away_is_no_error_of_ours(recorded: Path) -> None:
@@ -267,6 +293,59 @@ def test_export_writes_beside_the_trace_or_where_it_is_told(recorded: Path, tmp_
     assert ET.parse(tmp_path / "g.svg").getroot().tag.endswith("svg")  # noqa: S314 # ours
 
 
+def test_export_writes_timelines_and_json(recorded: Path, tmp_path: Path) -> None:
+    shutil.copy(recorded, tmp_path / "t.agviz")
+    for format_, name in (("chrome-trace", "t.trace.json"), ("json", "t.json")):
+        finished = run("export", "t.agviz", "--format", format_, cwd=tmp_path)
+        assert (finished.returncode, finished.stdout) == (0, f"wrote {name}\n")
+        content = (tmp_path / name).read_text()
+        json.loads(content)
+        printed = run("export", "t.agviz", "--format", format_, "-o", "-", cwd=tmp_path)
+        assert (printed.stdout, printed.stderr) == (content, "")
+        named = run("export", "t.agviz", "--format", format_, "-o", "x.json.gz", cwd=tmp_path)
+        assert named.stdout == "wrote x.json.gz\n"
+        assert gzip.decompress((tmp_path / "x.json.gz").read_bytes()).decode() == content
+    one = run("export", "t.agviz", "--format", "json", "--graph-task", "3", "-o-", cwd=tmp_path)
+    assert [task["id"] for task in json.loads(one.stdout)["graph_tasks"]] == [3]
+    none = run("export", "t.agviz", "--format", "json", "--graph-task", "9", cwd=tmp_path)
+    assert (none.returncode, none.stdout) == (2, "")
+    assert "no graph task 9" in none.stderr
+
+
+def test_export_tells_programs_what_it_wrote(recorded: Path, tmp_path: Path) -> None:
+    for format_, name in (("dot", "a.dot"), ("chrome-trace", "a.json")):
+        call = "export", str(recorded), "--format", format_, "-o", name, "--json"
+        finished = run(*call, cwd=tmp_path)
+        assert json.loads(finished.stdout) == {"format": format_, "path": name, "notes": []}
+        assert (tmp_path / name).stat().st_size > 1000
+    both = run("export", str(recorded), "--format", "json", "-o", "-", "--json", cwd=tmp_path)
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "name a file with --output" in both.stderr
+
+
+def test_an_export_that_fails_half_way_leaves_nothing(recorded: Path, tmp_path: Path) -> None:
+    shutil.copy(recorded, tmp_path / "t.agviz")
+    database = sqlite3.connect(tmp_path / "t.agviz", isolation_level=None)
+    database.execute("UPDATE event SET kind = 77 WHERE seq = (SELECT max(seq) - 3 FROM event)")
+    database.close()
+    for format_ in ("chrome-trace", "json"):
+        for name in ("x.json", "x.json.gz"):
+            call = "export", "t.agviz", "--format", format_, "-o", name
+            finished = run(*call, cwd=tmp_path)
+            assert (finished.returncode, finished.stdout) == (2, "")
+            assert "damaged" in finished.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["t.agviz"]
+
+
+def test_export_on_a_full_disk(recorded: Path) -> None:
+    call = "export", str(recorded), "--format", "json", "-o", "/dev/full"
+    finished = run(*call, cwd=recorded.parent)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr == "agviz: /dev/full can't be written: No space left on device\n"
+    assert Path("/dev/full").exists()
+
+
+@pytest.mark.parametrize("format_", ["dot", "json", "chrome-trace"])
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
@@ -276,10 +355,10 @@ def test_export_writes_beside_the_trace_or_where_it_is_told(recorded: Path, tmp_
     ],
 )
 def test_export_refuses_a_place_it_can_not_write(
-    output: str, sentence: str, recorded: Path, tmp_path: Path
+    output: str, sentence: str, format_: str, recorded: Path, tmp_path: Path
 ) -> None:
     shutil.copy(recorded, tmp_path / "t.agviz")
-    finished = run("export", "t.agviz", "--format", "dot", "-o", output, cwd=tmp_path)
+    finished = run("export", "t.agviz", "--format", format_, "-o", output, cwd=tmp_path)
     assert (finished.returncode, finished.stdout) == (2, "")
     assert sentence in finished.stderr
     assert (tmp_path / "t.agviz").read_bytes() == recorded.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from dataclasses import astuple, is_dataclass
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agviz.errors import TraceError
+from agviz.export.chrome_trace import chrome_trace
+from agviz.export.json_trace import json_trace
 from agviz.trace import schema
 from agviz.trace.reader import Trace
 from agviz.trace.recorder import Recorder
@@ -39,6 +42,8 @@ def texts(value: Any) -> list[str]:
         return [value]
     if is_dataclass(value) and not isinstance(value, type):
         value = astuple(value)
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
     if isinstance(value, tuple | list):
         return [text for part in value for text in texts(part)]
     return []
@@ -55,6 +60,7 @@ def read_everything(path: Path) -> list[str]:
             found += [trace.events(task.id, 3, 40), trace.story(task.id, 1)]
             trace.position(50, task.id)
             trace.state_at(task.id, trace.event_count(task.id)).queues()
+        found += [json.loads("".join(export(trace))) for export in (chrome_trace, json_trace)]
         return texts(found)
 
 

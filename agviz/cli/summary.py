@@ -1,6 +1,7 @@
 """Say in tables what a recorded trace holds.
 
-Graph tasks, threads and their utilisation, the slowest nodes, hooks, NaN and infinities, errors.
+Graph tasks, threads and their utilisation, the slowest nodes, hooks, the depth of the ReadyQueues
+and the memory of gradients over time, NaN and infinities, errors.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agviz.analysis.course import courses
 from agviz.analysis.nonfinite import spread
+from agviz.cli.chart import size, sparkline
 from agviz.cli.console import backward_passes, duration, plural, stdout_console
 from agviz.trace.reader import Trace
 from agviz.trace.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
     from rich.table import Table
+
+CHART_COLUMNS = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +112,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
             for execution in slowest.executions
         ],
         "hooks": [hook._asdict() for hook in trace.hook_times(graph_task)[:top]],
+        "over_time": _over_time(trace, outermost),
         "non_finite": _nonfinite(trace, tasks, top),
         "errors": [
             {
@@ -128,9 +134,9 @@ class _Nodes:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._nodes: dict[int, list[NodeRow]] = {}
+        self._nodes: dict[int, Sequence[NodeRow]] = {}
 
-    def of(self, graph_task: int) -> list[NodeRow]:
+    def of(self, graph_task: int) -> Sequence[NodeRow]:
         if graph_task not in self._nodes:
             self._nodes[graph_task] = self._trace.nodes(graph_task)
         return self._nodes[graph_task]
@@ -138,6 +144,18 @@ class _Nodes:
 
 def _duration(task: GraphTaskRow) -> int | None:
     return None if task.end_ns is None else task.end_ns - task.begin_ns
+
+
+def _over_time(trace: Trace, tasks: list[GraphTaskRow]) -> dict[str, Any] | None:
+    """Queues and gradient memory during the slowest of ``tasks``; None where there is none."""
+    if not tasks:
+        return None
+    task = max(tasks, key=lambda task: (_duration(task) or 0, -task.id))
+    return {
+        "graph_task": task.id,
+        "duration_ns": _duration(task),
+        "gauges": [course._asdict() for course in courses(trace, task.id, CHART_COLUMNS)],
+    }
 
 
 def _graph_task(task: GraphTaskRow) -> dict[str, Any]:
@@ -211,6 +229,7 @@ def show(facts: dict[str, Any], console: Console) -> None:
         _type_table(facts),
         _node_table(facts),
         _hook_table(facts),
+        _course_table(facts, console),
     ):
         if table.row_count:
             console.print(table)
@@ -345,6 +364,24 @@ def _hook_table(facts: dict[str, Any]) -> Table:
             f"{row['calls']:,}",
             f"{row['changed']:,}",
             duration(row["total_ns"]),
+        )
+    return table
+
+
+def _course_table(facts: dict[str, Any], console: Console) -> Table:
+    over_time = facts["over_time"] or {"gauges": []}
+    gauges = over_time["gauges"]
+    title = "Over time"
+    if gauges and facts["graph_tasks"]["count"] > 1:
+        title = f"Over time, in backward pass {over_time['graph_task']}"
+    table = _table(title, ("", False), ("from its begin to its end", True), ("peak", True))
+    table.columns[1].justify = "left"
+    for gauge in gauges:
+        peak = gauge["peak"]
+        table.add_row(
+            _text(gauge["gauge"]),
+            sparkline(gauge["values"], console),
+            size(peak) if gauge["unit"] == "bytes" else plural(peak, "task"),
         )
     return table
 

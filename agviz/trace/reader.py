@@ -81,6 +81,10 @@ class Trace:
     ) -> None:
         self.close()
 
+    def forget(self) -> None:
+        """Drop the rows that are kept for the next question; for who goes through a long trace."""
+        self._read_anew()
+
     @property
     def path(self) -> str:
         """The path that was opened, control characters replaced."""

@@ -1,0 +1,75 @@
+"""How the gauges went during one graph task, in as many steps as a chart has columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from agviz.analysis.gauges import LIVE_BYTES, Gauges
+from agviz.analysis.passes import Passes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.trace.reader import Trace
+
+
+class Course(NamedTuple):
+    """One gauge during one graph task."""
+
+    gauge: str
+    unit: str
+    """``bytes`` or ``tasks``."""
+    peak: int
+    values: list[int]
+    """The largest value within each step; all steps take the same time."""
+
+
+def courses(trace: Trace, graph_task: int, steps: int) -> list[Course]:
+    """What went up and down, live gradient memory first; gauges that stayed at zero are left out.
+
+    Args:
+        trace: the trace.
+        graph_task: whose time is looked at; what others do at that time counts, too.
+        steps: number of values of each gauge, 1 or more.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    passes = Passes(trace, graph_task)
+    task = trace.graph_task(graph_task)
+    end_ns = passes.last_ns() if task.end_ns is None else task.end_ns
+    length = max(1, end_ns - task.begin_ns)
+    gauges = Gauges(passes)
+    found: dict[str, _Steps] = {}
+    for event in passes.events():
+        for reading in gauges.apply(event):
+            step = (reading.time_ns - task.begin_ns) * steps // length
+            found.setdefault(reading.gauge, _Steps(steps)).read(
+                min(max(step, 0), steps - 1), reading.value
+            )
+    return [
+        Course(name, "bytes" if name == LIVE_BYTES else "tasks", max(values), values)
+        for name, course in sorted(found.items(), key=lambda item: (item[0] != LIVE_BYTES, item[0]))
+        if max(values := list(course.finish())) > 0
+    ]
+
+
+class _Steps:
+    """The values of one gauge, while they are read."""
+
+    def __init__(self, steps: int) -> None:
+        self._largest: list[int | None] = [None] * steps
+        self._last = [0] * steps
+        """What the gauge showed at the end of each step that has a value."""
+
+    def read(self, step: int, value: int) -> None:
+        known = self._largest[step]
+        self._largest[step] = value if known is None else max(known, value)
+        self._last[step] = value
+
+    def finish(self) -> Iterator[int]:
+        """The largest value of each step; a gauge keeps its value until it is read again."""
+        kept = 0
+        for largest, last in zip(self._largest, self._last, strict=True):
+            yield kept if largest is None else max(kept, largest)
+            kept = kept if largest is None else last

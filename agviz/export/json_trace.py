@@ -1,0 +1,122 @@
+"""A whole trace as one JSON document; docs/formats.md tells what is in it.
+
+Every row stands on a line of its own, so that two documents can be compared line by line.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.passes import Passes
+from agviz.trace.rows import GraphTaskStatus, NodeRow, NodeStatus
+from agviz.trace.schema import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agviz.trace.reader import Trace
+    from agviz.trace.rows import GraphTaskRow
+    from agviz_engine.events import Event
+
+_TIMES: Final = frozenset({"time_ns", "begin_ns", "start_ns", "end_ns"})
+"""Fields that are moments, told since the start of the recording."""
+_NODE_FIELDS: Final = tuple(field.name for field in fields(NodeRow))
+_NODES_KEPT: Final = 50_000
+_ALL: Final = 2**31 - 1
+
+
+def json_trace(trace: Trace, graph_task: int | None = None) -> Iterator[str]:
+    """The trace as JSON, piece by piece, in ASCII; no more than one graph task is held at once.
+
+    Args:
+        trace: the trace.
+        graph_task: only this one and the reentrant ones inside it; None: everything.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged; also between
+            two pieces.
+    """
+    return _Document(trace, Passes(trace, graph_task)).pieces()
+
+
+class _Document:
+    def __init__(self, trace: Trace, passes: Passes) -> None:
+        self._trace = trace
+        self._passes = passes
+        self._start_ns = trace.meta.start_ns
+        self._nodes_read = 0
+
+    def pieces(self) -> Iterator[str]:
+        trace, tasks = self._trace, self._passes.tasks.values()
+        yield f'{{\n"format": "agviz", "version": {SCHEMA_VERSION},\n'
+        yield f'"meta": {json.dumps(trace.meta._asdict())},\n'
+        yield from _rows("threads", (thread._asdict() for thread in trace.threads))
+        yield ',\n"graph_tasks": ['
+        separator = "\n"
+        for task in tasks:
+            yield separator
+            yield from self._graph_task(task)
+            separator = ",\n"
+        yield "],\n"
+        yield from _rows(
+            "events", map(self._event, filter(self._passes.covers, self._passes.events()))
+        )
+        yield ",\n"
+        yield from _rows("findings", (row for task in tasks for row in self._findings(task)))
+        yield "\n}\n"
+
+    def _graph_task(self, task: GraphTaskRow) -> Iterator[str]:
+        facts = self._relative(task._asdict())
+        facts["node_count"], facts["edge_count"] = facts.pop("nodes"), facts.pop("edges")
+        yield json.dumps(facts)[:-1] + ",\n"
+        nodes = self._trace.nodes(task.id)
+        yield from _rows("nodes", map(self._node, nodes))
+        yield ",\n"
+        yield from _rows("edges", (edge._asdict() for edge in self._trace.edges(task.id)))
+        yield "}"
+        self._forget(len(nodes))
+
+    def _node(self, node: NodeRow) -> dict[str, Any]:
+        return self._relative({name: getattr(node, name) for name in _NODE_FIELDS})
+
+    def _event(self, event: Event) -> dict[str, Any]:
+        return {"kind": type(event).__name__} | self._relative(event._asdict())
+
+    def _findings(self, task: GraphTaskRow) -> Iterator[dict[str, Any]]:
+        for row in self._trace.nonfinite(task.id, limit=_ALL):
+            yield {"kind": "non_finite"} | self._relative(row._asdict())
+        self._forget(task.nodes)
+        if task.status is GraphTaskStatus.FAILED:
+            nodes = self._trace.nodes(task.id)
+            yield {
+                "kind": "failure",
+                "graph_task": task.id,
+                "error": task.error,
+                "message": task.message,
+                "nodes": [node.index for node in nodes if node.status is NodeStatus.FAILED],
+            }
+
+    def _relative(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: value - self._start_ns if key in _TIMES and value is not None else value
+            for key, value in facts.items()
+        }
+
+    def _forget(self, nodes: int) -> None:
+        """Let the reader drop what it keeps, every now and then: counting anew takes its time."""
+        self._nodes_read += nodes
+        if self._nodes_read > _NODES_KEPT:
+            self._trace.forget()
+            self._nodes_read = 0
+
+
+def _rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """``"name": [...]``, one row a line."""
+    yield f'"{name}": ['
+    separator = "\n"
+    for row in rows:
+        yield separator + json.dumps(row)
+        separator = ",\n"
+    yield "]"

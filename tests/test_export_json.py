@@ -1,0 +1,172 @@
+"""The JSON export says everything the reader says, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from dataclasses import asdict
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agviz.analysis import passes as passes_module
+from agviz.export import json_trace as module
+from agviz.export.json_trace import json_trace
+from agviz.trace.reader import Trace
+from agviz.trace.recorder import Recorder
+from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz_engine.events import EVENT_TYPES
+from agviz_engine.instruments import Registry
+from tests.event_simulator import Simulator, random_graph
+from tests.trace_event_format import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KINDS = {kind.__name__: kind for kind in EVENT_TYPES}
+TIMES = {"time_ns", "start_ns", "end_ns", "begin_ns"}
+
+
+def simulated(path: Path, passes: int = 4, size: int = 40, inner: int = 6) -> None:
+    registry = Registry()
+    with Recorder(path, script="train.py", argv=["--lr", "0.1 ∇"]) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(0), devices=2)
+        for number in range(passes):
+            nodes = random_graph(simulator.rng, size, 2)
+            called = random_graph(simulator.rng, inner, 2) if inner else None
+            fail_at = 7 if number % 4 == 1 else None
+            nan_at = 3 if number % 4 == 2 else None
+            simulator.backward(nodes, nan_at=nan_at, fail_at=fail_at, reentrant=called)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    simulated(tmp_path / "t.agviz")
+    return tmp_path / "t.agviz"
+
+
+def document(path: Path, graph_task: int | None = None) -> dict[str, Any]:
+    with Trace.open(path) as trace:
+        found = parse("".join(json_trace(trace, graph_task)).encode("ascii"))
+    assert isinstance(found, dict)
+    return found
+
+
+def as_json(value: Any, start_ns: int) -> Any:
+    """Rows as the document has them: lists for tuples, times since the recording began."""
+    if isinstance(value, dict):
+        return {
+            key: inner - start_ns
+            if key in TIMES and inner is not None
+            else as_json(inner, start_ns)
+            for key, inner in value.items()
+        }
+    if isinstance(value, tuple | list):
+        return [as_json(inner, start_ns) for inner in value]
+    return value
+
+
+def test_the_document_holds_every_row(path: Path) -> None:
+    found = document(path)
+    assert list(found) == [
+        "format", "version", "meta", "threads", "graph_tasks", "events", "findings",
+    ]  # fmt: skip
+    with Trace.open(path) as trace:
+        zero = trace.meta.start_ns
+        assert found["meta"] == as_json(trace.meta._asdict(), 0)
+        assert found["threads"] == [thread._asdict() for thread in trace.threads]
+        assert len(found["graph_tasks"]) == 8
+        for task, got in zip(trace.graph_tasks, found["graph_tasks"], strict=True):
+            nodes = [as_json(asdict(node), zero) for node in trace.nodes(task.id)]
+            assert got.pop("nodes") == nodes
+            assert got.pop("edges") == [edge._asdict() for edge in trace.edges(task.id)]
+            row = as_json(task._asdict(), zero)
+            row["node_count"], row["edge_count"] = row.pop("nodes"), row.pop("edges")
+            assert got == row
+
+
+def test_the_events_can_be_made_again(path: Path) -> None:
+    found = document(path)
+    with Trace.open(path) as trace:
+        told = trace.events(limit=10**9)
+        zero = trace.meta.start_ns
+    made = []
+    for row in found["events"]:
+        kind: Any = KINDS[row.pop("kind")]
+        row["time_ns"] += zero
+        assert tuple(row) == kind._fields
+        made.append(kind(**row))
+    assert made == told
+    assert len(made) > 1000
+
+
+def test_the_findings(path: Path) -> None:
+    found = document(path)["findings"]
+    with Trace.open(path) as trace:
+        zero = trace.meta.start_ns
+        rows = [as_json(row._asdict(), zero) for row in trace.nonfinite()]
+        failed = [task for task in trace.graph_tasks if task.status is GraphTaskStatus.FAILED]
+        broken = [
+            node.index for node in trace.nodes(failed[0].id) if node.status is NodeStatus.FAILED
+        ]
+    assert [row for row in found if row["kind"] == "non_finite"] == [
+        {"kind": "non_finite", **row} for row in rows
+    ]
+    assert rows
+    assert [row for row in found if row["kind"] == "failure"] == [
+        {
+            "kind": "failure",
+            "graph_task": failed[0].id,
+            "error": "RuntimeError",
+            "message": "no\nway",
+            "nodes": broken,
+        }
+    ]
+    assert broken == [7]
+
+
+def test_one_graph_task_comes_with_those_inside_it(path: Path) -> None:
+    whole, part = document(path), document(path, 0)
+    assert [task["id"] for task in part["graph_tasks"]] == [0, 1]
+    assert part["graph_tasks"] == whole["graph_tasks"][:2]
+    assert part["events"] == [row for row in whole["events"] if row["graph_task"] in {0, 1}]
+
+
+def test_every_row_stands_on_its_own_line(path: Path) -> None:
+    with Trace.open(path) as trace:
+        text = "".join(json_trace(trace))
+        assert text == "".join(json_trace(trace)), "the same bytes each time"
+        events = trace.event_count()
+    lines = text.splitlines()
+    start = lines.index('"events": [') + 1
+    rows = list(itertools.takewhile(lambda line: not line.startswith('"findings"'), lines[start:]))
+    assert len(rows) == events
+    assert all(line.startswith('{"kind": "') for line in rows)
+
+
+def test_a_trace_without_a_backward_pass(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "t.agviz", script="nothing.py"):
+        pass
+    found = document(tmp_path / "t.agviz")
+    assert found["meta"]["script"] == "nothing.py"
+    assert found["graph_tasks"] == found["events"] == found["findings"] == []
+
+
+def test_memory_does_not_grow_with_the_number_of_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_NODES_KEPT", 50)
+    monkeypatch.setattr(passes_module, "_EVENTS_PER_PAGE", 500)
+    peaks = []
+    for passes in (8, 24):
+        path = tmp_path / f"{passes}.agviz"
+        simulated(path, passes=passes, size=100, inner=0)
+        tracemalloc.start()
+        with Trace.open(path) as trace:
+            for _ in json_trace(trace):
+                pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.8 * peaks[0], peaks
