@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from agviz_engine.thread_state import current
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -42,13 +44,21 @@ class Activity:
     @contextlib.contextmanager
     def one_more(self) -> Iterator[None]:
         """For the length of a backward pass, one more is under way."""
+        thread = current()
         with self.lock:
             self.passes += 1
+        thread.passes += 1
         try:
             yield
         finally:
+            thread.passes -= 1
             with self.lock:
                 self.passes -= 1
+
+    def forget(self) -> None:
+        """Drop the passes of all other threads: they do not exist in a forked child."""
+        self.lock = threading.Lock()
+        self.passes = current().passes
 
 
 def steal(

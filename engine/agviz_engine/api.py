@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.autograd.variable import Variable
 
-from agviz_engine import input_metadata, native_node
+from agviz_engine import input_metadata, native_node, native_run
 from agviz_engine.device_threads import DevicePolicy, real_device
 from agviz_engine.engine import Engine
 from agviz_engine.errors import UnsupportedTorchError
@@ -288,7 +288,11 @@ def _stop() -> None:
 
 
 def _after_fork() -> None:
-    """Threads do not survive a fork: forget them, so that the child starts its own."""
+    """Threads do not survive a fork: forget them, and what they had locked and begun."""
+    global _lock  # noqa: PLW0603 - another thread may have held it
+    _lock = threading.RLock()
+    native_run.after_fork()
     if _installation.engine is not None:
+        _installation.engine.activity.forget()
         _installation.engine.device_threads.forget()
         _installation.engine.reentrant_pool.forget()

@@ -248,8 +248,20 @@ class _AnomalyPause:
             if self._hosts == 0:
                 torch.set_anomaly_enabled(*self._before)
 
+    def forget(self) -> None:
+        """End the pause of threads that do not exist in a forked child."""
+        self._lock = threading.Lock()
+        if self._hosts:
+            self._hosts = 0
+            torch.set_anomaly_enabled(*self._before)
+
 
 _anomaly_pause = _AnomalyPause()
+
+
+def after_fork() -> None:
+    """In a forked child: let go of what other threads held."""
+    _anomaly_pause.forget()
 
 
 @functools.cache

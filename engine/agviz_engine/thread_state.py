@@ -40,6 +40,7 @@ class EngineThread:
         "live",
         "local_ready_queue",
         "outer_checkpoint_valid",
+        "passes",
         "thread_id",
         "total_depth",
         "worker_device",
@@ -55,6 +56,8 @@ class EngineThread:
         self.total_depth = 0
         self.hosts = 0
         """Nested native graph tasks in which ours run, see Note [Hosted graph tasks]."""
+        self.passes = 0
+        """Passes of this thread (:class:`~agviz_engine.accumulate_grad.Activity`)."""
         self.current_graph_task: GraphTask | None = None
         self.current_node: NodeRef | None = None
         self.local_ready_queue = ReadyQueue(CPU_QUEUE)

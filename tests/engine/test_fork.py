@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from agviz_engine import installed
+from agviz_engine import api, installed, is_installed, native_run
 from tests.engine.builders import leaf
+from tests.engine.idle import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,10 +96,136 @@ class _Slopes(Dataset[torch.Tensor]):
         return x.grad
 
 
+def _loaded() -> Any:
+    loader = DataLoader(_Slopes(), batch_size=2, num_workers=2, multiprocessing_context="fork")
+    return torch.cat(list(loader)).tolist()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_backward_in_workers_of_a_data_loader() -> None:
     with installed():
         _backward()
-        loader = DataLoader(_Slopes(), batch_size=2, num_workers=2, multiprocessing_context="fork")
-        batches = torch.cat(list(loader))
-    assert batches.tolist() == [[2.0 * i] * 2 for i in range(6)]
+        assert _loaded() == [[2.0 * i] * 2 for i in range(6)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_workers_of_a_data_loader_after_use_of_device_threads() -> None:
+    """They work as long as they need no device thread."""
+    on_a_device = True
+    with installed(device_policy=lambda _: 0 if on_a_device else -1):
+        _backward()
+        with pytest.raises(RuntimeError, match="in combination with fork-based multiprocessing"):
+            _loaded()
+        on_a_device = False
+        assert _loaded() == [[2.0 * i] * 2 for i in range(6)]
+        on_a_device = True
+        _backward()
+
+
+def _nothing_is_left_over() -> None:
+    assert leftovers() == []
+    with installed():
+        _backward()
+    _backward()
+    assert leftovers() == []
+
+
+def test_child_while_another_thread_is_in_a_backward() -> None:
+    """What that thread has begun never ends in the child."""
+
+    def hook(_: Any) -> None:
+        inside.set()
+        go_on.wait()
+
+    inside, go_on = threading.Event(), threading.Event()
+    y = leaf(3).exp()
+    y.register_hook(hook)
+    with installed():
+        thread = threading.Thread(target=y.sum().backward)
+        thread.start()
+        inside.wait()
+        status = _in_a_child(_nothing_is_left_over)
+        go_on.set()
+        thread.join()
+    assert status == 0
+
+
+LOCKS: dict[str, Callable[[], Any]] = {
+    "steal": lambda: api.engine().activity.lock,
+    "install": lambda: api._lock,
+    "anomaly mode": lambda: native_run._anomaly_pause._lock,
+}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_child_while_another_thread_holds_a_lock(name: str) -> None:
+    def hold() -> None:
+        with LOCKS[name]():
+            inside.set()
+            go_on.wait()
+
+    def grad() -> None:
+        x = leaf(3)
+        with torch.autograd.set_detect_anomaly(True):
+            torch.autograd.grad(x.exp().sum(), x)
+        _nothing_is_left_over()
+
+    inside, go_on = threading.Event(), threading.Event()
+    with installed():
+        thread = threading.Thread(target=hold)
+        thread.start()
+        inside.wait()
+        status = _in_a_child(grad)
+        go_on.set()
+        thread.join()
+    assert status == 0
+
+
+def test_child_while_another_thread_pauses_anomaly_mode() -> None:
+    def hold() -> None:
+        with native_run._anomaly_pause:
+            inside.set()
+            go_on.wait()
+
+    def check() -> None:
+        assert torch.is_anomaly_enabled()
+        _nothing_is_left_over()
+
+    inside, go_on = threading.Event(), threading.Event()
+    with installed(), torch.autograd.set_detect_anomaly(True):
+        thread = threading.Thread(target=hold)
+        thread.start()
+        inside.wait()
+        status = _in_a_child(check)
+        go_on.set()
+        thread.join()
+    assert status == 0
+
+
+def _in_a_process(send: Any) -> None:
+    try:
+        was_installed = is_installed()
+        _backward()
+        with installed():
+            _backward()
+        _backward()
+        send.send((was_installed, leftovers()))
+    except BaseException as error:
+        send.send(repr(error))
+        raise
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_multiprocessing(method: str) -> None:
+    """A forked process goes on with the engine installed; a new one begins with torch's."""
+    context: Any = multiprocessing.get_context(method)
+    receive, send = context.Pipe(duplex=False)
+    with installed(), receive, send:
+        _backward()
+        process = context.Process(target=_in_a_process, args=(send,), daemon=True)
+        process.start()
+        assert receive.poll(120)
+        assert receive.recv() == (method == "fork", [])
+        process.join(60)
+        assert process.exitcode == 0
+        _backward()
