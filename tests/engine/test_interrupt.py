@@ -14,7 +14,7 @@ import torch
 from agviz_engine import Instrument, events, installed
 from agviz_engine.thread_state import current
 from tests.engine.builders import apply, custom, leaf
-from tests.engine.idle import leftovers
+from tests.engine.idle import engine_threads, leftovers
 from tests.engine.oracle import same_value
 from tests.engine.test_reentrant import _Nested
 
@@ -96,9 +96,8 @@ def _interrupt_every(step: int, policy: DevicePolicy | None) -> int:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_at_any_line_of_the_engine(name: str) -> None:
-    before = threading.active_count()
     assert _interrupt_every(29, POLICIES[name]) > 20
-    assert threading.active_count() == before
+    assert engine_threads() == set()
 
 
 @pytest.mark.slow
