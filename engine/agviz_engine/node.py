@@ -25,13 +25,13 @@ class _TypeFacts(NamedTuple):
 
 class _FactsByType(dict[type, _TypeFacts]):
     def __missing__(self, node_type: type) -> _TypeFacts:
-        is_function = issubclass(node_type, native_node.FUNCTION_BASE)
+        if issubclass(node_type, native_node.FUNCTION_BASE):
+            return _CUSTOM_FUNCTION  # not kept: programs make such types, and let go of them
         is_leaf = node_type.__name__ == "AccumulateGrad"
-        cdata = _LAYOUT.function_cdata if is_function else object.__basicsize__
         is_generated = re.search(r"Backward\d+$", node_type.__name__) is not None
         has_saved = any(name.startswith("_raw_saved_") for name in dir(node_type))
-        saves = not (is_function or is_leaf) and (has_saved or not is_generated)
-        facts = self[node_type] = _TypeFacts(cdata, is_function, is_leaf, saves)
+        saves = not is_leaf and (has_saved or not is_generated)
+        facts = self[node_type] = _TypeFacts(object.__basicsize__, False, is_leaf, saves)
         return facts
 
 
@@ -39,6 +39,7 @@ _LAYOUT = native_node.calibrate()
 _SEQUENCE_NR = _LAYOUT.sequence_nr
 _NUM_INPUTS = _LAYOUT.num_inputs
 TOPOLOGICAL_NR = _LAYOUT.topological_nr
+_CUSTOM_FUNCTION = _TypeFacts(_LAYOUT.function_cdata, True, False, False)
 _facts = _FactsByType()
 
 
