@@ -640,8 +640,11 @@ class Engine:
         inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
         report = self.tell.hook_report(graph_task, ref)
         inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
-        with function_hook.hidden_pre_hooks(ref):
-            return self._run_node(graph_task, ref, inputs)
+        hidden = function_hook.HiddenPreHooks(ref)
+        try:
+            return self._run_node(graph_task, ref, inputs, hidden.restore)
+        finally:
+            hidden.restore()
 
     def _call_accumulate_grad(
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
@@ -667,9 +670,18 @@ class Engine:
         return ()
 
     @staticmethod
-    def _run_node(graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
+    def _run_node(
+        graph_task: GraphTask,
+        ref: NodeRef,
+        inputs: Gradients,
+        begin: Callable[[], None] | None = None,
+    ) -> Gradients:
         return native_run.run_node(
-            ref, inputs, keep_graph=graph_task.keep_graph, create_graph=graph_task.create_graph
+            ref,
+            inputs,
+            keep_graph=graph_task.keep_graph,
+            create_graph=graph_task.create_graph,
+            begin=begin,
         )
 
     def _call_tensor_pre_hooks(

@@ -8,8 +8,7 @@ called from here, one by one, out of the live dict that torch keeps. Hooks made 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
@@ -139,22 +138,28 @@ def has_native_hooks(ref: NodeRef) -> bool:
     return any(native_node.python_hooks(hook) is None for hook in hooks)
 
 
-@contextlib.contextmanager
-def hidden_pre_hooks(ref: NodeRef) -> Iterator[None]:
-    """Take a node's Python tensor hooks and pre-hooks away for a while: they ran already."""
-    layout = native_node.calibrate()
-    found = [
-        native_node.python_hooks(address)
-        for end in (layout.tensor_pre_hooks, layout.pre_hooks)
-        for address in native_node.hook_list(ref.base, end)
-    ]
-    hidden = [(known.hooks, dict(known.hooks)) for known in found if known is not None]
-    for hooks, _ in hidden:
-        hooks.clear()
-    try:
-        yield
-    finally:
-        for hooks, before in hidden:
+class HiddenPreHooks:
+    """A node's Python tensor hooks and pre-hooks, taken away: they were called already.
+
+    ``restore`` gives them back. It has to be called before anything else can reach the node: a
+    backward inside the node finds them in place.
+    """
+
+    def __init__(self, ref: NodeRef) -> None:
+        layout = native_node.calibrate()
+        found = [
+            native_node.python_hooks(address)
+            for end in (layout.tensor_pre_hooks, layout.pre_hooks)
+            for address in native_node.hook_list(ref.base, end)
+        ]
+        self._hidden = [(known.hooks, dict(known.hooks)) for known in found if known is not None]
+        for hooks, _ in self._hidden:
+            hooks.clear()
+
+    def restore(self) -> None:
+        """Put them back in front of those that came since; a second call has no effect."""
+        while self._hidden:
+            hooks, before = self._hidden.pop()
             added = dict(hooks)
             hooks.clear()
             hooks.update(before)

@@ -63,30 +63,32 @@ class _Run:
     this one, hear them too: they look whether it is theirs.
     """
 
-    __slots__ = ("levels", "outputs")
+    __slots__ = ("begin", "levels", "outputs", "undefined")
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[], None] | None, *, undefined: bool) -> None:
         self.outputs: tuple[Tensor | None, ...] = ()
         self.levels = legacy_vmap_level()
+        self.begin = begin
+        self.undefined = undefined
+        """Whether the node has to get undefined gradients: a run can't begin without zeros."""
 
     def is_innermost(self) -> bool:
         return bool(_thread.runs) and _thread.runs[-1] is self
 
-    def enter_levels(self, _gradients: object) -> None:
-        """Pre-hook: the Function runs inside the levels of legacy vmap that its caller is in."""
-        if self.is_innermost():
-            _enter_legacy_vmap(self.levels)
+    def enter(self, gradients: tuple[Tensor | None, ...]) -> tuple[None, ...] | None:
+        """Pre-hook: put the Function where its caller is; take zeros away that it must not see."""
+        if not self.is_innermost():
+            return None
+        if self.begin is not None:
+            self.begin()
+        _enter_legacy_vmap(self.levels)
+        return (None,) * len(gradients) if self.undefined else None
 
     def take(self, outputs: Sequence[Tensor | None], _: object) -> None:
         """Post-hook: keep the outputs."""
         if self.is_innermost():
             self.outputs = tuple(outputs)
-            if self.levels:
-                _leave_legacy_vmap()
-
-    def undefine(self, gradients: tuple[Tensor | None, ...]) -> tuple[None, ...] | None:
-        """Pre-hook: take the zeros away that a run can't begin without."""
-        return (None,) * len(gradients) if self.is_innermost() else None
+            _leave_legacy_vmap()
 
 
 _thread = _ThreadState()
@@ -286,25 +288,32 @@ def _flush() -> None:
 
 
 def run_node(
-    ref: NodeRef, inputs: Sequence[Tensor | None], *, keep_graph: bool, create_graph: bool
+    ref: NodeRef,
+    inputs: Sequence[Tensor | None],
+    *,
+    keep_graph: bool,
+    create_graph: bool,
+    begin: Callable[[], None] | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Run a custom Function's node or an AccumulateGrad, see Note [One-node runs].
 
     A custom Function whose gradients are all undefined is given zeros, which a hook takes away
     again before the Function sees them. Inside legacy vmap its tensor hooks and pre-hooks have to
-    be called before (:func:`agviz_engine.function_hook.hidden_pre_hooks`): they would run outside.
+    be called before (:class:`agviz_engine.function_hook.HiddenPreHooks`): they would run outside.
 
     Args:
         ref: the node; its saved tensors are released unless ``keep_graph``.
         inputs: the incoming gradients, one for each of the node's inputs.
         keep_graph: as in ``backward(retain_graph=)``.
         create_graph: whether gradient mode is on while the node runs.
+        begin: called right before the Function itself runs.
 
     Returns:
         The node's outputs after its post-hooks; empty for AccumulateGrad.
     """
-    node, run = ref.node, _Run()
+    node = ref.node
     defined = [i for i, gradient in enumerate(inputs) if gradient is not None]
+    run = _Run(begin, undefined=not defined)
     gradients = tuple(inputs[i] for i in defined)
     with contextlib.ExitStack() as undo:
         if not defined:
@@ -313,11 +322,10 @@ def run_node(
                 return ()
             index, zeros = _zeros(ref)
             defined, gradients = [index], (zeros,)
-            undo.callback(node.register_prehook(run.undefine).remove)
         if not ref.is_accumulate_grad:
             undo.callback(node.register_hook(run.take).remove)
-            if run.levels:
-                undo.callback(node.register_prehook(run.enter_levels).remove)
+            if begin is not None:
+                undo.callback(node.register_prehook(run.enter).remove)
         if create_graph and torch.is_warn_always_enabled():
             undo.callback(torch.set_warn_always, True)
             torch.set_warn_always(False)

@@ -586,3 +586,40 @@ def test_what_a_hook_returns_or_raises(place: str, device_policy: Any) -> None:
             return _register(place, hook)()
 
         assert_same(program, device_policy=device_policy, order=device_policy is None)
+
+
+class _Undefined(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, *_gradients: Any) -> Any:
+        return None
+
+
+@as_native
+def test_hooks_of_a_node_that_is_reached_again_while_it_runs() -> Any:
+    """Its gradients are undefined, so that its hooks are called from here."""
+    log = Log()
+    running: list[Tensor] = []
+
+    class Again(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            if len(running) < 3:
+                running.append(end)
+                torch.autograd.grad(end, x, retain_graph=True, allow_unused=True)
+            return gradients[0]
+
+    x = leaf(3)
+    y = apply(Again, x)
+    y.register_hook(lambda gradient: log.note("tensor hook", gradient))
+    node_of(y).register_prehook(lambda gradients: log.note("pre-hook", gradients))
+    end = apply(_Undefined, y).sum()
+    end.backward(retain_graph=True)
+    return log.entries
