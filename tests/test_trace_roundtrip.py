@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agviz.trace import codec
-from agviz.trace.contents import short_name
+from agviz.trace.nodes import short_name
 from agviz.trace.reader import Trace
 from agviz.trace.recorder import Recorder
 from agviz.trace.rows import GraphTaskStatus, NodeStatus

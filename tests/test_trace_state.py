@@ -7,14 +7,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import agviz_engine
 from agviz.trace.reader import Trace
 from agviz.trace.recorder import Recorder
-from agviz.trace.rows import NodeStatus
 from agviz.trace.state import BackwardState, GraphShape, ImpossibleEventError, QueuedTask
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live, Registry
@@ -23,8 +20,6 @@ from tests.event_simulator import SimulatedNode, Simulator, random_graph
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from torch.autograd.graph import Node
 
 
 def shape_of(graphs: dict[int, list[SimulatedNode]]) -> Callable[[int], GraphShape]:
@@ -82,119 +77,6 @@ def test_the_queue_replayed_gives_what_the_queue_gave(
     assert not state.running()
 
 
-class Witness(Instrument):
-    """Writes down what the live engine knows whenever a node starts (on one thread)."""
-
-    def __init__(self) -> None:
-        self.seen: dict[int, dict[str, Any]] = {}
-
-    def node_started(self, event: events.NodeStarted, live: Live) -> None:
-        task = live.graph_task
-        assert task is not None
-        queued = [
-            QueuedTask(item.base.id, item.node.index)
-            for item in task.cpu_ready_queue.snapshot()
-            if item.base is not None and item.node is not None
-        ]
-        self.seen[event.seq] = {
-            "queued": set(queued),
-            "dependencies": list(task.dependencies),
-            "buffers": {
-                index: {
-                    slot: tensor.nbytes
-                    for slot, tensor in enumerate(buffer.buffer)
-                    if tensor is not None
-                }
-                for index, buffer in task.not_ready.items()
-                if any(tensor is not None for tensor in buffer.buffer)
-            },
-        }
-
-
-def replayed(state: BackwardState, graph_task: int) -> dict[str, Any]:
-    """The same of a replayed state."""
-    (queue,) = state.queues()
-    nodes = range(len(state.statuses(graph_task)))
-    return {
-        "queued": set(queue.tasks),
-        "dependencies": [state.remaining(graph_task, node) for node in nodes],
-        "buffers": {
-            node: slots
-            for node, slots in state.buffers(graph_task).items()
-            if state.status(graph_task, node) is NodeStatus.WAITING
-        },
-    }
-
-
-def transformer() -> torch.Tensor:
-    torch.manual_seed(0)
-    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    result: torch.Tensor = model(torch.randn(2, 5, 16)).square().mean()
-    return result
-
-
-def lstm() -> torch.Tensor:
-    torch.manual_seed(0)
-    cell = torch.nn.LSTMCell(4, 4)
-    h = c = torch.zeros(1, 4)
-    for _ in range(5):
-        h, c = cell(torch.randn(1, 4), (h, c))
-    return h.sum()
-
-
-def checkpointed() -> torch.Tensor:
-    torch.manual_seed(0)
-    block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4))
-    x = torch.randn(3, 4, requires_grad=True)
-    from torch.utils.checkpoint import checkpoint
-
-    y = checkpoint(block, checkpoint(block, x, use_reentrant=True), use_reentrant=True)
-    assert isinstance(y, torch.Tensor)
-    return y.sum()
-
-
-@pytest.mark.parametrize("model", [transformer, lstm, checkpointed])
-def test_state_is_the_live_engines(model: Callable[[], torch.Tensor], tmp_path: Path) -> None:
-    witness = Witness()
-    with Recorder(tmp_path / "t.agviz") as recorder, agviz_engine.installed(recorder, witness):
-        model().backward()
-    with Trace.open(tmp_path / "t.agviz") as trace:
-        tasks = [row.id for row in trace.graph_tasks]
-        assert len(tasks) == (3 if model is checkpointed else 1)
-        state = trace.state_at(tasks[0], 0)
-        compared = 0
-        for event in trace.events(limit=10**6):
-            if isinstance(event, events.QueuePop):
-                (queue,) = state.queues()
-                assert queue.tasks[0] == QueuedTask(event.graph_task, event.node)
-            state.apply(event)
-            if event.seq in witness.seen:
-                assert replayed(state, event.graph_task) == witness.seen[event.seq]
-                compared += 1
-        assert compared == len(witness.seen) > 10
-        executed = {row.node for row in trace.executions(tasks[0])}
-        assert executed == set(range(trace.graph_task(tasks[0]).nodes))
-
-
-def test_two_device_threads_replay_without_objection(tmp_path: Path) -> None:
-    def place(node: Node) -> int:
-        return -1 if "AccumulateGrad" in node.name() else int(node._sequence_nr() % 2)
-
-    with (
-        Recorder(tmp_path / "t.agviz") as recorder,
-        agviz_engine.installed(recorder, device_policy=place),
-    ):
-        for _ in range(3):
-            transformer().backward()
-    with Trace.open(tmp_path / "t.agviz") as trace:
-        for row in trace.graph_tasks:
-            state = trace.state_at(row.id, trace.event_count(row.id))
-            assert set(state.statuses(row.id)) == {NodeStatus.DONE}
-            assert state.executed(row.id) == row.executed
-            assert len({x.thread for x in trace.executions(row.id)}) == 3
-
-
 def test_seeking_equals_replaying(tmp_path: Path) -> None:
     registry = Registry()
     with Recorder(tmp_path / "t.agviz") as recorder:
@@ -236,15 +118,35 @@ def test_a_state_is_the_callers_own(tmp_path: Path) -> None:
         simulator = Simulator(registry, Random(7))
         number = simulator.backward(random_graph(simulator.rng, 300))
     with Trace.open(tmp_path / "t.agviz") as trace:
-        place = 1500  # beyond a keyframe
+        place = 1500
         first, second = trace.state_at(number, place), trace.state_at(number, place)
         for event in trace.events(number, place, 50):
             first.apply(event)
         assert first.seq == second.seq + 50
         assert second.queues() == trace.state_at(number, place).queues()
         assert second.statuses(number) == trace.state_at(number, place).statuses(number)
-        (frame,) = trace._replay()._keyframes
-        assert frame.seq < second.seq
+
+
+def test_the_order_of_a_queue_is_a_sequence() -> None:
+    keeper, registry = ShapeKeeper(), Registry()
+    registry.add(keeper)
+    simulator = Simulator(registry, Random(3))
+    simulator.backward(random_graph(simulator.rng, 60))
+    state, longest = BackwardState(shape_of(keeper.graphs)), 0
+    for event in simulator.told:
+        state.apply(event)
+        for queue in state.queues():
+            order = queue.tasks
+            if order:
+                assert order[-1] == order[len(order) - 1]
+            whole = list(state.queues()[0].tasks)
+            assert [order[place] for place in range(len(order))] == whole
+            assert list(order[1:3]) == whole[1:3]
+            assert order == state.queues()[0].tasks
+            with pytest.raises(IndexError):
+                order[len(order)]
+            longest = max(longest, len(order))
+    assert longest > 3
 
 
 def chain(length: int) -> list[SimulatedNode]:

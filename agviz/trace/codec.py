@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 Row = tuple[int | None, ...]
 """``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
@@ -39,12 +39,16 @@ class Layout(NamedTuple):
     """Where the fields of one type of event stand."""
 
     event_type: type[Event]
-    columns: tuple[int, ...]
-    """For every field, the position in a :data:`Row` that holds it."""
+    make: Callable[[Iterable[Any]], Event]
+    """Makes the event of its fields."""
+    to_fields: Callable[[Row], tuple[Any, ...]]
+    """Takes the fields out of a row; texts are the ids of strings in it."""
     texts: tuple[int, ...]
     """Positions of the fields that are texts, among the fields."""
     truths: tuple[int, ...]
     """Positions of the fields that are truth values, among the fields."""
+    is_plain: bool
+    """Whether all fields are numbers."""
     width: int
     """Length of a waiting event."""
     to_row: Callable[[list[Any]], tuple[Any, ...]]
@@ -62,15 +66,20 @@ def _layout(event_type: type[Event]) -> Layout:
             columns.append(extra)
             extra += 1
     kinds = [event_type.__annotations__[field] for field in fields]
+    texts = tuple(i for i, text in enumerate(kinds) if _is(text, "str"))
+    truths = tuple(i for i, text in enumerate(kinds) if _is(text, "bool"))
     waiting = {column: 2 + position for position, column in enumerate(columns)}
     waiting[4] = 0
+    make: Any = event_type._make
     return Layout(
-        event_type,
-        tuple(columns),
-        tuple(i for i, text in enumerate(kinds) if _is(text, "str")),
-        tuple(i for i, text in enumerate(kinds) if _is(text, "bool")),
-        2 + len(fields),
-        itemgetter(*(waiting.get(column, 1) for column in range(10))),
+        event_type=event_type,
+        make=make,
+        to_fields=itemgetter(*columns),
+        texts=texts,
+        truths=truths,
+        is_plain=not texts and not truths,
+        width=2 + len(fields),
+        to_row=itemgetter(*(waiting.get(column, 1) for column in range(10))),
     )
 
 
@@ -80,7 +89,7 @@ def _is(annotation: Any, name: str) -> bool:
 
 def _begun_layout() -> Layout:
     to_row = itemgetter(2, 3, 4, 5, 0, 1, 1, 1, 1, 1)
-    return _layout(GraphTaskBegun)._replace(columns=(0, 1, 2, 3), to_row=to_row)
+    return _layout(GraphTaskBegun)._replace(to_row=to_row)
 
 
 LAYOUTS: Final[tuple[Layout, ...]] = tuple(
@@ -124,15 +133,16 @@ def decode(
     if kind is None or not 0 <= kind < len(LAYOUTS):
         raise ValueError(f"there is no event of kind {kind}")
     layout = LAYOUTS[kind]
-    values: list[Any] = [row[column] for column in layout.columns]
-    if None in values:
+    fields = layout.to_fields(row)
+    if None in fields:
         raise ValueError(f"event {row[0]} lacks a field")
+    if layout.is_plain:
+        return layout.make((fields[0], fields[1] + start_ns, *fields[2:]))
+    values = list(fields)
     values[1] += start_ns
     for position in layout.texts:
         is_message = layout.event_type._fields[position] == "message"
         values[position] = (message if is_message else name)(values[position])
     for position in layout.truths:
         values[position] = bool(values[position])
-    make: Any = layout.event_type._make
-    event: Event = make(values)
-    return event
+    return layout.make(values)

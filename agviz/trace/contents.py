@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.trace import codec
-from agviz.trace.database import given, of
+from agviz.trace.database import along, given
+from agviz.trace.nodes import NodeColumns, Nodes, Shape, short_name, undisturbed
+from agviz.trace.replay import Keyframe
 from agviz.trace.rows import (
     EdgeRow,
     ExecutionRow,
     GraphTaskRow,
     GraphTaskStatus,
     Meta,
-    NodeRow,
     NodeStatus,
     NonFinite,
     ThreadRow,
@@ -38,6 +38,8 @@ _END: Final = {
     codec.KIND[events.NodeSkipped]: NodeStatus.SKIPPED,
 }
 _MOST_OUTPUTS: Final = 100_000
+_SHAPES_KEPT: Final = 4
+_NEVER: Final = 2**63 - 1
 
 
 class Contents:
@@ -46,9 +48,12 @@ class Contents:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._strings: dict[int, str] = {0: ""}
+        self._parsed: dict[int, tuple[Shape, ...]] = {}
+        """Shapes, by the id of their text."""
         self._names: dict[int, list[str]] = {}
-        self._nodes: dict[int, list[NodeRow]] = {}
+        self._nodes: dict[int, Nodes] = {}
         self._executions: dict[int | None, list[ExecutionRow]] = {}
+        self._shapes_of: dict[int, GraphShape] = {}
 
     @cached_property
     def meta(self) -> Meta:
@@ -87,12 +92,7 @@ class Contents:
                 "SELECT id, name, queue, native_id FROM thread"
             )
         }
-        # A thread that was at work before this recording began was not introduced to it.
-        for thread, queue in self._database.integers(
-            "SELECT thread, max(queue) FROM event JOIN node"  # noqa: S608
-            " ON node.graph_task = event.graph_task AND node.idx = event.node"
-            f" WHERE {EXECUTION} GROUP BY thread"
-        ):
+        for thread, queue in self.unknown_threads().items():
             name = f"pt_autograd_{queue}" if queue > CPU_QUEUE else f"thread {thread}"
             threads.setdefault(thread, ThreadRow(thread, name, queue, 0))
         for task in self.graph_tasks.values():
@@ -100,6 +100,18 @@ class Contents:
                 task.thread, ThreadRow(task.thread, f"thread {task.thread}", CPU_QUEUE, 0)
             )
         return [threads[number] for number in sorted(threads)]
+
+    def unknown_threads(self) -> dict[int, int]:
+        """Threads that were at work before the recording began: their queues, by id."""
+        if self.has_shortcuts:
+            return {}  # where the recording was closed, they were introduced
+        known = {row[0] for row in self._database.integers("SELECT id FROM thread")}
+        queues = self._database.integers(
+            "SELECT thread, max(queue) FROM event JOIN node"  # noqa: S608
+            " ON node.graph_task = event.graph_task AND node.idx = event.node"
+            f" WHERE {EXECUTION} GROUP BY thread"
+        )
+        return {thread: queue for thread, queue in queues if thread not in known}
 
     @cached_property
     def graph_tasks(self) -> dict[int, GraphTaskRow]:
@@ -142,8 +154,34 @@ class Contents:
             )
         return tasks
 
-    def names(self, graph_task: int) -> list[str]:
-        """Torch's names of the nodes of a graph task, by index."""
+    def nodes(self, graph_task: int) -> Nodes:
+        """By index."""
+        nodes = self._nodes.get(graph_task)
+        if nodes is None:
+            with undisturbed():
+                nodes = self._nodes[graph_task] = self._read_nodes(graph_task)
+        return nodes
+
+    def edges(self, graph_task: int) -> list[EdgeRow]:
+        """By producer and output."""
+        with undisturbed():
+            return list(map(EdgeRow._make, self._edges(graph_task)))
+
+    def _edges(self, graph_task: int) -> list[tuple[int, ...]]:
+        rows = self._database.integers(
+            "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"
+            " ORDER BY producer, output",
+            graph_task,
+        )
+        nodes = len(self._short_names(graph_task))
+        columns = list(zip(*rows, strict=True)) or [()] * 4
+        for numbers, most in zip(columns, (nodes, _MOST_OUTPUTS, nodes), strict=False):
+            if numbers and not 0 <= min(numbers) <= max(numbers) < most:
+                raise self._database.damaged("an edge leads to a node that is not there")
+        return rows
+
+    def _short_names(self, graph_task: int) -> list[str]:
+        """By node."""
         names = self._names.get(graph_task)
         if names is None:
             rows = self._database.integers(
@@ -151,42 +189,53 @@ class Contents:
             )
             if [row[0] for row in rows] != list(range(len(rows))):
                 raise self._database.damaged("a node is missing")
-            names = self._names[graph_task] = [self.name(name) for _, name in rows]
+            short = {number: self._short(number) for number in {row[1] for row in rows}}
+            names = self._names[graph_task] = [short[row[1]] for row in rows]
         return names
 
-    def nodes(self, graph_task: int) -> list[NodeRow]:
-        """By index."""
-        nodes = self._nodes.get(graph_task)
-        if nodes is None:
-            nodes = self._nodes[graph_task] = self._read_nodes(graph_task)
-        return nodes
-
-    def edges(self, graph_task: int) -> list[EdgeRow]:
-        """By producer and output."""
-        rows = self._database.integers(
-            "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"
-            " ORDER BY producer, output",
-            graph_task,
-        )
-        nodes = len(self.names(graph_task))
-        if any(not (0 <= row[0] < nodes and 0 <= row[2] < nodes) for row in rows):
-            raise self._database.damaged("an edge leads to a node that is not there")
-        return [EdgeRow(*row) for row in rows]
+    def _short(self, number: int) -> str:
+        return short_name(self.name(number))
 
     def executions(self, graph_task: int | None) -> list[ExecutionRow]:
         """Nodes taken up, by NodeStarted; those skipped before they started have order 0."""
         rows = self._executions.get(graph_task)
         if rows is None:
-            rows = self._executions[graph_task] = self._read_executions(graph_task)
+            with undisturbed():
+                rows = self._executions[graph_task] = self._read_executions(graph_task)
         return rows
 
     def shape(self, graph_task: int) -> GraphShape:
-        """What the replay of a graph task needs."""
-        rows = self._database.numbers(
-            "SELECT sequence_nr, dependencies FROM node WHERE graph_task = ? ORDER BY idx",
-            graph_task,
+        """What the replay of a graph task needs; those asked for last are kept."""
+        shape = self._shapes_of.pop(graph_task, None)
+        if shape is None:
+            rows = self._database.numbers(
+                "SELECT sequence_nr, dependencies FROM node WHERE graph_task = ? ORDER BY idx",
+                graph_task,
+            )
+            numbers, dependencies = zip(*rows, strict=True) if rows else ((), ())
+            if None in dependencies:
+                raise self._database.damaged("a node lacks a fact")
+            shape = GraphShape(numbers, cast("tuple[int, ...]", dependencies))
+        self._shapes_of[graph_task] = shape
+        if len(self._shapes_of) > _SHAPES_KEPT:
+            del self._shapes_of[next(iter(self._shapes_of))]
+        return shape
+
+    @cached_property
+    def has_shortcuts(self) -> bool:
+        """Whether the recording was closed, and what speeds up reading it was stored."""
+        return self.meta.end_ns is not None and bool(
+            self._database.value("SELECT EXISTS (SELECT 1 FROM anchor)")
         )
-        return GraphShape([row[0] for row in rows], [row[1] or 0 for row in rows])
+
+    def keyframe(self, seq: int) -> Keyframe | None:
+        """The last stored keyframe that is not after ``seq``."""
+        if not self.has_shortcuts:
+            return None
+        rows = self._database.blobs(
+            "SELECT seq, state FROM keyframe WHERE seq <= ? ORDER BY seq DESC LIMIT 1", seq
+        )
+        return Keyframe(*rows[0]) if rows else None
 
     def _text(self, number: int) -> str:
         text = self._strings.get(number)
@@ -206,134 +255,112 @@ class Contents:
         return clean_message(self._text(number))
 
     def _read_executions(self, graph_task: int | None) -> list[ExecutionRow]:
+        start_ns = self.meta.start_ns
+        names: dict[int, list[str]] = {}
+        orders: Counter[int] = Counter()
+        place: dict[tuple[int, int], int] = {}
+        began: list[tuple[int, int, int, str, int, int]] = []
+        """The first six fields of an ExecutionRow; the lists below hold the others."""
+        ends: list[int | None] = []
+        statuses: list[NodeStatus] = []
+        seqs: list[int] = []
+        for seq, t, thread, number, kind, node in self._execution_events(graph_task):
+            if number not in names:
+                if number not in self.graph_tasks:
+                    continue  # it was under way when the recording began
+                names[number] = self._short_names(number)
+            is_start = kind == _STARTED
+            known = None if is_start else place.get((number, node))
+            if known is not None:
+                ends[known] = t + start_ns
+                statuses[known] = _END[kind]
+                continue
+            if not 0 <= node < len(names[number]):
+                raise self._database.damaged("an event concerns a node that is not there")
+            place[number, node] = len(began)
+            orders[number] += is_start
+            order = orders[number] if is_start else 0
+            began.append((number, order, node, names[number][node], thread, t + start_ns))
+            ends.append(None if is_start else t + start_ns)
+            statuses.append(NodeStatus.RUNNING if is_start else _END[kind])
+            seqs.append(seq)
+        rows = zip(began, ends, statuses, seqs, strict=True)
+        return [ExecutionRow(*begin, end, status, seq) for begin, end, status, seq in rows]
+
+    def _execution_events(self, graph_task: int | None) -> list[tuple[int, ...]]:
+        """Seq, t, thread, graph task, kind and node of the events that say what was executed."""
+        first, last = 0, _NEVER
+        if graph_task in self.graph_tasks:
+            task = self.graph_tasks[graph_task]
+            first = task.begin_seq
+            if task.status is GraphTaskStatus.FINISHED and task.end_seq is not None:
+                last = task.end_seq
         rows = self._database.integers(
-            f"SELECT seq, t, thread, graph_task, kind, node FROM event WHERE {EXECUTION}"  # noqa: S608
-            f" {of(graph_task)} ORDER BY seq",
+            "SELECT seq, t, thread, graph_task, kind, node FROM event"  # noqa: S608
+            f" WHERE {EXECUTION} AND seq BETWEEN ? AND ? {along(graph_task)} ORDER BY seq",
+            first,
+            last,
             *given(graph_task),
         )
-        start_ns = self.meta.start_ns
-        found: dict[tuple[int, int], ExecutionRow] = {}
-        orders: Counter[int] = Counter()
-        for seq, t, thread, number, kind, node in rows:
-            if number not in self.graph_tasks:
-                continue  # it was under way when the recording began
-            now = t + start_ns
-            key = number, node
-            row = found.get(key)
-            if kind != _STARTED and kind not in _END:
-                raise self._database.damaged("an index does not fit its table")
-            if kind != _STARTED and row is not None:
-                found[key] = row._replace(end_ns=now, status=_END[kind])
-                continue
-            names = self.names(number)
-            if not 0 <= node < len(names):
-                raise self._database.damaged("an event concerns a node that is not there")
-            orders[number] += kind == _STARTED
-            found[key] = ExecutionRow(
-                graph_task=number,
-                order=orders[number] if kind == _STARTED else 0,
-                node=node,
-                name=short_name(names[node]),
-                thread=thread,
-                start_ns=now,
-                end_ns=None if kind == _STARTED else now,
-                status=_END.get(kind, NodeStatus.RUNNING),
-                seq=seq,
-            )
-        return list(found.values())
+        if not {row[4] for row in rows} <= _END.keys() | {_STARTED}:
+            raise self._database.damaged("an index does not fit its table")
+        return rows
 
-    def _read_nodes(self, graph_task: int) -> list[NodeRow]:
-        names = self.names(graph_task)
-        rows = self._database.numbers(
-            "SELECT idx, sequence_nr, topological_nr, queue, num_inputs, dependencies, parameter,"
+    def _read_nodes(self, graph_task: int) -> Nodes:
+        rows: list[tuple[Any, ...]] = self._database.numbers(
+            "SELECT sequence_nr, topological_nr, queue, num_inputs, dependencies, name, parameter,"
             " module, shapes FROM node WHERE graph_task = ? ORDER BY idx",
             graph_task,
         )
-        if any(None in (row[0], *row[2:]) for row in rows) or len(rows) != len(names):
+        if any(None in column for column in list(zip(*rows, strict=True))[1:]):
             raise self._database.damaged("a node lacks a fact")
+        *_, names, parameters, modules, shapes = list(zip(*rows, strict=True)) or [()] * 4
         executions = {row.node: row for row in self.executions(graph_task)}
-        ready = self._ready(graph_task)
-        nonfinite = {
-            node: NonFinite(*counts)
-            for node, *counts in self._database.integers(
-                f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {CHECK}"  # noqa: S608
-                " AND graph_task = ? GROUP BY node",
-                graph_task,
+        return Nodes(
+            NodeColumns(
+                graph_task=graph_task,
+                node=rows,
+                edges=self._edges(graph_task),
+                names={number: (self.name(number), self._short(number)) for number in set(names)},
+                places={number: self.name(number) or None for number in {*parameters, *modules}},
+                shapes={number: self._shapes(number) for number in set(shapes) if number},
+                executions=executions,
+                ready=self._ready(graph_task),
+                nonfinite={
+                    node: NonFinite(*counts)
+                    for node, *counts in self._database.integers(
+                        f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {CHECK}"  # noqa: S608
+                        " AND graph_task = ? GROUP BY node",
+                        graph_task,
+                    )
+                },
             )
-        }
-        shapes = [
-            self._shapes(self._text(row[8])) if row[8] else None
-            for row in cast("list[tuple[int, ...]]", rows)
-        ]
-        outputs: list[list[tuple[int, ...] | None]] = [[] for _ in rows]
-        for edge in self.edges(graph_task):
-            received = shapes[edge.consumer]
-            produced = outputs[edge.producer]
-            if not 0 <= edge.output < _MOST_OUTPUTS:
-                raise self._database.damaged("an edge starts at an output that is not there")
-            produced += [None] * (edge.output + 1 - len(produced))
-            if received is not None and 0 <= edge.slot < len(received):
-                produced[edge.output] = received[edge.slot]
-        nodes = []
-        for row in cast("list[tuple[Any, ...]]", rows):
-            index, sequence_nr, topological_nr, queue, inputs, dependencies, parameter, module = (
-                row[:8]
-            )
-            execution = executions.get(index)
-            name = short_name(names[index])
-            received = shapes[index]
-            status = NodeStatus.READY if index in ready else NodeStatus.WAITING
-            nodes.append(
-                NodeRow(
-                    graph_task=graph_task,
-                    index=index,
-                    name=names[index],
-                    short_name=name,
-                    sequence_nr=sequence_nr,
-                    topological_nr=topological_nr,
-                    queue=queue,
-                    num_inputs=inputs,
-                    dependencies=dependencies,
-                    parameter=self.name(parameter) or None,
-                    shape=received[0] if received and name == "AccumulateGrad" else None,
-                    module=self.name(module) or None,
-                    status=status if execution is None else execution.status,
-                    order=execution.order or None if execution else None,
-                    thread=execution.thread if execution else None,
-                    start_ns=execution.start_ns if execution and execution.order else None,
-                    end_ns=execution.end_ns if execution else None,
-                    input_shapes=received,
-                    output_shapes=tuple(outputs[index]),
-                    nonfinite=nonfinite.get(index),
-                )
-            )
-        return nodes
+        )
 
-    def _ready(self, graph_task: int) -> set[int]:
+    def _ready(self, graph_task: int) -> frozenset[int]:
         """Nodes that were queued; asked for only where a graph task did not finish."""
         task = self.graph_tasks.get(graph_task)
         if task is None or task.status is GraphTaskStatus.FINISHED:
-            return set()
+            return frozenset()
         rows = self._database.integers(
             "SELECT node FROM event WHERE graph_task = ? AND kind = ?",
             graph_task,
             codec.KIND[events.QueuePush],
         )
-        return {node for (node,) in rows}
+        return frozenset(node for (node,) in rows)
 
-    def _shapes(self, text: str) -> tuple[tuple[int, ...], ...]:
-        try:
-            return tuple(
-                tuple(_is_a(int, size) for size in _is_a(list, json.loads(shape)))
-                for shape in text.split(";")
-            )
-        except (TypeError, ValueError, RecursionError) as error:
-            raise self._database.damaged("a shape is none") from error
-
-
-def short_name(name: str) -> str:
-    """A node's name without the namespaces in front of it."""
-    return re.sub(r"^(\w+::)+", "", name)
+    def _shapes(self, number: int) -> tuple[Shape, ...]:
+        shapes = self._parsed.get(number)
+        if shapes is None:
+            try:
+                shapes = tuple(
+                    tuple(_is_a(int, size) for size in _is_a(list, json.loads(shape)))
+                    for shape in self._text(number).split(";")
+                )
+            except (TypeError, ValueError, RecursionError) as error:
+                raise self._database.damaged("a shape is none") from error
+            self._parsed[number] = shapes
+        return shapes
 
 
 def _is_a(kind: type[Any], value: Any) -> Any:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _STEPS_PER_CHECK: Final = 1_000_000
 _STEPS_PER_BYTE: Final = 10
 _LEAST_STEPS: Final = 20_000_000
-_LONGEST_VALUE: Final = 4 * schema.TEXT_LIMIT + 1_000
+_LONGEST_VALUE: Final = max(4 * schema.TEXT_LIMIT, schema.KEYFRAME_LIMIT) + 1_000
 _LONGEST_STATEMENT: Final = 100_000
 
 _FAILURES: Final = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
@@ -73,6 +73,13 @@ class Database:
         """Rows of an integer, or a text, and a text; the texts are not clean yet."""
         rows = self._checked(sql, parameters, {int, str})
         if any(type(text) is not str for _, text in rows):
+            raise self.damaged("a value is of the wrong type")
+        return rows
+
+    def blobs(self, sql: str, *parameters: int) -> list[tuple[int, bytes]]:
+        """Rows of an integer and a blob."""
+        rows = self._rows(sql, parameters)
+        if any(type(number) is not int or type(blob) is not bytes for number, blob in rows):
             raise self.damaged("a value is of the wrong type")
         return rows
 

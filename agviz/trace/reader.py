@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
 from agviz.trace import codec
@@ -29,6 +30,7 @@ from agviz.trace.schema import CHECK
 from agviz_engine import events
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
     from types import TracebackType
 
@@ -117,10 +119,14 @@ class Trace:
             raise TraceError(f"{self.path} holds no graph task {graph_task}; see its graph_tasks")
         return found
 
-    def nodes(self, graph_task: int) -> list[NodeRow]:
-        """The nodes of a graph task: ``nodes(g)[i].index == i``."""
+    def nodes(self, graph_task: int) -> Sequence[NodeRow]:
+        """The nodes of a graph task: ``nodes(g)[i].index == i``.
+
+        Their columns are read now; each row is made when it is first asked for, which neither
+        touches the file nor raises, on whatever thread.
+        """
         self.graph_task(graph_task)
-        return list(self._contents().nodes(graph_task))
+        return self._contents().nodes(graph_task)
 
     def node(self, graph_task: int, node: int) -> NodeRow:
         """One node. Raises TraceError where the graph task has none of this index."""
@@ -144,7 +150,7 @@ class Trace:
 
     def event_count(self, graph_task: int | None = None) -> int:
         """Number of events of a graph task, or of the whole trace."""
-        return self._pages().extent(graph_task)[0]
+        return self._pages().count(graph_task)
 
     def events(
         self, graph_task: int | None = None, offset: int = 0, limit: int = 100
@@ -221,12 +227,12 @@ class Trace:
         ended = []
         for row in self._contents().executions(graph_task):
             if row.order and row.end_ns is not None:
-                durations.setdefault(row.name, []).append(row.end_ns - row.start_ns)
-                ended.append(row)
+                duration = row.end_ns - row.start_ns
+                durations.setdefault(row.name, []).append(duration)
+                ended.append((-duration, row.seq, row))
         types = [TypeTime(name, len(ns), sum(ns), max(ns)) for name, ns in durations.items()]
         types.sort(key=lambda row: (-row.total_ns, row.name))
-        ended.sort(key=lambda row: (row.start_ns - cast("int", row.end_ns), row.seq))
-        return Slowest(types[:n], ended[:n])
+        return Slowest(types[:n], [row for _, _, row in heapq.nsmallest(n, ended)])
 
     def hook_times(self, graph_task: int | None = None) -> list[HookTime]:
         """Time spent in hooks, the largest total first."""
@@ -276,7 +282,10 @@ class Trace:
                     f"events, there is no position {position}"
                 )
             seq = found[0].seq
-        return self._replay().state_at(seq)
+        try:
+            return self._replay().state_at(seq)
+        except (ValueError, OverflowError) as error:
+            raise self._database.damaged(error) from error
 
     def _read_anew(self) -> None:
         contents = self._all_contents = Contents(self._database)
@@ -297,11 +306,5 @@ class Trace:
     def _replay(self) -> Replay:
         contents = self._contents()
         if self._whole_replay is None:
-            meta = contents.meta
-            self._whole_replay = Replay(
-                list(contents.graph_tasks.values()),
-                self._all_pages.between,
-                contents.shape,
-                tolerant=meta.end_ns is None or meta.partial or bool(meta.stopped),
-            )
+            self._whole_replay = Replay.of(contents, self._all_pages)
         return self._whole_replay

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from agviz import __version__
+from agviz.errors import TraceError
+from agviz.trace import shortcuts
 from agviz.trace.codec import PREFIX
 from agviz.trace.text import clean
 from agviz.trace.writer import Graph, Introduction, Writer, create
@@ -250,6 +252,8 @@ class Recorder(Instrument):
             self._drain_until_closed(writer)
             writer.build_indexes()
             writer.write_meta({"end_ns": time.monotonic_ns()})
+            with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
+                shortcuts.store(self.path, writer)  # the file is complete without them
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._stop(error)
             with contextlib.suppress(sqlite3.Error):

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 TABLES: dict[str, str] = {
@@ -98,6 +98,22 @@ CREATE TABLE event (
     c INTEGER,
     d INTEGER
 )""",
+    # The first and the last event of each graph task (-1: of those that belong to none, -2: of
+    # all), and every thousandth where events of others stand in between. Empty until the recording
+    # is closed.
+    "anchor": """
+CREATE TABLE anchor (
+    graph_task INTEGER NOT NULL,
+    position INTEGER NOT NULL,     -- number of events of the graph task before this one
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (graph_task, position)
+) WITHOUT ROWID""",
+    # States to replay from. Empty until the recording is closed.
+    "keyframe": """
+CREATE TABLE keyframe (
+    seq INTEGER PRIMARY KEY,       -- seq of the last event that the state includes
+    state BLOB NOT NULL            -- agviz/trace/keyframe.py says what it holds
+)""",
 }
 """The tables, by name. The text is what SQLite stores, comments included."""
 
@@ -119,3 +135,6 @@ INDEXES: dict[str, str] = {
 
 TEXT_LIMIT = 65_536
 """Longest stored text, in characters."""
+
+KEYFRAME_LIMIT = 2**20
+"""Longest stored keyframe, in bytes."""

@@ -8,20 +8,31 @@ story.
 from __future__ import annotations
 
 import heapq
+import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, overload
 
 from agviz.errors import TraceError
+from agviz.trace import keyframe
+from agviz.trace.keyframe import SHUTDOWN, Facts, GraphShape, GraphTaskFacts, HeapEntry, QueuedTask
 from agviz.trace.rows import NodeStatus
 from agviz_engine import events
-from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK, Event
+from agviz_engine.events import CPU_QUEUE, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-NO_NODE: Final = -1
+__all__ = [
+    "BackwardState",
+    "GraphShape",
+    "ImpossibleEventError",
+    "PopOrder",
+    "QueueContents",
+    "QueuedTask",
+]
+
 _EVENTS_REMEMBERED: Final = 64
-_ACCUMULATE_GRAD_SEQUENCE_NR: Final = 2**64 - 1
 
 _WAITING, _READY, _RUNNING, _DONE, _SKIPPED, _FAILED = range(6)
 _STATUS: Final = (
@@ -46,20 +57,41 @@ class ImpossibleEventError(TraceError):
         """The last events of the same graph task and node."""
 
 
-class GraphShape(NamedTuple):
-    """What of a graph its replay needs, each by node index."""
+class PopOrder(Sequence[QueuedTask]):
+    """The tasks of a queue in the order in which they would be popped, found as far as asked for.
 
-    sequence_nrs: Sequence[int | None]
-    """None: AccumulateGrad."""
-    dependencies: Sequence[int]
+    A queue may hold as many tasks as the graph has nodes, and its readers see a few of them.
+    """
 
+    def __init__(self, heap: list[HeapEntry]) -> None:
+        self._length = len(heap)
+        self._rest = heap
+        self._popped: list[QueuedTask] = []
+        self._lock = threading.Lock()
 
-class QueuedTask(NamedTuple):
-    """A NodeTask in a ReadyQueue."""
+    def __len__(self) -> int:
+        return self._length
 
-    graph_task: int
-    node: int
-    """-1 for a task without a node: a shutdown."""
+    @overload
+    def __getitem__(self, place: int) -> QueuedTask: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[QueuedTask, ...]: ...
+    def __getitem__(self, place: int | slice) -> QueuedTask | tuple[QueuedTask, ...]:
+        if isinstance(place, slice):
+            return tuple(self[index] for index in range(self._length)[place])
+        place = range(self._length)[place]
+        with self._lock:
+            while len(self._popped) <= place:
+                self._popped.append(heapq.heappop(self._rest)[1].task)
+        return self._popped[place]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PopOrder) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"PopOrder({list(self)})"
 
 
 class QueueContents(NamedTuple):
@@ -69,79 +101,8 @@ class QueueContents(NamedTuple):
     """Device index, or -1 for the queue of a thread that calls backward."""
     thread: int | None
     """The thread that owns a queue -1; None for device queues."""
-    tasks: tuple[QueuedTask, ...]
+    tasks: PopOrder
     """In the order in which they would be popped."""
-
-
-class _HeapTask:
-    """A NodeTask, ordered as in torch: equal ones are not less than each other.
-
-    ``heapq`` then sifts exactly as ``std::priority_queue`` does, so that ties (AccumulateGrad nodes
-    all have the same sequence number) leave in torch's order.
-    """
-
-    __slots__ = ("key", "task")
-
-    def __init__(self, key: tuple[int, int, int], task: QueuedTask) -> None:
-        self.key = key
-        self.task = task
-
-    def __lt__(self, other: _HeapTask) -> bool:
-        return self.key < other.key
-
-
-_SHUTDOWN: Final = _HeapTask((-1, 0, 0), QueuedTask(NO_GRAPH_TASK, NO_NODE))
-
-
-class _GraphTask:
-    """What is known of one graph task."""
-
-    __slots__ = (
-        "buffers",
-        "cpu_queue",
-        "depth",
-        "ended",
-        "executed",
-        "nonfinite",
-        "parent",
-        "partial",
-        "shape",
-        "status",
-        "thread",
-    )
-
-    def __init__(self, parent: int, depth: int, thread: int, cpu_queue: int) -> None:
-        self.parent = parent
-        self.depth = depth
-        self.thread = thread
-        self.cpu_queue = cpu_queue
-        self.ended = False
-        self.executed = 0
-        self.shape = GraphShape((), ())
-        self.status = bytearray()
-        self.partial: dict[int, int] = {}
-        """Remaining dependencies, for nodes that lost some."""
-        self.buffers: dict[int, dict[int, int]] = {}
-        """Bytes by slot, by node."""
-        self.nonfinite: set[int] = set()
-
-    def checked(self, node: int) -> int:
-        """``node``. Raises IndexError where there is none of this index."""
-        if not 0 <= node < len(self.status):
-            raise IndexError(node)
-        return node
-
-    def copy(self) -> _GraphTask:
-        """A copy that shares nothing that changes."""
-        twin = _GraphTask(self.parent, self.depth, self.thread, self.cpu_queue)
-        twin.ended = self.ended
-        twin.executed = self.executed
-        twin.shape = self.shape
-        twin.status = bytearray(self.status)
-        twin.partial = dict(self.partial)
-        twin.buffers = {node: dict(slots) for node, slots in self.buffers.items()}
-        twin.nonfinite = set(self.nonfinite)
-        return twin
 
 
 class BackwardState:
@@ -158,15 +119,7 @@ class BackwardState:
     def __init__(self, shape: Callable[[int], GraphShape], *, tolerant: bool = False) -> None:
         self._shape = shape
         self.tolerant = tolerant
-        self.seq = -1
-        """``seq`` of the last event applied, -1 at first."""
-        self.time_ns = 0
-        """Its time, 0 at first."""
-        self._graph_tasks: dict[int, _GraphTask] = {}
-        self._heaps: dict[int, list[_HeapTask]] = {}
-        """By queue: a device index, or ``-1 - thread`` for the queue of a calling thread."""
-        self._running: dict[int, list[QueuedTask]] = {}
-        self._live_bytes = 0
+        self._now = Facts()
         self._recent: deque[Event] = deque(maxlen=_EVENTS_REMEMBERED)
 
     def apply(self, event: Event) -> None:
@@ -176,87 +129,104 @@ class BackwardState:
             ImpossibleEventError: the event can't happen in this state (never in tolerant mode).
         """
         handler = self._HANDLERS.get(type(event))
+        now = self._now
         if handler is not None:
             try:
-                handler(self, event)
+                handler(self, now, event)
             except (KeyError, IndexError):
                 self._object(event, "there is no such graph task or node at this point")
-        self.seq = event.seq
-        self.time_ns = event.time_ns
+        now.seq = event[0]
+        now.time_ns = event[1]
         self._recent.append(event)
 
     def copy(self) -> BackwardState:
         """An independent copy."""
         twin = BackwardState(self._shape, tolerant=self.tolerant)
-        twin.seq = self.seq
-        twin.time_ns = self.time_ns
-        twin._graph_tasks = {number: task.copy() for number, task in self._graph_tasks.items()}
-        twin._heaps = {queue: list(heap) for queue, heap in self._heaps.items()}
-        twin._running = {thread: list(tasks) for thread, tasks in self._running.items()}
-        twin._live_bytes = self._live_bytes
+        twin._now = self._now.copy()
         twin._recent = self._recent.copy()
         return twin
 
+    def skip_to(self, seq: int) -> None:
+        """Declare that nothing of interest happened up to ``seq``."""
+        self._now.seq = seq
+
+    def pack(self) -> bytes:
+        """Everything but the story: Note [Keyframes]."""
+        return keyframe.pack(self._now)
+
+    def unpack(self, packed: bytes) -> BackwardState:
+        """The state that was packed, of the same recording.
+
+        Raises:
+            ValueError: the bytes are no keyframe of this recording.
+        """
+        state = BackwardState(self._shape, tolerant=self.tolerant)
+        state._now = keyframe.unpack(packed, self._shape)
+        return state
+
     @property
-    def size(self) -> int:
-        """Roughly the bytes that a copy takes."""
-        tasks = self._graph_tasks.values()
-        return 2_000 + sum(
-            len(task.status) + 100 * (len(task.partial) + 4 * len(task.buffers)) for task in tasks
-        )
+    def seq(self) -> int:
+        """``seq`` of the last event applied, -1 at first."""
+        return self._now.seq
+
+    @property
+    def time_ns(self) -> int:
+        """Its time, 0 at first."""
+        return self._now.time_ns
 
     @property
     def graph_tasks(self) -> tuple[int, ...]:
         """The graph tasks this state covers."""
-        return tuple(self._graph_tasks)
+        return tuple(self._now.graph_tasks)
 
     def status(self, graph_task: int, node: int) -> NodeStatus:
         """How far a node has come."""
-        task = self._graph_tasks[graph_task]
+        task = self._now.graph_tasks[graph_task]
         return _STATUS[task.status[task.checked(node)]]
 
     def statuses(self, graph_task: int) -> list[NodeStatus]:
         """How far every node has come, by index; empty until the dependencies are computed."""
-        return [_STATUS[code] for code in self._graph_tasks[graph_task].status]
+        return [_STATUS[code] for code in self._now.graph_tasks[graph_task].status]
 
     def remaining(self, graph_task: int, node: int) -> int:
         """Number of dependencies a node still waits for."""
-        task = self._graph_tasks[graph_task]
-        remaining = task.partial.get(task.checked(node))
-        return task.shape.dependencies[node] if remaining is None else remaining
+        return _remaining(self._now.graph_tasks[graph_task], node)
 
     def is_nonfinite(self, graph_task: int, node: int) -> bool:
         """Whether a non-finite element was found in an output of the node."""
-        return node in self._graph_tasks[graph_task].nonfinite
+        return node in self._now.graph_tasks[graph_task].nonfinite
 
     def buffer(self, graph_task: int, node: int) -> dict[int, int]:
         """The node's InputBuffer: slots that hold a gradient, and their bytes."""
-        return dict(self._graph_tasks[graph_task].buffers.get(node, ()))
+        return _buffer(self._now.graph_tasks[graph_task], node)
 
     def buffers(self, graph_task: int) -> dict[int, dict[int, int]]:
         """All InputBuffers of a graph task that hold a gradient, by node: bytes by slot."""
-        buffers = self._graph_tasks[graph_task].buffers
-        return {node: dict(slots) for node, slots in buffers.items()}
+        task = self._now.graph_tasks[graph_task]
+        return {node: _buffer(task, node) for node in task.slot_0.keys() | task.further_slots}
 
     def queues(self) -> list[QueueContents]:
         """The ReadyQueues seen so far, callers' queues first."""
         return [
-            QueueContents(max(queue, CPU_QUEUE), -1 - queue if queue < 0 else None, _order(heap))
-            for queue, heap in sorted(self._heaps.items())
+            QueueContents(
+                max(queue, CPU_QUEUE), -1 - queue if queue < 0 else None, PopOrder(heap.copy())
+            )
+            for queue, heap in sorted(self._now.heaps.items())
         ]
 
     def running(self) -> dict[int, tuple[QueuedTask, ...]]:
         """For every thread inside a node: the nodes it is in, innermost (reentrant) last."""
-        return {thread: tuple(tasks) for thread, tasks in sorted(self._running.items()) if tasks}
+        running = sorted(self._now.running.items())
+        return {thread: tuple(tasks) for thread, tasks in running if tasks}
 
     def executed(self, graph_task: int) -> int:
         """Number of nodes that finished."""
-        return self._graph_tasks[graph_task].executed
+        return self._now.graph_tasks[graph_task].executed
 
     @property
     def live_bytes(self) -> int:
         """Bytes of the gradients in InputBuffers, those of running nodes included."""
-        return self._live_bytes
+        return self._now.live_bytes
 
     def _object(self, event: Event, why: str) -> None:
         if self.tolerant:
@@ -272,126 +242,143 @@ class BackwardState:
 
     # How each kind of event changes the state; kinds that are not listed don't.
 
-    def _begun(self, event: events.GraphTaskBegun) -> None:
-        if event.graph_task in self._graph_tasks:
+    def _begun(self, now: Facts, event: events.GraphTaskBegun) -> None:
+        if event.graph_task in now.graph_tasks:
             self._object(event, "this graph task began before")
-        parent = self._graph_tasks.get(event.parent)
+            return
+        parent = now.graph_tasks.get(event.parent)
         if parent is None:
-            self._forget_ended(event.thread)
+            _forget_ended(now, event.thread)
         # A reentrant call works on the queue of the thread that makes it.
         cpu_queue = -1 - event.thread if parent is None else parent.cpu_queue
-        self._graph_tasks[event.graph_task] = _GraphTask(
+        now.graph_tasks[event.graph_task] = GraphTaskFacts(
             event.parent, event.reentrant_depth, event.thread, cpu_queue
         )
-        self._heaps.setdefault(cpu_queue, [])
+        now.heaps.setdefault(cpu_queue, [])
 
-    def _computed(self, event: events.DependenciesComputed) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _computed(self, now: Facts, event: events.DependenciesComputed) -> None:
+        task = now.graph_tasks[event.graph_task]
+        if task.status:
+            self._object(event, "they were computed before")
+            return
         task.shape = self._shape(event.graph_task)
         task.status = bytearray(len(task.shape.dependencies))
 
-    def _pushed(self, event: events.QueuePush) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _pushed(self, now: Facts, event: events.QueuePush) -> None:
+        task = now.graph_tasks[event.graph_task]
         node = task.checked(event.node)
         if task.status[node] != _WAITING:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
-        if (remaining := self.remaining(event.graph_task, node)) != 0:
+        if (remaining := _remaining(task, node)) != 0:
             self._object(event, f"the node waits for {remaining} more gradients")
         task.status[node] = _READY
-        number = task.shape.sequence_nrs[node]
-        key = (0, -task.depth, -(_ACCUMULATE_GRAD_SEQUENCE_NR if number is None else number))
-        heap = self._heap(task, event.queue)
-        heapq.heappush(heap, _HeapTask(key, QueuedTask(event.graph_task, node)))
+        task.remaining.pop(node, None)
+        entry = task.shape.entry(event.graph_task, task.depth, node)
+        heapq.heappush(_heap(now, task, event.queue), entry)
 
-    def _popped(self, event: events.QueuePop) -> None:
-        task = self._graph_tasks[event.graph_task]
-        heap = self._heap(task, event.queue)
+    def _popped(self, now: Facts, event: events.QueuePop) -> None:
+        task = now.graph_tasks[event.graph_task]
+        heap = _heap(now, task, event.queue)
         popped = QueuedTask(event.graph_task, task.checked(event.node))
+        if heap and heap[0][1].task == popped:
+            heapq.heappop(heap)
+            return
         if task.ended:  # what a failed graph task left behind comes out at some time
             _remove(heap, lambda queued: queued == popped)
             return
-        if heap and heap[0].task != popped:
-            _remove(heap, self._has_ended)
-        if heap and heap[0].task == popped:
+        _remove(heap, lambda queued: _is_over(now, queued))
+        if heap and heap[0][1].task == popped:
             heapq.heappop(heap)
             return
-        found = next((queued for queued in heap if queued.task == popped), None)
+        found = next((queued for queued in heap if queued[1].task == popped), None)
         if found is None:
             self._object(event, "the node is not in this queue")
             return
         if heap[0] < found:
-            self._object(event, f"{heap[0].task} comes before it")
+            self._object(event, f"{heap[0][1].task} comes before it")
         _remove(heap, lambda queued: queued == popped)
 
-    def _started(self, event: events.NodeStarted) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _started(self, now: Facts, event: events.NodeStarted) -> None:
+        task = now.graph_tasks[event.graph_task]
         node = task.checked(event.node)
         if task.status[node] != _READY:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
         task.status[node] = _RUNNING
-        running = self._running.setdefault(event.thread, [])
+        running = now.running.setdefault(event.thread, [])
         running.append(QueuedTask(event.graph_task, node))
 
-    def _finished(self, event: events.NodeFinished) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _finished(self, now: Facts, event: events.NodeFinished) -> None:
+        task = now.graph_tasks[event.graph_task]
         if task.status[task.checked(event.node)] != _RUNNING:
             self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
         task.executed += 1
-        self._leave(task, event, _DONE)
+        _leave(now, task, event, _DONE)
 
-    def _failed(self, event: events.NodeFailed) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _failed(self, now: Facts, event: events.NodeFailed) -> None:
+        task = now.graph_tasks[event.graph_task]
         if task.status[task.checked(event.node)] in {_WAITING, _SKIPPED, _FAILED}:
             self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
-        self._leave(task, event, _FAILED)
+        _leave(now, task, event, _FAILED)
 
-    def _skipped(self, event: events.NodeSkipped) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _skipped(self, now: Facts, event: events.NodeSkipped) -> None:
+        task = now.graph_tasks[event.graph_task]
         if task.status[task.checked(event.node)] not in {_READY, _RUNNING}:
             self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
-        self._leave(task, event, _SKIPPED)
+        _leave(now, task, event, _SKIPPED)
 
-    def _decremented(self, event: events.DependencyDecremented) -> None:
-        task = self._graph_tasks[event.graph_task]
-        known = self.remaining(event.graph_task, task.checked(event.node))
+    def _decremented(self, now: Facts, event: events.DependencyDecremented) -> None:
+        task = now.graph_tasks[event.graph_task]
+        known = _remaining(task, event.node)
         if event.remaining != known - 1 or event.remaining < 0:
             self._object(event, f"the node waited for {known} gradients")
-        task.partial[event.node] = event.remaining
+            if task.status[event.node] != _WAITING:
+                return
+        task.remaining[event.node] = event.remaining
 
-    def _accumulated(self, event: events.GradientAccumulated) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _accumulated(self, now: Facts, event: events.GradientAccumulated) -> None:
+        task = now.graph_tasks[event.graph_task]
         node = task.checked(event.node)
         if task.status[node] != _WAITING:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
             return
-        slots = task.buffers.setdefault(node, {})
-        self._live_bytes += event.nbytes - slots.get(event.slot, 0)
-        slots[event.slot] = event.nbytes
+        if event.slot == 0:
+            now.live_bytes += event.nbytes - task.slot_0.get(node, 0)
+            task.slot_0[node] = event.nbytes
+        else:
+            slots = task.further_slots.setdefault(node, {})
+            now.live_bytes += event.nbytes - slots.get(event.slot, 0)
+            slots[event.slot] = event.nbytes
 
-    def _checked(self, event: events.NonFiniteChecked) -> None:
+    def _checked(self, now: Facts, event: events.NonFiniteChecked) -> None:
         if event.nan or event.posinf or event.neginf:
-            task = self._graph_tasks[event.graph_task]
+            task = now.graph_tasks[event.graph_task]
             task.nonfinite.add(task.checked(event.node))
 
-    def _ended(self, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
-        task = self._graph_tasks[event.graph_task]
+    def _ended(self, now: Facts, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
+        task = now.graph_tasks[event.graph_task]
         task.ended = True
-        for node in task.buffers:
-            self._live_bytes -= sum(task.buffers[node].values())
-        task.buffers.clear()
-        for tasks in self._running.values():
+        now.live_bytes -= sum(task.slot_0.values())
+        now.live_bytes -= sum(sum(slots.values()) for slots in task.further_slots.values())
+        task.slot_0.clear()
+        task.further_slots.clear()
+        for tasks in now.running.values():
             tasks[:] = [running for running in tasks if running.graph_task != event.graph_task]
 
-    def _shut_down(self, event: events.ShutdownTaskPushed) -> None:
-        heapq.heappush(self._heaps.setdefault(event.queue, []), _SHUTDOWN)
+    def _aborted(self, now: Facts, event: events.GraphTaskFailed) -> None:
+        self._ended(now, event)
+        for heap in now.heaps.values():  # what it left behind is dropped untold
+            _remove(heap, lambda queued: queued.graph_task == event.graph_task)
 
-    def _stopped(self, _event: events.WorkerStopped) -> None:
-        for heap in self._heaps.values():
-            if heap and heap[0] is _SHUTDOWN:
+    def _shut_down(self, now: Facts, event: events.ShutdownTaskPushed) -> None:
+        heapq.heappush(now.heaps.setdefault(event.queue, []), SHUTDOWN)
+
+    def _stopped(self, now: Facts, _event: events.WorkerStopped) -> None:
+        for heap in now.heaps.values():
+            if heap and heap[0] is SHUTDOWN:
                 heapq.heappop(heap)
                 return
 
-    _HANDLERS: ClassVar[dict[type[Any], Callable[[BackwardState, Any], None]]] = {
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[BackwardState, Facts, Any], None]]] = {
         events.GraphTaskBegun: _begun,
         events.DependenciesComputed: _computed,
         events.QueuePush: _pushed,
@@ -404,51 +391,67 @@ class BackwardState:
         events.GradientAccumulated: _accumulated,
         events.NonFiniteChecked: _checked,
         events.GraphTaskFinished: _ended,
-        events.GraphTaskFailed: _ended,
+        events.GraphTaskFailed: _aborted,
         events.ShutdownTaskPushed: _shut_down,
         events.WorkerStopped: _stopped,
     }
 
-    def _heap(self, task: _GraphTask, queue: int) -> list[_HeapTask]:
-        return self._heaps.setdefault(task.cpu_queue if queue == CPU_QUEUE else queue, [])
 
-    def _leave(
-        self,
-        task: _GraphTask,
-        event: events.NodeFinished | events.NodeFailed | events.NodeSkipped,
-        status: int,
-    ) -> None:
-        task.status[event.node] = status
-        self._live_bytes -= sum(task.buffers.pop(event.node, {}).values())
-        running = self._running.get(event.thread, [])
-        left = QueuedTask(event.graph_task, event.node)
-        if left in running:
-            running.remove(left)
-
-    def _has_ended(self, queued: QueuedTask) -> bool:
-        task = self._graph_tasks.get(queued.graph_task)
-        return task is not None and task.ended
-
-    def _forget_ended(self, thread: int) -> None:
-        """Drop what ended on ``thread`` before, and the reentrant calls within it."""
-        queued = {item.task.graph_task for heap in self._heaps.values() for item in heap}
-        gone: set[int] = set()
-        for number, task in self._graph_tasks.items():  # parents come before their children
-            inside = task.parent in gone if task.parent in self._graph_tasks else True
-            own = task.thread == thread or task.parent in gone
-            if task.ended and inside and own and number not in queued:
-                gone.add(number)
-        for number in gone:
-            del self._graph_tasks[number]
+def _remaining(task: GraphTaskFacts, node: int) -> int:
+    if task.status[task.checked(node)] != _WAITING:
+        return 0
+    remaining = task.remaining.get(node)
+    return task.shape.dependencies[node] if remaining is None else remaining
 
 
-def _order(heap: list[_HeapTask]) -> tuple[QueuedTask, ...]:
-    rest = list(heap)
-    return tuple(heapq.heappop(rest).task for _ in heap)
+def _buffer(task: GraphTaskFacts, node: int) -> dict[int, int]:
+    first = {0: task.slot_0[node]} if node in task.slot_0 else {}
+    return first | task.further_slots.get(node, {})
 
 
-def _remove(heap: list[_HeapTask], unwanted: Callable[[QueuedTask], bool]) -> None:
-    kept = [item for item in heap if not unwanted(item.task)]
+def _heap(now: Facts, task: GraphTaskFacts, queue: int) -> list[HeapEntry]:
+    return now.heaps.setdefault(task.cpu_queue if queue == CPU_QUEUE else queue, [])
+
+
+def _leave(
+    now: Facts,
+    task: GraphTaskFacts,
+    event: events.NodeFinished | events.NodeFailed | events.NodeSkipped,
+    status: int,
+) -> None:
+    node = event.node
+    task.status[node] = status
+    now.live_bytes -= task.slot_0.pop(node, 0)
+    if node in task.further_slots:
+        now.live_bytes -= sum(task.further_slots.pop(node).values())
+    running = now.running.get(event.thread, [])
+    left = QueuedTask(event.graph_task, node)
+    if left in running:
+        running.remove(left)
+
+
+def _is_over(now: Facts, queued: QueuedTask) -> bool:
+    """Whether the task's graph task has ended or is about to fail: then it may leave untold."""
+    task = now.graph_tasks.get(queued.graph_task)
+    return task is not None and (task.ended or _FAILED in task.status)
+
+
+def _forget_ended(now: Facts, thread: int) -> None:
+    """Drop what ended on ``thread`` before, and the reentrant calls within it."""
+    busy = {tied.task.graph_task for heap in now.heaps.values() for _, tied in heap}
+    busy |= {task.graph_task for tasks in now.running.values() for task in tasks}
+    gone: set[int] = set()
+    for number, task in now.graph_tasks.items():  # parents come before their children
+        inside = task.parent in gone if task.parent in now.graph_tasks else True
+        own = task.thread == thread or task.parent in gone
+        if task.ended and inside and own and number not in busy:
+            gone.add(number)
+    for number in gone:
+        del now.graph_tasks[number]
+
+
+def _remove(heap: list[HeapEntry], unwanted: Callable[[QueuedTask], bool]) -> None:
+    kept = [entry for entry in heap if not unwanted(entry[1].task)]
     if len(kept) != len(heap):
         heap[:] = kept
         heapq.heapify(heap)

@@ -113,6 +113,13 @@ class Writer:
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
 
+    def store(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Add rows to a table that is worked out from the others, in one transaction."""
+        if rows:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._insert(table, list(chain.from_iterable(rows)), columns=len(rows[0]))
+            self._database.execute("COMMIT")
+
     def close(self) -> None:
         """Leave one self-contained file behind."""
         try:

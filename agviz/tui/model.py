@@ -81,7 +81,7 @@ class Recording:
     meta: Meta
     task: GraphTaskRow
     threads: dict[int, ThreadRow]
-    nodes: list[NodeRow]
+    nodes: Sequence[NodeRow]
     edges: list[EdgeRow]
     executions: list[ExecutionRow]
     event_count: int

@@ -1,0 +1,364 @@
+"""Facts: everything a replayed state knows, as plain data that can be copied and packed.
+
+Note [Keyframes]
+A keyframe is :class:`Facts` packed into bytes: integers in columns, and a byte per node for how far
+it has come, compressed. Where a recording is closed, keyframes are stored in the file at intervals
+such that seeking replays few events (``replay.py``); a reader makes its own where there are none.
+They are believed as little as the rest of a file: :func:`unpack` takes integers and nothing else,
+at most :data:`MOST_BYTES` of them, and checks every index, so that a false keyframe gives false
+facts but never an error outside this module.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+NO_NODE: Final = -1
+MOST_BYTES: Final = 32 * 2**20
+"""Longest keyframe, unpacked."""
+
+STATUSES: Final = 6
+"""A node's status is one of 0 to 5: waiting, ready, running, done, skipped, failed."""
+
+_EACH_STATUS: Final = bytes(range(STATUSES))
+_ACCUMULATE_GRAD_SEQUENCE_NR: Final = 2**64 - 1
+_WORD: Final = 8
+_LEVEL: Final = 1
+
+
+class QueuedTask(NamedTuple):
+    """A NodeTask in a ReadyQueue."""
+
+    graph_task: int
+    node: int
+    """-1 for a task without a node: a shutdown."""
+
+
+class Tied:
+    """A NodeTask as it stands behind its key in a heap: less than no other.
+
+    ``heapq`` then sifts exactly as ``std::priority_queue`` does, so that ties (AccumulateGrad nodes
+    all have the same sequence number) leave in torch's order.
+    """
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: QueuedTask) -> None:
+        self.task = task
+
+    def __lt__(self, _other: Tied) -> bool:
+        return False
+
+
+HeapEntry: TypeAlias = tuple[int, Tied]
+"""Key and task: the smallest key is popped first."""
+
+SHUTDOWN: Final[HeapEntry] = (-(1 << 200), Tied(QueuedTask(NO_GRAPH_TASK, NO_NODE)))
+"""It leaves the queue before everything else."""
+
+
+@dataclass(slots=True)
+class GraphShape:
+    """What of a graph its replay needs, each by node index."""
+
+    sequence_nrs: Sequence[int | None]
+    """None: AccumulateGrad."""
+    dependencies: Sequence[int]
+    _entries: dict[int, HeapEntry] = field(default_factory=dict, repr=False)
+    """Every keyframe of a long queue holds the same ones, so they are made once."""
+
+    def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
+        """The NodeTask of a node as it stands in a heap: deeper ones first, then later-made ones.
+
+        Args:
+            graph_task: the one whose graph this is.
+            depth: its reentrant depth.
+            node: index of the node.
+        """
+        found = self._entries.get(node)
+        if found is None:
+            number = self.sequence_nrs[node]
+            number = _ACCUMULATE_GRAD_SEQUENCE_NR if number is None else number
+            found = -((depth << 64) + number), Tied(QueuedTask(graph_task, node))
+            self._entries[node] = found
+        return found
+
+    def entries(self, graph_task: int, depth: int, nodes: Sequence[int]) -> list[HeapEntry]:
+        """The same for many nodes."""
+        found = list(map(self._entries.get, nodes))
+        if None in found:
+            return [self.entry(graph_task, depth, node) for node in nodes]
+        return cast("list[HeapEntry]", found)
+
+
+class GraphTaskFacts:
+    """What is known of one graph task."""
+
+    __slots__ = (
+        "cpu_queue",
+        "depth",
+        "ended",
+        "executed",
+        "further_slots",
+        "nonfinite",
+        "parent",
+        "remaining",
+        "shape",
+        "slot_0",
+        "status",
+        "thread",
+    )
+
+    def __init__(self, parent: int, depth: int, thread: int, cpu_queue: int) -> None:
+        self.parent = parent
+        self.depth = depth
+        self.thread = thread
+        self.cpu_queue = cpu_queue
+        self.ended = False
+        self.executed = 0
+        self.shape = GraphShape((), ())
+        self.status = bytearray()
+        self.remaining: dict[int, int] = {}
+        """Remaining dependencies, for waiting nodes that lost some."""
+        self.slot_0: dict[int, int] = {}
+        """Bytes of the gradient in slot 0 of the InputBuffer, by node: most nodes have no other."""
+        self.further_slots: dict[int, dict[int, int]] = {}
+        """The same for all other slots, by node and slot."""
+        self.nonfinite: set[int] = set()
+
+    def checked(self, node: int) -> int:
+        """``node``. Raises IndexError where there is none of this index."""
+        if not 0 <= node < len(self.status):
+            raise IndexError(node)
+        return node
+
+    def copy(self) -> GraphTaskFacts:
+        """A copy that shares nothing that changes."""
+        twin = GraphTaskFacts(self.parent, self.depth, self.thread, self.cpu_queue)
+        twin.ended = self.ended
+        twin.executed = self.executed
+        twin.shape = self.shape
+        twin.status = self.status[:]
+        twin.remaining = self.remaining.copy()
+        twin.slot_0 = self.slot_0.copy()
+        twin.further_slots = {node: slots.copy() for node, slots in self.further_slots.items()}
+        twin.nonfinite = self.nonfinite.copy()
+        return twin
+
+
+class Facts:
+    """What the engine knew at one moment."""
+
+    __slots__ = ("graph_tasks", "heaps", "live_bytes", "running", "seq", "time_ns")
+
+    def __init__(self) -> None:
+        self.seq = -1
+        """``seq`` of the last event, -1 at first."""
+        self.time_ns = 0
+        """Its time, 0 at first."""
+        self.live_bytes = 0
+        """Bytes of all gradients in InputBuffers."""
+        self.graph_tasks: dict[int, GraphTaskFacts] = {}
+        self.heaps: dict[int, list[HeapEntry]] = {}
+        """By queue: a device index, or ``-1 - thread`` for the queue of a calling thread."""
+        self.running: dict[int, list[QueuedTask]] = {}
+        """By thread: the nodes it is in, innermost last."""
+
+    def copy(self) -> Facts:
+        """A copy that shares nothing that changes."""
+        twin = Facts()
+        twin.seq = self.seq
+        twin.time_ns = self.time_ns
+        twin.live_bytes = self.live_bytes
+        twin.graph_tasks = {number: task.copy() for number, task in self.graph_tasks.items()}
+        twin.heaps = {queue: heap.copy() for queue, heap in self.heaps.items()}
+        twin.running = {thread: tasks.copy() for thread, tasks in self.running.items()}
+        return twin
+
+
+def pack(facts: Facts) -> bytes:
+    """Note [Keyframes]. Raises OverflowError where a number has more than 64 bits."""
+    words = array("q")
+
+    def put(numbers: Iterable[int]) -> None:
+        column = array("q", numbers)
+        words.append(len(column))
+        words.extend(column)
+
+    put((facts.seq, facts.time_ns, facts.live_bytes))
+    put(facts.graph_tasks)
+    for task in facts.graph_tasks.values():
+        put((task.parent, task.depth, task.thread, task.cpu_queue, task.ended, task.executed))
+        words.append(len(task.status))
+        for by_node in (task.remaining, task.slot_0):
+            put(by_node)
+            put(by_node.values())
+        put(task.further_slots)
+        for slots in task.further_slots.values():
+            put(slots)
+            put(slots.values())
+        put(sorted(task.nonfinite))
+    put(facts.heaps)
+    for heap in facts.heaps.values():
+        owners = [tied.task.graph_task for _, tied in heap]
+        put(owners[:1] if len(set(owners)) == 1 else owners)
+        put([tied.task.node for _, tied in heap])
+    put(facts.running)
+    for tasks in facts.running.values():
+        put(chain.from_iterable(tasks))
+    statuses = (task.status for task in facts.graph_tasks.values())
+    return zlib.compress(b"".join([_planes(words), *statuses]), _LEVEL)
+
+
+def unpack(packed: bytes, shape: Callable[[int], GraphShape]) -> Facts:
+    """What :func:`pack` was given.
+
+    Args:
+        packed: bytes from anywhere.
+        shape: gives the graph of a graph task.
+
+    Raises:
+        ValueError: they are no keyframe, or not one of these graphs.
+    """
+    try:
+        return _Unpacking(packed, shape).facts()
+    except (zlib.error, IndexError, KeyError, OverflowError, MemoryError) as error:
+        raise ValueError("a keyframe is none") from error
+
+
+class _Unpacking:
+    """One call of :func:`unpack`."""
+
+    def __init__(self, packed: bytes, shape: Callable[[int], GraphShape]) -> None:
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(packed, MOST_BYTES)
+        _require(unpacking.eof and not unpacking.unused_data)
+        self._words, self._statuses = _from_planes(data)
+        self._place = 0
+        self._shape = shape
+
+    def facts(self) -> Facts:
+        facts = Facts()
+        facts.seq, facts.time_ns, facts.live_bytes = self._some(3)
+        numbers = self._column()
+        for number in numbers:
+            facts.graph_tasks[number] = self._graph_task(number)
+        for queue in self._column():
+            facts.heaps[queue] = self._heap(facts.graph_tasks)
+        for thread in self._column():
+            column = self._column()
+            _require(len(column) % 2 == 0)
+            tasks = list(map(QueuedTask, column[::2], column[1::2]))
+            for task in tasks:
+                facts.graph_tasks[task.graph_task].checked(task.node)
+            facts.running[thread] = tasks
+        _require(self._place == len(self._words) and not self._statuses)
+        return facts
+
+    def _graph_task(self, number: int) -> GraphTaskFacts:
+        parent, depth, thread, cpu_queue, ended, executed = self._some(6)
+        task = GraphTaskFacts(parent, depth, thread, cpu_queue)
+        task.ended = bool(ended)
+        task.executed = executed
+        length = self._word()
+        _require(0 <= length <= len(self._statuses))
+        task.status = bytearray(self._statuses[:length])
+        self._statuses = self._statuses[length:]
+        if length:
+            task.shape = self._shape(number)
+            _require(len(task.shape.dependencies) == length)
+            _require(not task.status.translate(None, _EACH_STATUS))
+        task.remaining = self._by_node(length)
+        task.slot_0 = self._by_node(length)
+        for node in self._nodes(length):
+            task.further_slots[node] = self._by_node(None)
+        task.nonfinite = set(self._nodes(length))
+        return task
+
+    def _heap(self, tasks: Mapping[int, GraphTaskFacts]) -> list[HeapEntry]:
+        owners = self._column()
+        if len(owners) == 1 and owners[0] != NO_GRAPH_TASK:
+            task = tasks[owners[0]]
+            nodes = self._nodes(len(task.status))
+            return task.shape.entries(owners[0], task.depth, nodes)
+        heap = []
+        for owner, node in zip(owners, self._column(), strict=True):
+            if owner == NO_GRAPH_TASK:
+                heap.append(SHUTDOWN)
+            else:
+                task = tasks[owner]
+                heap.append(task.shape.entry(owner, task.depth, task.checked(node)))
+        return heap
+
+    def _by_node(self, length: int | None) -> dict[int, int]:
+        keys = self._column() if length is None else self._nodes(length)
+        values = self._column()
+        return dict(zip(keys, values, strict=True))
+
+    def _nodes(self, length: int) -> Sequence[int]:
+        column = self._column()
+        _require(not column or (min(column) >= 0 and max(column) < length))
+        return column
+
+    def _some(self, count: int) -> Sequence[int]:
+        column = self._column()
+        _require(len(column) == count)
+        return column
+
+    def _column(self) -> Sequence[int]:
+        begin = self._place + 1
+        end = begin + self._word()
+        _require(begin <= end <= len(self._words))
+        self._place = end
+        return self._words[begin:end]
+
+    def _word(self) -> int:
+        word = self._words[self._place]
+        self._place += 1
+        return word
+
+
+def _require(condition: object) -> None:
+    if not condition:
+        raise ValueError("a keyframe is none")
+
+
+def _planes(words: array[int]) -> bytes:
+    """The number of words, then the first byte of each, the second of each, and so on.
+
+    Most numbers are small, so that most planes are all zeros, which are compressed to nothing.
+    """
+    data = _little_endian(words).tobytes()
+    length = len(words).to_bytes(_WORD, "little")
+    return b"".join([length, *(data[byte::_WORD] for byte in range(_WORD))])
+
+
+def _from_planes(data: bytes) -> tuple[array[int], bytes]:
+    """The words, and what follows them."""
+    count = int.from_bytes(data[:_WORD], "little")
+    end = _WORD + count * _WORD
+    _require(len(data) >= end)
+    mixed = bytearray(count * _WORD)
+    for byte in range(_WORD):
+        begin = _WORD + byte * count
+        mixed[byte::_WORD] = data[begin : begin + count]
+    words = array("q")
+    words.frombytes(mixed)
+    return _little_endian(words), data[end:]
+
+
+def _little_endian(words: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        words = words[:]
+        words.byteswap()
+    return words
