@@ -13,6 +13,7 @@ takes several Python frames and two native graph tasks for each level, and moves
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -59,6 +60,7 @@ MAX_DEPTH = 28
 A host and a one-node run in it are two native levels: at 60 torch would change threads itself.
 """
 
+_NOTHING = contextlib.nullcontext()
 _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
 _is_anomaly_enabled = _C.is_anomaly_enabled
@@ -594,7 +596,8 @@ class Engine:
         """
         info = cast("Any", graph_task.exec_info)[ref.index]
         if not info.needed:
-            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+            report = self.tell.hook_report(graph_task, ref)
+            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
         for capture in info.captures:
             with graph_task.mutex:
                 graph_task.captured_vars[capture.output_idx] = inputs[capture.input_idx]
@@ -614,7 +617,8 @@ class Engine:
             return cast("Gradients", cast("Any", ref.node)())
         layout = self._layout
         if MEMORY[base + layout.tensor_pre_hooks] or MEMORY[base + layout.retains_grad_hooks]:
-            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+            report = self.tell.hook_report(graph_task, ref)
+            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
         if MEMORY[base + layout.pre_hooks]:
             inputs = function_hook.call_hooks(
                 ref, "pre", inputs, clock=clock, report=self.tell.hook_report(graph_task, ref)
@@ -635,16 +639,29 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run a custom Function's node; torch runs its hooks and checks its outputs."""
-        if not native_run.legacy_vmap_level() and any(g is not None for g in inputs):
-            return self._run_node(graph_task, ref, inputs)
-        inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+        with self._hooks_told(graph_task, ref):
+            if not native_run.legacy_vmap_level() and any(g is not None for g in inputs):
+                return self._run_node(graph_task, ref, inputs)
+            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, None)
+            inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=None)
+            hidden = function_hook.HiddenPreHooks(ref)
+            try:
+                return self._run_node(graph_task, ref, inputs, hidden.restore)
+            finally:
+                hidden.restore()
+
+    def _hooks_told(
+        self, graph_task: GraphTask, ref: NodeRef
+    ) -> contextlib.AbstractContextManager[None]:
         report = self.tell.hook_report(graph_task, ref)
-        inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
-        hidden = function_hook.HiddenPreHooks(ref)
-        try:
-            return self._run_node(graph_task, ref, inputs, hidden.restore)
-        finally:
-            hidden.restore()
+        if report is None:
+            return _NOTHING
+        return function_hook.told(
+            ref,
+            report=report,
+            is_ours=lambda: current().current_graph_task is graph_task,
+            clock=clock,
+        )
 
     def _call_accumulate_grad(
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
@@ -654,16 +671,18 @@ class Engine:
             if graph_task.create_graph or not accumulate_grad.steal(ref, inputs, self.activity):
                 cast("Any", ref.node)(*inputs)
         elif function_hook.has_native_hooks(ref):
-            self._run_node(graph_task, ref, inputs)
+            with self._hooks_told(graph_task, ref):
+                self._run_node(graph_task, ref, inputs)
         else:
             report = self.tell.hook_report(graph_task, ref)
-            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs)
+            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
             inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
             create_graph = graph_task.create_graph
             if not create_graph and accumulate_grad.steal(ref, inputs, self.activity):
                 function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
             else:
-                cast("Any", ref.node)(*inputs)
+                with self._hooks_told(graph_task, ref):
+                    cast("Any", ref.node)(*inputs)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
         if self.registry.leaf_accumulated:
             self.tell.leaf_accumulated(graph_task, ref)
@@ -685,7 +704,11 @@ class Engine:
         )
 
     def _call_tensor_pre_hooks(
-        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        inputs: Gradients,
+        report: function_hook.HookReport | None,
     ) -> Gradients:
         if not ref.base:
             return inputs
@@ -694,7 +717,7 @@ class Engine:
             inputs,
             create_graph=graph_task.create_graph,
             clock=clock,
-            report=self.tell.hook_report(graph_task, ref),
+            report=report,
         )
 
     def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:

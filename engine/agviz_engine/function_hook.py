@@ -8,7 +8,8 @@ called from here, one by one, out of the live dict that torch keeps. Hooks made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
@@ -136,6 +137,85 @@ def has_native_hooks(ref: NodeRef) -> bool:
     hooks += native_node.hook_list(ref.base, layout.pre_hooks)
     hooks += native_node.hook_list(ref.base, layout.post_hooks)
     return any(native_node.python_hooks(hook) is None for hook in hooks)
+
+
+class _Told:
+    """Stands for a hook that torch calls, and tells of it."""
+
+    def __init__(
+        self,
+        hook: Callable[..., Any],
+        kind: str,
+        report: HookReport,
+        is_ours: Callable[[], bool],
+        clock: Callable[[], int],
+    ) -> None:
+        self.hook = hook
+        self.__name__ = hook_name(hook)
+        self._kind = kind
+        self._report = report
+        self._is_ours = is_ours
+        self._clock = clock
+
+    def __call__(self, *values: Any) -> Any:
+        if not self._is_ours():  # the node runs in another graph task at the same time
+            return self.hook(*values)
+        began = self._clock()
+        result = self.hook(*values)
+        changed = result is not None and result is not values[0]
+        self._report(self._kind, self.__name__, began, changed)
+        return result
+
+
+@contextlib.contextmanager
+def told(
+    ref: NodeRef,
+    *,
+    report: HookReport,
+    is_ours: Callable[[], bool],
+    clock: Callable[[], int],
+) -> Iterator[None]:
+    """Report the Python hooks of a node that torch runs with its hooks, one by one.
+
+    Args:
+        ref: a custom Function's node or an AccumulateGrad.
+        report: called after each hook.
+        is_ours: whether the calling thread works on the graph task that the report is for.
+        clock: gives the present moment in ns.
+    """
+    replaced: list[tuple[dict[Any, Any], Any, _Told]] = []
+    for kind, hooks in _python_hooks(ref):
+        for key, hook in hooks.items():
+            hooks[key] = stand_in = _Told(hook, kind, report, is_ours, clock)
+            replaced.append((hooks, key, stand_in))
+    try:
+        yield
+    finally:
+        for hooks, key, stand_in in replaced:
+            if hooks.get(key) is stand_in:
+                hooks[key] = stand_in.hook
+
+
+def _python_hooks(ref: NodeRef) -> list[tuple[str, dict[Any, Any]]]:
+    """The dicts of a node's Python hooks, each once, with their kind."""
+    layout = native_node.calibrate()
+    after: dict[Any, Any] | None = None
+    if ref.is_accumulate_grad:
+        variable = cast("Any", ref.node).variable
+        before = native_node.leaf_hook_list(variable)
+        after = variable._post_accumulate_grad_hooks
+    else:
+        before = native_node.hook_list(ref.base, layout.tensor_pre_hooks)
+    addresses = [("tensor_pre", address) for address in before]
+    for kind, end in (("pre", layout.pre_hooks), ("post", layout.post_hooks)):
+        addresses += [(kind, address) for address in native_node.hook_list(ref.base, end)]
+    found: dict[int, tuple[str, dict[Any, Any]]] = {}
+    for kind, address in addresses:
+        known = native_node.python_hooks(address)
+        if known is not None:
+            found[id(known.hooks)] = kind, cast("dict[Any, Any]", known.hooks)
+    dicts = list(found.values())
+    return [*dicts, ("post_accumulate_grad", after)] if after else dicts
 
 
 class HiddenPreHooks:

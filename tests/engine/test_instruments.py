@@ -17,6 +17,8 @@ from tests.engine.oracle import native_outcome, our_outcome, same_value
 from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agviz_engine.device_threads import DevicePolicy
     from agviz_engine.instruments import Live
 
@@ -160,3 +162,73 @@ def test_an_event_has_its_own_method_or_any_event() -> None:
         leaf(3).exp().sum().backward()
     assert both.starts == both.others["NodeFinished"] == 3
     assert "NodeStarted" not in both.others
+
+
+class _Hooks(Instrument):
+    def __init__(self) -> None:
+        self.called: list[tuple[int, str, str, bool]] = []
+
+    def hook_called(self, event: events.HookCalled, _live: Live) -> None:
+        self.called.append((event.graph_task, event.kind, event.name, event.changed))
+
+
+def _named(name: str, log: list[str], result: Callable[[Any], Any] = lambda _: None) -> Any:
+    def hook(*values: Any) -> Any:
+        log.append(name)
+        return result(values[0])
+
+    hook.__name__ = name
+    return hook
+
+
+def _hooked(kind: str, log: list[str]) -> Any:
+    """Hooks that torch runs: on a custom Function, with and without gradients, and on a leaf."""
+    x = leaf(3)
+    if kind == "leaf":
+        x.grad = torch.ones(3)  # so that AccumulateGrad adds
+        x.register_hook(_named("first", log, lambda gradient: gradient * 2))
+        x.register_post_accumulate_grad_hook(_named("after", log))
+        (x * 2).sum().backward()
+        return x.grad
+    y = custom(lambda _, gradient: gradient)(x)
+    node = y.grad_fn
+    assert node is not None
+    y.register_hook(_named("first", log, lambda g: None if g is None else g * 2))
+    y.register_hook(_named("second", log))
+    node.register_prehook(_named("pre", log))
+    node.register_hook(_named("post", log, lambda gradients: (gradients[0],)))
+    end = custom(lambda _ctx, _gradient: None)(y) if kind == "undefined" else y.exp()
+    end.sum().backward(retain_graph=True)
+    end.sum().backward()
+    return x.grad
+
+
+CALLS = {
+    "leaf": [("tensor_pre", "first", True), ("post_accumulate_grad", "after", False)],
+    "defined": [
+        ("tensor_pre", "first", True),
+        ("tensor_pre", "second", False),
+        ("pre", "pre", False),
+        ("post", "post", True),
+    ],
+    "undefined": [
+        ("tensor_pre", "first", False),
+        ("tensor_pre", "second", False),
+        ("pre", "pre", False),
+        ("post", "post", True),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_hooks_that_torch_runs_are_told_one_by_one(kind: str) -> None:
+    log: list[str] = []
+    expected = native_outcome(lambda: _hooked(kind, log))
+    heard, ours = _Hooks(), list[str]()
+    with installed(heard):
+        outcome = our_outcome(lambda: _hooked(kind, ours))
+    assert ours == log
+    assert same_value(outcome.tensors, expected.tensors)
+    passes = 1 if kind == "leaf" else 2
+    assert [call[1:] for call in heard.called] == CALLS[kind] * passes
+    assert len({call[0] for call in heard.called}) == passes
