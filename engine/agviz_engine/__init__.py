@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agviz_engine.api import (
         backward,
-        engine,
         grad,
         install,
         installed,
@@ -34,7 +33,6 @@ __all__ = [
     "Live",
     "UnsupportedTorchError",
     "backward",
-    "engine",
     "grad",
     "install",
     "installed",
