@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 import agviz_engine
-from benchmarks import measure, memory, phases, report, tiny
+from benchmarks import measure, memory, phases, reading, report, tiny
 from benchmarks.contenders import OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS
 
@@ -38,6 +38,7 @@ class Bench:
     def __init__(self, graphs: Sequence[str], console: Console, *, quick: bool) -> None:
         self.graphs = graphs
         self.console = console
+        self.quick = quick
         self.threads = torch.get_num_threads()
         self.rounds = 5 if quick else 40
         self.rounds_of_others = 1 if quick else 10
@@ -73,6 +74,13 @@ class Bench:
         self.console.print(report.memory(results), "")
         return results
 
+    def reading(self) -> dict[str, reading.Reading]:
+        """By trace."""
+        torch.set_num_threads(1)
+        results = reading.measure(quick=self.quick)
+        self.console.print(report.reading(results), "")
+        return results
+
     def phases(self) -> dict[str, phases.Breakdown]:
         """By graph."""
         found = {}
@@ -99,8 +107,12 @@ class Bench:
 def main() -> None:
     """Measure, print, write."""
     sections = {
-        "speed": Bench.speed, "tiny": Bench.tiny, "memory": Bench.memory, "phases": Bench.phases
-    }  # fmt: skip
+        "speed": Bench.speed,
+        "tiny": Bench.tiny,
+        "memory": Bench.memory,
+        "phases": Bench.phases,
+        "reading": Bench.reading,
+    }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the figures there")

@@ -8,11 +8,12 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from benchmarks.measure import Measured, Ratio
     from benchmarks.memory import Peak
     from benchmarks.phases import Breakdown
+    from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
 
 HOTTEST = 12
@@ -59,6 +60,31 @@ def memory(results: Mapping[str, Mapping[str, Peak]]) -> Table:
     return table
 
 
+def reading(results: Mapping[str, Reading]) -> Table:
+    """One column per trace."""
+    table = _table("reading a trace; CPU time in ms")
+    for title in results:
+        table.add_column(title, justify="right")
+    lines: dict[str, Callable[[Reading], str]] = {
+        "events": lambda found: f"{found.events:,}",
+        "graph tasks; nodes of the largest": lambda found: f"{found.graph_tasks}; {found.nodes:,}",
+        "file, bytes per event": lambda found: f"{found.bytes_per_event:.1f}",
+        "recording; closing, wall, s": lambda found: f"{found.record_s:.1f}; {found.close_s:.1f}",
+        "import of the reader": lambda found: f"{found.import_:.0f}",
+        "Trace.open": lambda found: f"{found.open:.1f}",
+        "first page of events": lambda found: f"{found.first_page:.1f}",
+        "page of events, median; worst": lambda found: _times(found.page),
+        "Trace.nodes of the largest": lambda found: f"{found.node_columns:.0f}",
+        "first state in the largest": lambda found: f"{found.first_seek:.0f}",
+        "state anywhere, median; worst": lambda found: _times(found.seek),
+        "state one event on, median; worst": lambda found: _times(found.step),
+        "agviz summary, wall, s": lambda found: f"{found.summary_s:.1f}",
+    }
+    for line, figure in lines.items():
+        table.add_row(line, *map(figure, results.values()))
+    return table
+
+
 def breakdown(title: str, found: Breakdown) -> list[Table]:
     """Phases, and the hottest lines."""
     phases = _table(f"where it goes: {title} ({found.samples:,} samples)")
@@ -82,6 +108,10 @@ def _table(title: str) -> Table:
 
 def _ratio(ratio: Ratio) -> str:
     return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _times(times: Times) -> str:
+    return f"{times.median:.1f}; {times.worst:.1f}"
 
 
 def _micro(ns: float) -> str:

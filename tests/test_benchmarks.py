@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import agviz_engine
-from benchmarks import __main__, measure, memory, phases, report, tiny
+from benchmarks import __main__, measure, memory, phases, reading, report, tiny
 from benchmarks.contenders import NATIVE, OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS, chain
 from benchmarks.measure import Ratio, Sample, Times
@@ -82,6 +82,20 @@ def test_tiny_passes_are_slower_here_than_there() -> None:
     for found in tiny.measure(1).values():
         assert 0 < found.native_ns < found.ours_ns
     assert not agviz_engine.is_installed()
+
+
+@pytest.mark.slow
+def test_reading_is_measured_on_recorded_traces() -> None:
+    found = reading.measure(quick=True)
+    long, short, wide = found.values()
+    assert long.graph_tasks == wide.graph_tasks == 1
+    assert short.graph_tasks == 20
+    assert min(long.events, short.events) > 50_000
+    for read in found.values():
+        assert 20 < read.bytes_per_event < 60
+        for times in (read.page, read.seek, read.step):
+            assert 0 < times.median <= times.worst
+    assert report.reading(found).row_count == 13
 
 
 @pytest.mark.slow

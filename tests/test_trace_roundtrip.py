@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agviz.trace import codec
+from agviz.trace import database as database_module
+from agviz.trace.database import Database
 from agviz.trace.nodes import short_name
 from agviz.trace.reader import Trace
 from agviz.trace.recorder import Recorder
@@ -26,6 +28,7 @@ from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -132,6 +135,30 @@ def test_pages_of_a_task_that_others_interrupt_for_long(tmp_path: Path) -> None:
         assert [trace.position(event.seq, number) for event in own[::333]] == [
             *range(0, len(own), 333)
         ]
+
+
+def test_the_last_page_of_a_graph_task_does_not_search_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+
+    def counted(_: Database) -> Iterator[bool]:
+        nonlocal steps
+        while True:
+            steps += 100
+            yield False
+
+    monkeypatch.setattr(database_module, "_STEPS_PER_CHECK", 100)
+    monkeypatch.setattr(Database, "_budget", counted)
+    recorded(tmp_path / "t.agviz", tasks=60)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        taken = []
+        for number in (0, 59):
+            count = trace.event_count(number)
+            steps = 0
+            assert len(trace.events(number, count - 5, 200)) == 5
+            taken.append(steps)
+    assert taken[0] < taken[1] + 500
 
 
 def test_sqlite_itself_finds_the_facts(tmp_path: Path) -> None:

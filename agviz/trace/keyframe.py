@@ -16,7 +16,7 @@ import zlib
 from array import array
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -33,7 +33,7 @@ STATUSES: Final = 6
 _EACH_STATUS: Final = bytes(range(STATUSES))
 _ACCUMULATE_GRAD_SEQUENCE_NR: Final = 2**64 - 1
 _WORD: Final = 8
-_LEVEL: Final = 1
+_LEVEL: Final = 6
 
 
 class QueuedTask(NamedTuple):
@@ -74,8 +74,7 @@ class GraphShape:
     sequence_nrs: Sequence[int | None]
     """None: AccumulateGrad."""
     dependencies: Sequence[int]
-    _entries: dict[int, HeapEntry] = field(default_factory=dict, repr=False)
-    """Every keyframe of a long queue holds the same ones, so they are made once."""
+    _unpacked: dict[int, HeapEntry] = field(default_factory=dict, repr=False)
 
     def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
         """The NodeTask of a node as it stands in a heap: deeper ones first, then later-made ones.
@@ -85,20 +84,17 @@ class GraphShape:
             depth: its reentrant depth.
             node: index of the node.
         """
-        found = self._entries.get(node)
-        if found is None:
-            number = self.sequence_nrs[node]
-            number = _ACCUMULATE_GRAD_SEQUENCE_NR if number is None else number
-            found = -((depth << 64) + number), Tied(QueuedTask(graph_task, node))
-            self._entries[node] = found
-        return found
+        number = self.sequence_nrs[node]
+        number = _ACCUMULATE_GRAD_SEQUENCE_NR if number is None else number
+        return -((depth << 64) + number), Tied(QueuedTask(graph_task, node))
 
     def entries(self, graph_task: int, depth: int, nodes: Sequence[int]) -> list[HeapEntry]:
-        """The same for many nodes."""
-        found = list(map(self._entries.get, nodes))
-        if None in found:
-            return [self.entry(graph_task, depth, node) for node in nodes]
-        return cast("list[HeapEntry]", found)
+        """The same for many nodes; keyframes of a long queue share them."""
+        known = self._unpacked
+        for node in nodes:
+            if node not in known:
+                known[node] = self.entry(graph_task, depth, node)
+        return list(map(known.__getitem__, nodes))
 
 
 class GraphTaskFacts:

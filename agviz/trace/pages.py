@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _EVENT: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d FROM event"
-_EVENTS_PER_QUERY: Final = 256
+_EVENTS_PER_QUERY: Final = 128
 """So few at once that the garbage collector does not get to see them."""
 _EVENTS_PER_ANCHOR: Final = 1_000
 _ALL: Final = -2
@@ -69,8 +69,9 @@ class Pages:
             first = anchors.seqs[before]
             offset -= anchors.positions[before]
         return self.where(
-            f"seq >= ? {along(graph_task)} ORDER BY seq LIMIT ? OFFSET ?",
+            f"seq BETWEEN ? AND ? {along(graph_task)} ORDER BY seq LIMIT ? OFFSET ?",
             first,
+            anchors.seqs[-1],  # or the end of a graph task is looked for to the end of the file
             *given(graph_task),
             limit,
             offset,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _EVENTS_PER_KEYFRAME: Final = 2_048
-_BYTES_PER_EVENT: Final = 4
+_BYTES_PER_EVENT: Final = 2
 """Keyframes take at most this much of a file; where they are large, they stand further apart."""
 _MOST_BYTES: Final = 64 * 2**20
 """Of keyframes in memory."""
