@@ -157,11 +157,16 @@ class Witness(Instrument):
 
 
 def nbytes(gradients: Sequence[torch.Tensor | None]) -> int:
-    return sum(gradient.nbytes for gradient in gradients if gradient is not None)
+    """Bytes in memory: an expanded gradient has fewer than its shape says."""
+    return sum(
+        min(gradient.nbytes, gradient.untyped_storage().nbytes())
+        for gradient in gradients
+        if gradient is not None
+    )
 
 
 def by_slot(gradients: Sequence[torch.Tensor | None]) -> dict[int, int]:
-    return {slot: g.nbytes for slot, g in enumerate(gradients) if g is not None}
+    return {slot: nbytes([g]) for slot, g in enumerate(gradients) if g is not None}
 
 
 def replayed(state: BackwardState, graph_tasks: list[int]) -> dict[str, Any]:

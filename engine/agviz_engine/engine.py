@@ -184,6 +184,8 @@ class Engine:
             edges = self._walk(graph_task, roots)
         finally:
             if collecting:
+        if self.registry.gradient_measured:
+            graph_task.fan_in = list(graph_task.dependencies)
                 gc.enable()
         self.tell.dependencies(graph_task, edges)
 
@@ -571,7 +573,7 @@ class Engine:
             ref.release_variables()
             if hear.saved_tensors_released:
                 self.tell.released(graph_task, ref)
-        if self.nonfinite_check and hear.non_finite_checked:
+        if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
             self._check_non_finite(graph_task, ref, outputs)
         if _is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
             anomaly.check_nan(ref, outputs)
@@ -582,6 +584,9 @@ class Engine:
         if outputs:
             self._hand_on(graph_task, ref, outputs)
 
+        if self.registry.gradient_measured:
+            self.tell.outputs_measured(graph_task, ref, outputs)
+            return
     def _check_non_finite(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         for i, output in enumerate(outputs):
             if output is not None:
@@ -601,10 +606,23 @@ class Engine:
         for capture in info.captures:
             with graph_task.mutex:
                 graph_task.captured_vars[capture.output_idx] = inputs[capture.input_idx]
-            self.tell.captured(graph_task, ref, capture)
+            measured = inputs[capture.input_idx] if self._may_differ(graph_task, ref) else None
+            self.tell.captured(graph_task, ref, capture, measured)
         if not info.needed:
             self.tell.node_skipped(graph_task, ref, "captured")
         return bool(info.needed)
+    def _may_differ(self, graph_task: GraphTask, ref: NodeRef) -> bool:
+        """Whether what came in has to be measured: it may not be what some node put out."""
+        if not self.registry.gradient_measured:
+            return False
+        fan_in = graph_task.fan_in
+        return (
+            not fan_in
+            or fan_in[ref.index] != 1
+            or function_hook.has_tensor_pre_hooks(ref)
+            or bool(ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref))
+        )
+
 
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run a node with its hooks and check its outputs (``call_function``)."""
@@ -666,6 +684,9 @@ class Engine:
     def _call_accumulate_grad(
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
+        variable = cast("Any", ref.node).variable if self.registry.gradient_measured else None
+        if variable is not None and variable.grad is None and not self._may_differ(graph_task, ref):
+            variable = None
         """Run an AccumulateGrad with its hooks. It has no outputs."""
         if not function_hook.leaf_has_hooks(ref):
             if graph_task.create_graph or not accumulate_grad.steal(ref, inputs, self.activity):
@@ -684,8 +705,9 @@ class Engine:
                 with self._hooks_told(graph_task, ref):
                     cast("Any", ref.node)(*inputs)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
-        if self.registry.leaf_accumulated:
-            self.tell.leaf_accumulated(graph_task, ref)
+        if self.registry.leaf_accumulated or variable is not None:
+            gradient = None if variable is None else variable.grad
+            self.tell.leaf_accumulated(graph_task, ref, gradient)
         return ()
 
     @staticmethod

@@ -127,6 +127,12 @@ def leaf_has_hooks(ref: NodeRef) -> bool:
     )
 
 
+def has_tensor_pre_hooks(ref: NodeRef) -> bool:
+    """Whether anything may look at, and replace, the gradients that come in."""
+    found, only_native_can = _tensor_pre_hooks(ref)
+    return bool(found) or only_native_can
+
+
 def has_native_hooks(ref: NodeRef) -> bool:
     """Whether some hooks of an AccumulateGrad were made in C++, as DDP's reducer does.
 

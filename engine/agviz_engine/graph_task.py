@@ -115,6 +115,7 @@ class GraphTask:
         "error",
         "exec_info",
         "executed",
+        "fan_in",
         "final_callbacks",
         "following",
         "future_completed",
@@ -167,6 +168,8 @@ class GraphTask:
         self.root_gradients: Sequence[Tensor] = ()
         self.output_edges: list[tuple[Node, int]] = []
         self.dependencies: list[int] = []
+        self.fan_in: list[int] = []
+        """``dependencies`` as they were counted; only where gradients are measured."""
         self.not_ready: dict[int, InputBuffer] = {}
         self.exec_info: list[ExecInfo] | None = None
         self.captured_vars: list[Tensor | None] = []

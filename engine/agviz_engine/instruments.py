@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz_engine.graph_task import GraphTask
+    from agviz_engine.health import Health
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz_engine")
@@ -44,7 +45,7 @@ class Live:
     for undefined gradients. Fields that make no sense for an event hold what they held before.
     """
 
-    __slots__ = ("callback", "gradient", "graph_task", "inputs", "node", "outputs")
+    __slots__ = ("callback", "gradient", "graph_task", "health", "inputs", "node", "outputs")
 
     def __init__(self, graph_task: GraphTask | None) -> None:
         self.graph_task = graph_task
@@ -52,7 +53,10 @@ class Live:
         self.inputs: Sequence[Tensor | None] = ()
         self.outputs: Sequence[Tensor | None] = ()
         self.gradient: Tensor | None = None
-        """For ``GradientAccumulated``: what the buffer's slot holds after the event."""
+        """For ``GradientAccumulated``: what the buffer's slot holds after the event; for
+        ``gradient_measured``: what was measured."""
+        self.health: Health | None = None
+        """For ``gradient_measured``."""
         self.callback: Callable[[], None] | None = None
 
 
@@ -62,6 +66,12 @@ class Instrument:
     The methods are named after the events (:func:`method_name`) and take the event and the
     :class:`Live` view: ``def node_started(self, event: NodeStarted, live: Live) -> None``.
     A method ``any_event(self, event, live)`` hears every event that has no method of its own.
+
+    Where an instrument has a method ``gradient_measured(self, event, live)``, gradients are
+    measured, and it is called right after the event that they belong to, with ``live.gradient`` and
+    ``live.health``. That is ``NonFiniteChecked`` for what a node puts out; ``GradientAccumulated``
+    for the gradient of a single root; ``LeafAccumulated`` for a ``.grad`` and ``GradientCaptured``
+    for a result of ``grad``, both only where they may differ from what one node put out.
     """
 
 
@@ -98,6 +108,8 @@ class Registry:
     worker_stopped: tuple[Listener, ...]
     shutdown_task_pushed: tuple[Listener, ...]
     delegated: tuple[Listener, ...]
+    gradient_measured: tuple[Listener, ...]
+    """No event of its own, see :class:`Instrument`."""
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
@@ -131,6 +143,8 @@ class Registry:
                 if listener is not None:
                     listeners.append(listener)
             setattr(self, name, tuple(listeners))
+        measured = (getattr(one, "gradient_measured", None) for one in self._instruments)
+        self.gradient_measured = tuple(listener for listener in measured if listener is not None)
 
     def emit(self, listeners: tuple[Listener, ...], event: Event, live: Live) -> None:
         """Call ``listeners``; one that raises is reported on the log and its instrument removed."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-
 from agviz_engine import events
+from agviz_engine.health import held_bytes, measure, unseen
 from agviz_engine.instruments import Live, Registry, clock, next_seq
 from agviz_engine.thread_state import current, next_thread
 
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz_engine.events import Event
     from agviz_engine.function_hook import HookReport
     from agviz_engine.graph_task import Capture, GraphTask
+    from agviz_engine.health import Health
     from agviz_engine.node import NodeRef
     from agviz_engine.ready_queue import ReadyQueue
 
@@ -44,18 +45,6 @@ class Arrival(NamedTuple):
     gradient: Tensor
     seq: int
     time_ns: int
-
-
-def nbytes(tensor: Tensor) -> int:
-    """Bytes of the tensor's elements; 0 where that can't be told (nested, some subclasses)."""
-    try:
-        if tensor.layout is torch.strided:
-            return tensor.nbytes
-        if tensor.is_sparse:
-            return tensor._values().nbytes + tensor._indices().nbytes
-    except (RuntimeError, NotImplementedError):
-        pass
-    return 0
 
 
 def _text(error: BaseException) -> str:
@@ -238,20 +227,38 @@ class Telling:
         )
         hear.emit(hear.saved_tensors_released, event, self.live(graph_task, ref))
 
-    def leaf_accumulated(self, graph_task: GraphTask, ref: NodeRef) -> None:
-        """An AccumulateGrad wrote to its variable."""
+    def leaf_accumulated(
+        self, graph_task: GraphTask, ref: NodeRef, gradient: Tensor | None = None
+    ) -> None:
+        """An AccumulateGrad wrote to its variable; ``gradient`` is to be measured."""
         hear = self._hear
         event = events.LeafAccumulated(
             next_seq(), clock(), current().thread_id, graph_task.id, ref.index
         )
-        hear.emit(hear.leaf_accumulated, event, self.live(graph_task, ref))
+        live = self.live(graph_task, ref)
+        hear.emit(hear.leaf_accumulated, event, live)
+        if gradient is not None:
+            with unseen():
+                health = measure(gradient)
+            self._measured(event, gradient, health, live)
 
-    def captured(self, graph_task: GraphTask, ref: NodeRef, capture: Capture) -> None:
-        """``grad()`` took an incoming gradient."""
+    def captured(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        capture: Capture,
+        gradient: Tensor | None = None,
+    ) -> None:
+        """``grad()`` took an incoming gradient; ``gradient`` is to be measured."""
         hear = self._hear
-        if hear.gradient_captured:
+        if hear.gradient_captured or gradient is not None:
             event = events.GradientCaptured(*_stamp(graph_task), ref.index, *capture)
-            hear.emit(hear.gradient_captured, event, self.live(graph_task, ref))
+            live = self.live(graph_task, ref)
+            hear.emit(hear.gradient_captured, event, live)
+            if gradient is not None:
+                with unseen():
+                    health = measure(gradient)
+                self._measured(event, gradient, health, live)
 
     def non_finite_checked(
         self,
@@ -268,6 +275,28 @@ class Telling:
         event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, output, *found)
         hear.emit(hear.non_finite_checked, event, live)
         live.gradient = None
+
+    def outputs_measured(
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
+    ) -> None:
+        """Every output of a node is measured; the non-finite check follows from that."""
+        hear = self._hear
+        live = self.live(graph_task, ref)
+        for i, gradient in enumerate(outputs):
+            if gradient is None:
+                continue
+            with unseen():
+                health = measure(gradient)
+            found = health.nan, health.posinf, health.neginf
+            live.gradient = gradient
+            event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, i, *found)
+            hear.emit(hear.non_finite_checked, event, live)
+            self._measured(event, gradient, health, live)
+
+    def _measured(self, event: Event, gradient: Tensor, health: Health, live: Live) -> None:
+        live.gradient, live.health = gradient, health
+        self._hear.emit(self._hear.gradient_measured, event, live)
+        live.gradient = live.health = None
 
     def hook_report(self, graph_task: GraphTask, ref: NodeRef) -> HookReport | None:
         """What to call after each hook of ``ref``; None where nobody listens."""
@@ -290,14 +319,18 @@ class Telling:
     ) -> None:
         """The caller's gradient of a single root arrived in its buffer."""
         hear = self._hear
-        if hear.gradient_accumulated:
+        if hear.gradient_accumulated or hear.gradient_measured:
             live = self.live(graph_task, ref)
             live.gradient = gradient
             added = False
             event = events.GradientAccumulated(
-                *_stamp(graph_task), ref.index, -1, slot, added, nbytes(gradient)
+                *_stamp(graph_task), ref.index, -1, slot, added, held_bytes(gradient)
             )
             hear.emit(hear.gradient_accumulated, event, live)
+            if hear.gradient_measured:
+                with unseen():
+                    health = measure(gradient)
+                self._measured(event, gradient, health, live)
             live.gradient = None
 
     def handed_on(
@@ -327,7 +360,7 @@ class Telling:
                     ref.index,
                     slot,
                     added,
-                    nbytes(gradient),
+                    held_bytes(gradient),
                 )
                 hear.emit(hear.gradient_accumulated, arrived, live)
         live.gradient = None

@@ -1,0 +1,317 @@
+"""What is measured of gradients: against NumPy, for every dtype and layout, and without a trace."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agviz_engine import events, installed
+from agviz_engine.health import Health, measure, unseen
+from agviz_engine.instruments import Instrument, Live
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
+OTHERS = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+)
+SIZES = ((), (0,), (1,), (3,), (16,), (17,), (4, 5), (0, 3), (7, 1, 9), (40, 50), (3, 45_000))
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0)
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:Sparse CSR")
+
+
+class Heard(Instrument):
+    """Keeps what was measured, by event, node and slot."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str, int, Health]] = []
+
+    def gradient_measured(self, event: Any, live: Live) -> None:
+        assert live.node is not None
+        assert live.health is not None
+        assert live.gradient is not None
+        slot = event.output if isinstance(event, events.NonFiniteChecked) else 0
+        self.found.append((type(event).__name__, live.node.name, slot, live.health))
+
+
+def measured(tensor: Tensor) -> Health:
+    with unseen():
+        return measure(tensor)
+
+
+def random_tensor(rng: Random) -> Tensor:
+    """Of any dtype, shape, magnitude and order of elements, with special values among them."""
+    dtype = rng.choice(FLOATS * 3 + COMPLEX + OTHERS)
+    shape = rng.choice(SIZES)
+    torch.manual_seed(rng.randrange(2**32))
+    if dtype in OTHERS:
+        values = torch.randint(0, 100, shape).to(torch.float32).to(dtype)
+    else:
+        kind = torch.complex128 if dtype.is_complex else torch.float64
+        magnitude = 10.0 ** rng.choice((-300, -150, -40, -15, -6, 0, 0, 0, 3, 15, 37, 150, 300))
+        values = (torch.randn(shape, dtype=kind) + rng.choice((0, 0, 3))) * magnitude
+        values = values.to(dtype)
+        if rng.random() < 0.3 and values.numel():
+            parts = torch.view_as_real(values) if dtype.is_complex else values
+            flat = parts.view(-1)
+            for _ in range(rng.choice((1, 5, len(flat)))):
+                flat[rng.randrange(len(flat))] = rng.choice(SPECIAL)
+    return rearranged(rng, values)
+
+
+def rearranged(rng: Random, values: Tensor) -> Tensor:
+    """The same, or part of it, or more of it, as a view of some kind."""
+    views: list[Callable[[], Tensor]] = [
+        lambda: values,
+        lambda: values.expand(rng.choice((1, 3)), *values.shape),
+    ]
+    if values.dim() > 1:
+        views += [lambda: values.transpose(0, -1), lambda: values[1:].transpose(0, 1)]
+    if values.dim() and values.shape[-1] > 2:
+        views.append(lambda: values[..., 1::2])
+    if values.dtype.is_complex:
+        views.append(values.conj)
+    if values.dtype in (torch.complex64, torch.complex128):
+        views.append(lambda: values.conj().imag)
+    return rng.choice(views)()
+
+
+def by_numpy(tensor: Tensor) -> dict[str, Any]:
+    """The straightforward way, in float64."""
+    if tensor.is_complex():
+        wide = tensor.resolve_conj().to(torch.complex128).numpy()
+        numbers = np.stack([wide.real, wide.imag]).astype(np.float64).ravel()
+    else:
+        if tensor.dtype is torch.bfloat16 or "float8" in str(tensor.dtype):
+            tensor = tensor.to(torch.float32)
+        numbers = tensor.resolve_neg().numpy().astype(np.float64).ravel()
+    finite = numbers[np.isfinite(numbers)]
+    largest = np.abs(finite).max(initial=0.0) or 1.0
+    return {
+        "numbers": numbers.size,
+        "nan": int(np.isnan(numbers).sum()),
+        "posinf": int(np.isposinf(numbers).sum()),
+        "neginf": int(np.isneginf(numbers).sum()),
+        "zero": int((numbers == 0).sum()),
+        "min": float(finite.min()) if finite.size else None,
+        "max": float(finite.max()) if finite.size else None,
+        "mean": float((finite / largest).mean() * largest) if finite.size else None,
+        "norm": float(np.linalg.norm(finite / largest) * largest) if finite.size else None,
+        "size of a mean": float(np.abs(finite / largest).mean() * largest) if finite.size else 0.0,
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_numpy_says(seed: int) -> None:
+    """1,000 tensors in all: counts and extremes exactly, sums as well as float32 can."""
+    rng = Random(seed)
+    for _ in range(50):
+        tensor = random_tensor(rng)
+        found, expected = measured(tensor), by_numpy(tensor)
+        assert not found.unknown, found
+        for fact in ("numbers", "nan", "posinf", "neginf", "zero", "min", "max"):
+            assert getattr(found, fact) == expected[fact], (fact, found, expected)
+        if expected["mean"] is None:
+            assert found.mean is found.norm is None
+        else:
+            assert found.mean is not None
+            assert abs(found.mean - expected["mean"]) <= 1e-5 * expected["size of a mean"]
+            assert found.norm == pytest.approx(expected["norm"], rel=1e-5)
+        assert found.dtype == str(tensor.dtype).removeprefix("torch.")
+        assert found.shape == tuple(tensor.shape)
+        assert (found.device, found.layout) == ("cpu", "strided")
+        assert found.numel == tensor.numel()
+        assert found.nbytes == min(tensor.nbytes, tensor.untyped_storage().nbytes())
+
+
+def test_the_samples_have_everything() -> None:
+    rng = Random(1)
+    samples = [random_tensor(rng) for _ in range(400)]
+    assert {sample.dtype for sample in samples} == {*FLOATS, *COMPLEX, *OTHERS}
+    assert any(not sample.is_contiguous() and sample.numel() > 1 << 17 for sample in samples)
+    found = [measured(sample) for sample in samples]
+    assert sum(health.nan + health.posinf + health.neginf > 0 for health in found) > 40
+    assert sum(health.numbers > 0 and health.min is None for health in found) > 1
+
+
+@pytest.mark.parametrize("layout", ["coo", "uncoalesced", "csr", "csc", "bsr", "bsc"])
+def test_of_sparse_tensors_the_stored_values_count(layout: str) -> None:
+    dense = torch.tensor([[0.0, 3.0], [-4.0, math.nan]])
+    if layout == "coo":
+        tensor = dense.to_sparse()
+    elif layout == "uncoalesced":
+        indices = torch.tensor([[0, 1, 1], [1, 0, 1]])
+        tensor = torch.sparse_coo_tensor(
+            indices, torch.tensor([3.0, -4.0, math.nan]), check_invariants=True
+        )
+    elif layout in ("csr", "csc"):
+        tensor = getattr(dense, f"to_sparse_{layout}")()
+    else:
+        tensor = getattr(dense, f"to_sparse_{layout}")((1, 1))
+    found = measured(tensor)
+    assert (found.numbers, found.nan, found.zero) == (3, 1, 0)
+    assert (found.min, found.max, found.norm) == (-4.0, 3.0, 5.0)
+    assert (found.numel, found.shape) == (4, (2, 2))
+    assert found.nbytes > 3 * 4
+
+
+class Wrapped(Tensor):
+    """A subclass, of which nothing is known."""
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (torch.ones(2).as_subclass(Wrapped), "a Wrapped"),
+        (torch.ones(2, device="meta"), "meta"),
+        (torch.ones(3).to_mkldnn(), "mkldnn"),
+    ],
+)
+def test_what_is_not_known_says_why(tensor: Tensor, why: str) -> None:
+    found = measured(tensor)
+    assert why in found.unknown
+    assert found.numbers == 0
+    assert found[11:15] == (None,) * 4
+    assert found.shape == tuple(tensor.shape)
+
+
+def test_a_nested_tensor_is_not_known() -> None:
+    with pytest.warns(UserWarning, match="nested tensors"):
+        strided = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    for tensor in (strided, jagged):
+        found = measured(tensor)
+        assert found.unknown
+        assert found.shape is None
+
+
+def test_a_fake_tensor_has_a_shape_only() -> None:
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        found = measured(torch.ones(2, 3))
+    assert (found.unknown, found.shape) == ("a FakeTensor", (2, 3))
+
+
+def test_an_expanded_gradient_takes_up_what_its_storage_does() -> None:
+    found = measured(torch.full((1,), 2.0).expand(1000, 50))
+    assert (found.nbytes, found.numbers, found.mean) == (4, 50_000, 2.0)
+    assert found.norm == pytest.approx(2 * math.sqrt(50_000))
+
+
+def test_what_is_measured_of_a_backward_pass() -> None:
+    """Each output, the root, and a ``.grad`` only where it is not what one node put out."""
+    x = torch.ones(3, requires_grad=True)
+    y = torch.full((3,), 2.0, requires_grad=True)
+
+    def heard() -> list[tuple[str, str, int, float | None]]:
+        instrument = Heard()
+        with installed(instrument):
+            (x * y).sum().backward()
+        return [(event, name, slot, health.max) for event, name, slot, health in instrument.found]
+
+    outputs = [
+        ("GradientAccumulated", "SumBackward0", 0, 1.0),
+        ("NonFiniteChecked", "SumBackward0", 0, 1.0),
+        ("NonFiniteChecked", "MulBackward0", 0, 2.0),
+        ("NonFiniteChecked", "MulBackward0", 1, 1.0),
+    ]
+    leaf = "torch::autograd::AccumulateGrad"
+    assert heard() == outputs
+    assert sorted(heard()[4:]) == [
+        ("LeafAccumulated", leaf, 0, 2.0),
+        ("LeafAccumulated", leaf, 0, 4.0),
+    ]
+    x.grad = y.grad = None
+    y.register_hook(lambda gradient: gradient * 10)
+    assert heard()[4:] == [("LeafAccumulated", leaf, 0, 10.0)]
+
+
+def test_a_shared_leaf_and_the_results_of_grad() -> None:
+    x = torch.ones(3, requires_grad=True)
+    instrument = Heard()
+    with installed(instrument):
+        (x * 2 + x * 3).sum().backward()
+        torch.autograd.grad((x * 2 + x * 3).sum(), x)
+        torch.autograd.grad((x * 2).sum(), x)
+    kinds = ("LeafAccumulated", "GradientCaptured")
+    found = [(event, health.max) for event, _, _, health in instrument.found if event in kinds]
+    assert found == [("LeafAccumulated", 5.0), ("GradientCaptured", 5.0)]
+
+
+def test_batched_gradients_are_looked_at_in_all_their_batches() -> None:
+    x = torch.arange(3.0, requires_grad=True)
+    instrument = Heard()
+    with installed(instrument):
+        torch.autograd.grad(x * x, x, torch.eye(3), is_grads_batched=True)
+    assert all(not health.unknown for *_, health in instrument.found)
+    assert instrument.found[0][3].numbers == 9
+
+
+def test_measuring_leaves_no_trace() -> None:
+    """Random numbers, modes, versions, the profiler and the gradients are as without."""
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    def pack(tensor: Tensor) -> Tensor:
+        seen.append("pack")
+        return tensor
+
+    def run(*instruments: Instrument) -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        x = torch.randn(300, 70, requires_grad=True)
+        versions: list[int] = []
+        z = torch.dropout(x, 0.5, train=True).relu()
+        z.register_hook(lambda gradient: versions.append(gradient._version))
+        loss = (z * z.t().mean()).sum()
+        with (
+            installed(*instruments),
+            torch.autocast("cpu", dtype=torch.bfloat16),
+            Counting(),  # type: ignore[no-untyped-call]
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved),
+            torch.profiler.profile() as profile,
+        ):
+            seen.clear()
+            (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+            operations = list(seen)
+            enabled = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+        names = sorted(event.name for event in profile.events())
+        return (
+            operations,
+            versions,
+            enabled,
+            names,
+            torch.get_rng_state().tolist(),
+            gradient.tolist(),
+        )
+
+    seen: list[str] = []
+    instrument = Heard()
+    assert run(instrument) == run()
+    assert len(instrument.found) > 5
+
+
+def test_an_exotic_tensor_does_not_end_the_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise NotImplementedError("no such kernel")
+
+    monkeypatch.setattr("agviz_engine.health._many", broken)
+    found = measured(torch.ones(100))
+    assert (found.unknown, found.numbers, found.shape) == ("NotImplementedError", 0, (100,))
