@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node
 
 from agviz_engine import interrupt, native_node, native_run
+from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.native_node import MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, base_of
 from agviz_engine.thread_state import current
@@ -98,7 +99,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         """
         with interrupt.held_back():
             call = _parse(args, kwargs)
-            reason = "an argument that only torch can judge" if call is None else _why_native(call)
+            reason = "an argument that only torch can judge" if call is None else _why_native()
             if call is None or reason is not None:
                 if reason:
                     self.engine.tell.delegated(reason)
@@ -225,7 +226,7 @@ def _is_batched(value: Any) -> bool:
     return "Batched" in str(_C._dispatch_keys(value)).replace("FuncTorchBatched", "")
 
 
-def _why_native(call: _Call) -> str | None:
+def _why_native() -> str | None:
     """Why a call has to be handed to the native engine, or None; empty where it was asked for."""
     if getattr(_prefers_native, "on", False):
         return ""
@@ -234,12 +235,6 @@ def _why_native(call: _Call) -> str | None:
         return "compiled autograd is enabled"
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is being captured"
-    leaves = [t for t in call.tensors if isinstance(t, Tensor) and t.grad_fn is None]
-    if leaves and (
-        _C._are_functorch_transforms_active()
-        or any(map(_C._functorch.is_functorch_wrapped_tensor, leaves))
-    ):
-        return "a leaf of a functorch transform is differentiated"
     return None
 
 
@@ -248,8 +243,7 @@ def _root_edge(tensor: Any) -> tuple[Node, int]:
         return tensor.node, tensor.output_nr
     if tensor.grad_fn is not None:
         return tensor.grad_fn, tensor.output_nr
-    with _C._DisableTorchDispatch():  # a mode must not see how a leaf is asked for its edge
-        return get_gradient_edge(tensor)[:2]
+    return leaf_edge(tensor)
 
 
 def _base_of_input(given: Any) -> int:

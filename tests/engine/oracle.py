@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node
 from torch.autograd.variable import Variable
 
 from agviz_engine import events, installed
+from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.instruments import Instrument, Live
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def walk(roots: Any) -> dict[Node, str]:
             continue
         elif root.grad_fn is not None:
             pending.append(root.grad_fn)
-        elif root.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(root):
-            pending.append(get_gradient_edge(root).node)
+        elif root.requires_grad:
+            pending.append(leaf_edge(root)[0])
     while pending:
         node = pending.pop(0)
         if node in found or not isinstance(node, Node | torch._C._FunctionBase):

@@ -24,6 +24,8 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from agviz_engine import events, installed
+from agviz_engine.instruments import Instrument, Live
 from tests.engine.builders import Log, Multiply, apply, custom, engine, leaf, node_of, throw
 from tests.engine.oracle import as_native, assert_same
 
@@ -327,6 +329,19 @@ def test_functorch(name: str, device_policy: DevicePolicy | None) -> None:
     assert ours.error is None
 
 
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")
+def test_functorch_hands_nothing_to_the_native_engine() -> None:
+    class Delegations(Instrument):
+        def delegated(self, event: events.Delegated, _live: Live) -> None:
+            reasons.append(event.reason)
+
+    reasons: list[str] = []
+    with installed(Delegations()):
+        for program in TRANSFORMS.values():
+            program()
+    assert reasons == []
+
+
 def _product(x: Tensor, y: Tensor) -> Tensor:
     return (x.exp() * y).sum()
 
@@ -399,6 +414,40 @@ def test_nested_leaf(gradient: str) -> None:
         return [x.grad]
 
     assert (assert_same(program).error is None) == (gradient == "nested")
+
+
+def _jagged() -> Tensor:
+    parts = [torch.randn(2, 3), torch.randn(4, 3)]
+    nested = torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    return nested.detach().requires_grad_()
+
+
+LEAVES: dict[str, Callable[[], Tensor]] = {
+    "dense": lambda: leaf(3),
+    "jagged": _jagged,
+    "sparse": lambda: torch.eye(3).to_sparse().requires_grad_(),
+    "compressed sparse": lambda: torch.eye(3).to_sparse_csr().requires_grad_(),
+    "mkldnn": lambda: torch.randn(3).to_mkldnn().requires_grad_(),
+    "subclass": lambda: TwoTensor(torch.randn(3), torch.randn(3)).requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("kind", LEAVES)
+@pytest.mark.parametrize("call", ["backward", "grad", "both roots"])
+@pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
+def test_leaf_as_root(kind: str, call: str, device_policy: DevicePolicy | None) -> None:
+    def program() -> Any:
+        x = LEAVES[kind]()
+        gradient = x.detach().clone()
+        x.register_hook(lambda g: g + g)
+        if call == "grad":
+            return torch.autograd.grad(x, x, gradient)
+        roots = [x, x * 2] if call == "both roots" else [x]
+        torch.autograd.backward(roots, [gradient] * len(roots))
+        return [x.grad]
+
+    ours = assert_same(program, device_policy=device_policy, order=device_policy is None)
+    assert ours.error is None
 
 
 def _embed(weight: Tensor, *rows: int) -> Tensor:
@@ -715,7 +764,7 @@ def _double(parameter: Tensor) -> None:
 
 
 @pytest.mark.parametrize("mode", [_Operators, _Functions])
-@pytest.mark.parametrize("call", ["backward", "grad", "double"])
+@pytest.mark.parametrize("call", ["backward", "grad", "double", "of a leaf"])
 def test_modes_see_the_operations_of_native(
     mode: type[_Operators | _Functions], call: str, device_policy: DevicePolicy | None
 ) -> None:
@@ -730,6 +779,8 @@ def test_modes_see_the_operations_of_native(
         with mode() as seen:
             if call == "backward":
                 y.sum().backward()
+            elif call == "of a leaf":
+                w.backward(x)
             else:
                 torch.autograd.grad(y.sum(), [x, h], create_graph=call == "double")
         return [seen.names, x.grad, w.grad, h.grad]
@@ -811,6 +862,16 @@ def test_torchscript() -> None:
         return [x.grad]
 
     assert assert_same(program, order=False).error is None
+
+
+def test_leaf_as_root_in_the_profiler() -> None:
+    def program() -> Any:
+        x = leaf(3)
+        with torch.profiler.profile() as profile:
+            x.backward(torch.ones(3))
+        return [sorted(event.name for event in cast("Any", profile.events()))]
+
+    assert_same(program)
 
 
 def test_names_in_the_profiler() -> None:
