@@ -80,7 +80,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "agviz": meta.agviz,
         "complete": meta.end_ns is not None and not meta.stopped,
         "stopped": meta.stopped,
-        "partial": meta.partial,
+        "partial": meta.choice,
         "events": trace.event_count(graph_task),
         "graph_tasks": {
             "count": len(tasks),
@@ -250,7 +250,7 @@ def _show_heading(facts: dict[str, Any], console: Console) -> None:
     elif not facts["complete"]:
         console.print("! the recording was cut off, or is still growing")
     if facts["partial"]:
-        console.print("only some backward passes were recorded (--steps)")
+        console.print(f"recorded: {facts['partial']}", markup=False)
     console.print()
 
 

@@ -26,6 +26,7 @@ STATUS_MARKS = {
     NodeStatus.RUNNING: "▶ running",
     NodeStatus.READY: "… ready",
     NodeStatus.WAITING: "… waiting",
+    NodeStatus.UNKNOWN: "? not recorded",
 }
 MOST_EDGES = 8
 """Edges written out in the tooltip of a link."""

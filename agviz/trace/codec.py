@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 Row = tuple[int | None, ...]
 """``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
@@ -53,6 +53,8 @@ class Layout(NamedTuple):
     """Length of a waiting event."""
     to_row: Callable[[list[Any]], tuple[Any, ...]]
     """Takes a waiting event."""
+    nodes: tuple[int, ...]
+    """Positions of the nodes that the event concerns, in a waiting event."""
 
 
 def _layout(event_type: type[Event]) -> Layout:
@@ -80,6 +82,7 @@ def _layout(event_type: type[Event]) -> Layout:
         is_plain=not texts and not truths,
         width=2 + len(fields),
         to_row=itemgetter(*(waiting.get(column, 1) for column in range(10))),
+        nodes=tuple(2 + fields.index(name) for name in ("node", "producer") if name in fields),
     )
 
 
@@ -99,6 +102,16 @@ LAYOUTS: Final[tuple[Layout, ...]] = tuple(
 """By kind."""
 
 BEGUN: Final = KIND[GraphTaskBegun]
+
+
+def batches(waiting: list[Any], values: int) -> Iterator[list[Any]]:
+    """Cut what waits into lists of about ``values`` values, between events."""
+    begin = end = 0
+    while end < len(waiting):
+        end += LAYOUTS[waiting[end]].width
+        if end - begin >= values or end == len(waiting):
+            yield waiting[begin:end]
+            begin = end
 
 
 def encode(waiting: list[Any], intern: Callable[[str], int]) -> Row:

@@ -71,7 +71,7 @@ class Contents:
                 python=clean(_is_a(str, facts["python"])),
                 torch=clean(_is_a(str, facts["torch"])),
                 agviz=clean(_is_a(str, facts["agviz"])),
-                partial=_is_a(bool, facts["partial"]),
+                choice=clean(_is_a(str, facts["choice"])),
                 stopped=clean(_is_a(str, facts["stopped"])),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -209,13 +209,15 @@ class Contents:
         shape = self._shapes_of.pop(graph_task, None)
         if shape is None:
             rows = self._database.numbers(
-                "SELECT sequence_nr, dependencies FROM node WHERE graph_task = ? ORDER BY idx",
+                "SELECT sequence_nr, dependencies, recorded FROM node WHERE graph_task = ?"
+                " ORDER BY idx",
                 graph_task,
             )
-            numbers, dependencies = zip(*rows, strict=True) if rows else ((), ())
+            numbers, dependencies, recorded = zip(*rows, strict=True) if rows else ((), (), ())
             if None in dependencies:
                 raise self._database.damaged("a node lacks a fact")
-            shape = GraphShape(numbers, cast("tuple[int, ...]", dependencies))
+            left_out = frozenset(node for node, known in enumerate(recorded) if not known)
+            shape = GraphShape(numbers, cast("tuple[int, ...]", dependencies), left_out)
         self._shapes_of[graph_task] = shape
         if len(self._shapes_of) > _SHAPES_KEPT:
             del self._shapes_of[next(iter(self._shapes_of))]
@@ -309,12 +311,12 @@ class Contents:
     def _read_nodes(self, graph_task: int) -> Nodes:
         rows: list[tuple[Any, ...]] = self._database.numbers(
             "SELECT sequence_nr, topological_nr, queue, num_inputs, dependencies, name, parameter,"
-            " module, shapes FROM node WHERE graph_task = ? ORDER BY idx",
+            " module, shapes, recorded FROM node WHERE graph_task = ? ORDER BY idx",
             graph_task,
         )
         if any(None in column for column in list(zip(*rows, strict=True))[1:]):
             raise self._database.damaged("a node lacks a fact")
-        *_, names, parameters, modules, shapes = list(zip(*rows, strict=True)) or [()] * 4
+        *_, names, parameters, modules, shapes, _ = list(zip(*rows, strict=True)) or [()] * 5
         executions = {row.node: row for row in self.executions(graph_task)}
         return Nodes(
             NodeColumns(

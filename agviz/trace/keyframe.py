@@ -74,6 +74,8 @@ class GraphShape:
     sequence_nrs: Sequence[int | None]
     """None: AccumulateGrad."""
     dependencies: Sequence[int]
+    left_out: frozenset[int] = frozenset()
+    """Nodes of whose events the recording keeps none."""
     _unpacked: dict[int, HeapEntry] = field(default_factory=dict, repr=False)
 
     def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:

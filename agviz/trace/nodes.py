@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from agviz.trace.rows import ExecutionRow, NodeRow, NodeStatus, NonFinite
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Shape: TypeAlias = tuple[int, ...]
 
+_SHAPES: Final = 8
+"""Column of the shapes among those of a node."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeColumns:
@@ -24,8 +27,9 @@ class NodeColumns:
 
     graph_task: int
     node: Sequence[tuple[Any, ...]]
-    """Sequence_nr, topological_nr, queue, num_inputs, dependencies, name, parameter, module and
-    shapes, the last four as ids of texts, by node: integers, and None where there is no number."""
+    """Sequence_nr, topological_nr, queue, num_inputs, dependencies, name, parameter, module, shapes
+    and recorded, by node: integers, and None where there is no number. Name to shapes are ids of
+    texts."""
     edges: Sequence[tuple[int, ...]]
     """Producer, output, consumer and slot, by producer and output."""
     names: Mapping[int, tuple[str, str]]
@@ -89,13 +93,16 @@ class Nodes(Sequence[NodeRow]):
             parameter,
             module,
             shapes,
+            recorded,
         ) = columns.node[index]
         full_name, short = columns.names[name]
         received = columns.shapes[shapes] if shapes else None
         order = thread = start_ns = end_ns = None
         status = NodeStatus.READY if index in columns.ready else NodeStatus.WAITING
+        if not recorded:
+            status = NodeStatus.UNKNOWN
         execution = columns.executions.get(index)
-        if execution is not None:
+        if execution is not None and recorded:
             _, order, _, _, thread, start_ns, end_ns, status, _ = execution
             if not order:
                 order = start_ns = None
@@ -130,7 +137,7 @@ class Nodes(Sequence[NodeRow]):
             if producer != index:
                 break
             produced += [None] * (output + 1 - len(produced))
-            number = node[consumer][-1]
+            number = node[consumer][_SHAPES]
             received = shapes[number] if number else ()
             if 0 <= slot < len(received):
                 produced[output] = received[slot]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import logging
 import os
 import platform
@@ -26,14 +27,15 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from agviz import __version__
 from agviz.errors import TraceError
 from agviz.trace import shortcuts
-from agviz.trace.codec import PREFIX
+from agviz.trace.codec import LAYOUTS, PREFIX, batches
 from agviz.trace.text import clean
-from agviz.trace.writer import Graph, Introduction, Writer, create
+from agviz.trace.writer import Beside, Graph, Introduction, Writer, create
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import re
+    from collections.abc import Callable, Sequence
     from os import PathLike
     from types import TracebackType
 
@@ -50,6 +52,12 @@ _SECONDS_AFTER_COMMIT: Final = 0.05
 _MOST_WAITING: Final = 1_500_000
 """Numbers and texts; a graph task does not begin before the writer has come down to this (some
 60 MB)."""
+_BYTES_PER_VALUE: Final = 4
+"""In the file, about."""
+_SHARE_OF_EVENTS: Final = 0.55
+"""Of a file of limited size, what may be full before indexes and keyframes are added."""
+LEAST_BYTES: Final = 1_000_000
+"""Smallest limit of a file's size."""
 
 T = TypeVar("T")
 
@@ -61,6 +69,9 @@ class Recorder(Instrument):
         path: the file to write; an older trace of this name is replaced.
         names: where parameter names and module paths come from.
         steps: which calls of backward to record, counted from 0 without reentrant ones; None: all.
+        nodes: keep only the events of nodes in whose name, parameter or module this is found, and
+            of the gradients they hand on; None: of all. Graphs are kept whole.
+        max_bytes: end the recording before the file becomes larger than this; None: no limit.
         script: what is being run, for the reader; ``sys.argv[0]`` by default.
         argv: its arguments; ``sys.argv[1:]`` by default.
 
@@ -74,21 +85,30 @@ class Recorder(Instrument):
         *,
         names: Names | None = None,
         steps: range | None = None,
+        nodes: re.Pattern[str] | None = None,
+        max_bytes: int | None = None,
         script: str | None = None,
         argv: list[str] | None = None,
     ) -> None:
+        if max_bytes is not None and max_bytes < LEAST_BYTES:
+            raise TraceError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
         self.path = Path(path)
         self._names = names
         self._steps = steps
-        self._steps_seen = 0
+        self._next_step = itertools.count().__next__
         self._wanted = {NO_GRAPH_TASK}
+        self._nodes = nodes
+        self._chosen: dict[int, set[int]] = {}
+        """Nodes whose events are kept, by graph task under way."""
+        self._max_bytes = max_bytes
         self._introduced: set[int] = set()
         self._waiting: list[Any] = []
         """Events: Note [A flat list of what waits]."""
-        self._beside: deque[Graph | Introduction] = deque()
+        self._beside: deque[Beside] = deque()
         self._flushes: deque[threading.Event] = deque()
-        self._note: Callable[[tuple[Any, ...]], None] = self._waiting.extend
-        if steps is not None:
+        self._keep: Callable[[Sequence[Any]], None] = self._waiting.extend
+        self._note: Callable[[tuple[Any, ...]], None] = self._keep
+        if steps is not None or nodes is not None:
             self._note = self._note_wanted
         self._start_ns = time.monotonic_ns()
         torch = sys.modules.get("torch")
@@ -104,11 +124,13 @@ class Recorder(Instrument):
                 "python": platform.python_version(),
                 "torch": "" if torch is None else str(torch.__version__),
                 "agviz": __version__,
-                "partial": steps is not None,
+                "choice": self._choice(),
                 "stopped": "",
             },
         )
         self._closing = False
+        self._stopped = ""
+        """Why the recording has come to a regular end before it was closed."""
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
         self._thread.start()
@@ -121,7 +143,7 @@ class Recorder(Instrument):
         self._closing = True
         self._wake.set()
         self._thread.join()
-        self._note = _ignore
+        self._note = self._keep = _ignore
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +189,7 @@ class Recorder(Instrument):
         if event.parent < 0 and event.thread not in self._introduced and self.is_recording:
             self._introduced.add(event.thread)
             thread = threading.current_thread()
-            self._beside.append(
+            self._keep_beside(
                 Introduction(event.thread, thread.name, CPU_QUEUE, thread.native_id or 0)
             )
         self._note(PREFIX[type(event)] + event)
@@ -179,30 +201,46 @@ class Recorder(Instrument):
         self._note(PREFIX[type(event)] + event)
         wanted = self._steps is None or event.graph_task in self._wanted
         if wanted and live.graph_task is not None and self.is_recording:
-            self._beside.append(self._graph(event.graph_task, live.graph_task.nodes))
+            self._keep_beside(self._graph(event.graph_task, live.graph_task.nodes))
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
+        self._chosen.pop(event.graph_task, None)
         self._wake.set()
 
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
+        self._chosen.pop(event.graph_task, None)
         self._wake.set()
 
+    def _choice(self) -> str:
+        """What is recorded, in words; empty for everything."""
+        chosen = []
+        if self._steps is not None:
+            chosen.append(f"only the backward passes {_in_words(self._steps)}")
+        if self._nodes is not None:
+            chosen.append(f"only the events of nodes that match {self._nodes.pattern!r}")
+        return ", ".join(chosen)
+
     def _choose(self, event: events.GraphTaskBegun, steps: range) -> None:
-        if event.parent < 0:
-            wanted = self._steps_seen in steps
-            self._steps_seen += 1
-        else:
-            wanted = event.parent in self._wanted
-        if wanted:
+        parent = event.parent
+        if self._next_step() in steps if parent < 0 else parent in self._wanted:
             self._wanted.add(event.graph_task)
 
     def _note_wanted(self, waiting: tuple[Any, ...]) -> None:
-        if waiting[5] in self._wanted:  # the graph task, behind kind, None, seq, time and thread
-            self._waiting.extend(waiting)
+        graph_task = waiting[5]  # behind kind, None, seq, time and thread
+        if self._steps is not None and graph_task not in self._wanted:
+            return
+        if self._nodes is not None and (positions := LAYOUTS[waiting[0]].nodes):
+            chosen = self._chosen.get(graph_task, ())
+            if not any(waiting[position] in chosen for position in positions):
+                return
+        self._keep(waiting)
+
+    def _keep_beside(self, thing: Beside) -> None:
+        self._beside.append(thing)
 
     def _graph(self, graph_task: int, refs: list[NodeRef]) -> Graph:
         edges: list[int] = []
@@ -214,8 +252,11 @@ class Recorder(Instrument):
                     dependencies[consumer] += 1
                     edges += ref.index, output, consumer, edge[1]
         nodes: list[int | str | None] = []
+        chosen = None if self._nodes is None else self._chosen.setdefault(graph_task, set())
         for ref in refs:
             name, number, parameter, module = self._naming(ref)
+            if chosen is not None and self._matches(name, parameter, module):
+                chosen.add(ref.index)
             nodes += (
                 ref.index,
                 name,
@@ -227,8 +268,12 @@ class Recorder(Instrument):
                 parameter,
                 module,
                 _shapes(ref.node),
+                chosen is None or ref.index in chosen,
             )
         return Graph(graph_task, nodes, edges)
+
+    def _matches(self, *names: str) -> bool:
+        return self._nodes is None or any(map(self._nodes.search, names))
 
     def _naming(self, ref: NodeRef) -> tuple[str, int | None, str, str]:
         """Torch's name, sequence number, parameter name and module path of a node."""
@@ -246,16 +291,18 @@ class Recorder(Instrument):
         try:
             writer = Writer(self.path, self._start_ns)
         except sqlite3.Error as error:
-            self._stop(error)
+            self._stop(f"can't be written any longer ({error})")
             return
         try:
+            if self._max_bytes is not None:
+                writer.limit(self._max_bytes)
             self._drain_until_closed(writer)
             writer.build_indexes()
-            writer.write_meta({"end_ns": time.monotonic_ns()})
+            writer.write_meta({"end_ns": time.monotonic_ns(), "stopped": self._stopped})
             with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
                 shortcuts.store(self.path, writer)  # the file is complete without them
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
-            self._stop(error)
+            self._stop(f"can't be written any longer ({error})")
             with contextlib.suppress(sqlite3.Error):
                 writer.write_meta({"stopped": str(error)})
         finally:
@@ -266,7 +313,7 @@ class Recorder(Instrument):
         while True:
             closing = self._closing
             self._drain(writer)
-            if closing:
+            if closing or self._stopped:
                 return
             time.sleep(_SECONDS_AFTER_COMMIT)
             self._wake.wait(_SECONDS_BETWEEN_COMMITS)
@@ -279,23 +326,38 @@ class Recorder(Instrument):
         waiting = self._waiting[:]
         del self._waiting[: len(waiting)]
         beside = _taken(self._beside)
-        if waiting or beside:
-            writer.write(waiting, beside)
+        if self._max_bytes is None:
+            if waiting or beside:
+                writer.write(waiting, beside)
+        else:
+            self._write_bounded(writer, waiting, beside, self._max_bytes)
         for written in flushes:
             written.set()
 
-    def _stop(self, error: Exception) -> None:
-        self._note = _ignore
+    def _write_bounded(
+        self, writer: Writer, waiting: list[Any], beside: list[Beside], most: int
+    ) -> None:
+        if beside:
+            writer.write([], beside)
+        share = int(most * _SHARE_OF_EVENTS)
+        for batch in batches(waiting, most // 50 // _BYTES_PER_VALUE):
+            if writer.size >= share:
+                break
+            writer.write(batch, [])
+        if writer.size >= share:
+            self._stopped = f"the limit of {most:,} bytes was reached"
+            self._stop(f"has reached its limit of {most:,} bytes")
+
+    def _stop(self, why: str) -> None:
+        self._note = self._keep = _ignore
         self._waiting.clear()
         self._beside.clear()
         log.warning(
-            "%s can't be written any longer (%s): recording has stopped, the program goes on",
-            clean(os.fspath(self.path)),
-            error,
+            "%s %s: recording has stopped, the program goes on", clean(os.fspath(self.path)), why
         )
 
     def _forked(self) -> None:
-        self._note = _ignore
+        self._note = self._keep = _ignore
         self._waiting.clear()
         self._beside.clear()
         atexit.unregister(self.close)
@@ -307,6 +369,12 @@ def _ignore(waiting: object) -> None:
 
 def _taken(things: deque[T]) -> list[T]:
     return [things.popleft() for _ in range(len(things))]
+
+
+def _in_words(steps: range) -> str:
+    last = "" if steps.stop >= sys.maxsize else str(steps.stop)
+    every = "" if steps.step == 1 else f", one in {steps.step}"
+    return f"{steps.start}:{last}{every}"
 
 
 def _shapes(node: Any) -> str:

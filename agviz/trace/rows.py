@@ -24,6 +24,8 @@ class NodeStatus(StrEnum):
     SKIPPED = "skipped"
     """Taken up, but its function was not called."""
     FAILED = "failed"
+    UNKNOWN = "unknown"
+    """Its events were left out of the recording (``nodes=``)."""
 
 
 class GraphTaskStatus(StrEnum):
@@ -55,10 +57,15 @@ class Meta(NamedTuple):
     torch: str
     """Version; empty where torch was not imported when the recording began."""
     agviz: str
-    partial: bool
-    """Only some graph tasks were recorded (``steps=``)."""
+    choice: str
+    """What was recorded where not all was, in words; empty where everything was."""
     stopped: str
     """Why the recording stopped before its end (disk full, …); empty where it did not."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether some graph tasks, or the events of some nodes, were left out on purpose."""
+        return bool(self.choice)
 
 
 class GraphTaskRow(NamedTuple):

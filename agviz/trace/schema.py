@@ -73,6 +73,7 @@ CREATE TABLE node (
     module INTEGER NOT NULL,       -- string, path of the module whose forward made it
     shapes INTEGER NOT NULL,       -- string, shapes of its input gradients: "[2, 3];[];[4]";
                                    -- 0: not known
+    recorded INTEGER NOT NULL,     -- 1: its events are in the file; 0: they were left out
     PRIMARY KEY (graph_task, idx)
 ) WITHOUT ROWID""",
     "edge": """

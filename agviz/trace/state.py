@@ -180,16 +180,32 @@ class BackwardState:
         return tuple(self._now.graph_tasks)
 
     def status(self, graph_task: int, node: int) -> NodeStatus:
-        """How far a node has come."""
+        """How far a node has come; UNKNOWN where its events were left out."""
         task = self._now.graph_tasks[graph_task]
+        if node in task.shape.left_out:
+            return NodeStatus.UNKNOWN
         return _STATUS[task.status[task.checked(node)]]
 
     def statuses(self, graph_task: int) -> list[NodeStatus]:
         """How far every node has come, by index; empty until the dependencies are computed."""
-        return [_STATUS[code] for code in self._now.graph_tasks[graph_task].status]
+        task = self._now.graph_tasks[graph_task]
+        statuses = [_STATUS[code] for code in task.status]
+        for node in task.shape.left_out:
+            if node < len(statuses):
+                statuses[node] = NodeStatus.UNKNOWN
+        return statuses
+
+    @property
+    def knows_all(self) -> bool:
+        """False where events of some node were left out of the recording.
+
+        Queues, buffers, running nodes and :attr:`live_bytes` are then those of the other nodes
+        only: more may be there.
+        """
+        return not any(task.shape.left_out for task in self._now.graph_tasks.values())
 
     def remaining(self, graph_task: int, node: int) -> int:
-        """Number of dependencies a node still waits for."""
+        """Number of dependencies a node still waits for; of one that is left out, those it had."""
         return _remaining(self._now.graph_tasks[graph_task], node)
 
     def is_nonfinite(self, graph_task: int, node: int) -> bool:
@@ -328,6 +344,8 @@ class BackwardState:
 
     def _decremented(self, now: Facts, event: events.DependencyDecremented) -> None:
         task = now.graph_tasks[event.graph_task]
+        if event.node in task.shape.left_out:
+            return  # told because of its producer; when it lets go will not be told
         known = _remaining(task, event.node)
         if event.remaining != known - 1 or event.remaining < 0:
             self._object(event, f"the node waited for {known} gradients")
@@ -338,6 +356,8 @@ class BackwardState:
     def _accumulated(self, now: Facts, event: events.GradientAccumulated) -> None:
         task = now.graph_tasks[event.graph_task]
         node = task.checked(event.node)
+        if node in task.shape.left_out:
+            return
         if task.status[node] != _WAITING:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
             return

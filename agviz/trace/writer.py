@@ -12,7 +12,7 @@ import os
 import sqlite3
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.errors import TraceError
 from agviz.trace import codec, schema
@@ -46,8 +46,8 @@ class Graph(NamedTuple):
 
     graph_task: int
     nodes: list[int | str | None]
-    """Idx, name, sequence_nr, topological_nr, queue, num_inputs, dependencies, parameter, module
-    and shapes of each, as in the ``node`` table but with the texts themselves."""
+    """Idx, name, sequence_nr, topological_nr, queue, num_inputs, dependencies, parameter, module,
+    shapes and recorded of each, as in the ``node`` table but with the texts themselves."""
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table."""
 
@@ -59,6 +59,10 @@ class Introduction(NamedTuple):
     name: str
     queue: int
     native_id: int
+
+
+Beside: TypeAlias = "Graph | Introduction"
+"""What goes to the file beside events."""
 
 
 class Writer:
@@ -81,7 +85,7 @@ class Writer:
             WorkerStarted: self._add_thread,
         }
 
-    def write(self, waiting: list[Any], beside: Sequence[Graph | Introduction]) -> None:
+    def write(self, waiting: list[Any], beside: Sequence[Beside]) -> None:
         """Add a batch in one transaction: after a return it survives the process.
 
         Args:
@@ -112,6 +116,19 @@ class Writer:
         """Index the events; done once, at the end."""
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file once everything written is in it."""
+        (size,) = self._database.execute(
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        ).fetchone()
+        return int(size)
+
+    def limit(self, size: int) -> None:
+        """Let SQLite refuse to make the file larger than ``size`` bytes."""
+        (page,) = self._database.execute("PRAGMA page_size").fetchone()
+        self._database.execute(f"PRAGMA max_page_count = {max(1, size // page):d}")
 
     def store(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add rows to a table that is worked out from the others, in one transaction."""
@@ -223,9 +240,9 @@ class Writer:
     def _write_graph(self, graph: Graph) -> None:
         number = graph.graph_task
         values = [self._string(v) if isinstance(v, str) else v for v in graph.nodes]
-        nodes = chain.from_iterable((number, *node) for node in _tuples(values, 10))
+        nodes = chain.from_iterable((number, *node) for node in _tuples(values, 11))
         edges = chain.from_iterable((number, *edge) for edge in _tuples(graph.edges, 4))
-        self._insert("node", list(nodes), columns=11)
+        self._insert("node", list(nodes), columns=12)
         self._insert("edge", list(edges), columns=5)
 
 

@@ -63,7 +63,8 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)
     if node.order is None or node.thread is None or node.start_ns is None:
-        yield from _fact("Execution", "never ran", width)
+        told = "its events were not recorded" if state is State.UNKNOWN else "never ran"
+        yield from _fact("Execution", told, width)
     else:
         thread = recording.thread_label(node.thread)
         number = f"#{node.order:,} of {len(recording.nodes):,} on {thread}"

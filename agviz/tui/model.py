@@ -41,6 +41,7 @@ class State(StrEnum):
     DONE = "done"
     SKIPPED = "skipped"
     FAILED = "failed"
+    UNKNOWN = "unknown"
     NONFINITE = "nonfinite"
 
     @property
@@ -61,6 +62,7 @@ _GLYPHS = {
     State.DONE: "✓",
     State.SKIPPED: "⊘",
     State.FAILED: "✗",
+    State.UNKNOWN: "?",
     State.NONFINITE: "!",
 }
 

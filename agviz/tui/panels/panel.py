@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from agviz.tui.text import Span
 
 LOOKS = (
-    *("waiting", "ready", "running", "done", "skipped", "failed", "nonfinite"),
+    *("waiting", "ready", "running", "done", "skipped", "failed", "unknown"),
+    "nonfinite",
     *("muted", "name", "place", "number", "heading", "playhead", "match"),
     *("cursor", "cursor-blurred", "lane-past", "lane-past-other", "lane-future", "lane-now"),
     *("lane-past-name", "lane-past-other-name"),
 )
 """What a span may look like: each is a component class ``look--NAME``, styled in agviz.tcss."""
 
-_QUIET = {"muted", "number", "place", "waiting"}
+_QUIET = {"muted", "number", "place", "unknown", "waiting"}
 """Too faint to be read under the cursor."""
 
 

@@ -46,7 +46,8 @@ class Queues(LineList):
             ]
             self.line_count = len(self._rows)
             waiting = sum(len(queue.tasks) for queue in view.moment.queues)
-            self.subtitle(count(waiting, "task"))
+            more = "" if view.moment.state.knows_all else ", of the recorded nodes"
+            self.subtitle(count(waiting, "task") + more)
 
     def header(self, width: int) -> Line:
         """Names of the columns."""

@@ -1,0 +1,281 @@
+"""Flight recorder: the last graph tasks stay in memory, and are written when something happens.
+
+For a training of weeks whose every step is too much for a disk. What was recorded of the last few
+graph tasks is forgotten again unless one of them has a non-finite gradient or fails, or the user
+asks; then they go to the file, together with the rest of those that are under way.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.trace.codec import PREFIX
+from agviz.trace.recorder import Recorder
+from agviz.trace.writer import Introduction
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Collection, Sequence
+    from os import PathLike
+
+    from agviz.trace.names import Names
+    from agviz.trace.writer import Beside
+    from agviz_engine import events
+    from agviz_engine.instruments import Live
+
+log = logging.getLogger("agviz")
+
+NONFINITE: Final = "nonfinite"
+EXCEPTION: Final = "exception"
+SIGNAL: Final = "signal"
+OCCASIONS: Final = (NONFINITE, EXCEPTION, SIGNAL)
+"""What a flight recorder can write upon."""
+
+_MOST_HELD: Final = 4_000_000
+"""Numbers and texts of events in memory, and as many again of the graph task that runs: each 4
+million take some 160 MB."""
+
+
+class _Flight:
+    """One call of backward or grad with the reentrant ones inside it."""
+
+    __slots__ = ("beside", "ended", "events", "is_written", "nonfinite", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: list[int] = []
+        self.events: list[Any] = []
+        """As in Note [A flat list of what waits]."""
+        self.beside: list[Beside] = []
+        self.ended = False
+        self.is_written = False
+        """Whether it has gone to the file; what it does from now on goes there at once."""
+        self.nonfinite = False
+
+
+class FlightRecorder(Recorder):
+    """Keeps the last graph tasks in memory, and writes them on an occasion.
+
+    Non-finite gradients are an occasion where the graph task before had none: a training that has
+    run into NaN is written once. A file into which nothing was written is removed at the end.
+
+    Args:
+        path: the file to write; an older trace of this name is replaced.
+        on: the occasions, some of :data:`OCCASIONS`.
+        keep: how many calls of backward, 1 or more, that under way included.
+        names: as for :class:`~agviz.trace.recorder.Recorder`, and so are the rest.
+        steps: calls of backward that count.
+        nodes: nodes whose events are kept.
+        max_bytes: limit of the file's size.
+        script: what is being run.
+        argv: its arguments.
+
+    Raises:
+        agviz.errors.TraceError: the file can't be written to.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        on: Collection[str],
+        keep: int,
+        names: Names | None = None,
+        steps: range | None = None,
+        nodes: re.Pattern[str] | None = None,
+        max_bytes: int | None = None,
+        script: str | None = None,
+        argv: list[str] | None = None,
+    ) -> None:
+        self._on = frozenset(on)
+        self._most_kept = keep
+        self._flights: deque[_Flight] = deque()
+        """Oldest first; what was written and has ended is not among them."""
+        self._flight_of: dict[int, _Flight] = {}
+        self._held: dict[int, list[Any]] = {}
+        """Where the events of each graph task go; of one that is written, to those that wait."""
+        self._before_was_nonfinite = False
+        self._has_written = False
+        self._ring = threading.RLock()  # a signal's handler may interrupt its holder
+        super().__init__(
+            path,
+            names=names,
+            steps=steps,
+            nodes=nodes,
+            max_bytes=max_bytes,
+            script=script,
+            argv=argv,
+        )
+        if self._note == self._keep:
+            self._note = self._hold
+        self._keep = self._hold
+
+    @property
+    def has_written(self) -> bool:
+        """Whether there was an occasion to write."""
+        return self._has_written
+
+    def write_down(self) -> int:
+        """Write what is in memory, and the rest of the graph tasks under way as it happens.
+
+        May be called from any thread.
+
+        Returns:
+            The number of calls of backward that were not in the file before.
+        """
+        with self._ring:
+            fresh = [flight for flight in self._flights if not flight.is_written]
+            for flight in fresh:
+                flight.is_written = True
+                self._beside.extend(flight.beside)
+                flight.beside.clear()
+                for task in flight.tasks:
+                    self._held[task] = self._waiting
+                self._move(flight)
+                if flight.ended:
+                    self._forget(flight)
+            self._flights = deque(flight for flight in self._flights if not flight.ended)
+            self._has_written = self._has_written or bool(fresh)
+        self._wake.set()
+        return len(fresh)
+
+    def close(self) -> None:
+        """Complete the file, or remove it where there was no occasion to write."""
+        was_recording = self.is_recording
+        super().close()
+        if was_recording and not self._has_written:
+            self.path.unlink(missing_ok=True)
+
+    def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
+        """Make room for one more graph task."""
+        with self._ring:
+            flight = self._flight_of.get(event.parent)
+            if flight is None:
+                flight = _Flight()
+                self._flights.append(flight)
+            flight.tasks.append(event.graph_task)
+            self._flight_of[event.graph_task] = flight
+            self._held[event.graph_task] = self._waiting if flight.is_written else flight.events
+        super().graph_task_begun(event, live)
+        with self._ring:
+            if self._steps is not None and event.graph_task not in self._wanted:
+                self._remove(flight)
+            self._drop_old()
+
+    def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:
+        """Let older graph tasks go."""
+        super().graph_task_finished(event, live)
+        self._end(event.graph_task)
+
+    def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:
+        """An occasion."""
+        super().graph_task_failed(event, live)
+        flight = self._flight_of.get(event.graph_task)
+        if EXCEPTION in self._on and flight is not None and not flight.is_written:
+            self.write_down()
+        self._end(event.graph_task)
+
+    def non_finite_checked(self, event: events.NonFiniteChecked, live: Live) -> None:  # noqa: ARG002
+        """An occasion, where the graph task before was finite."""
+        self._note(PREFIX[type(event)] + event)
+        if not (event.nan or event.posinf or event.neginf):
+            return
+        flight = self._flight_of.get(event.graph_task)
+        if flight is None or flight.nonfinite:
+            return
+        flight.nonfinite = True
+        if NONFINITE in self._on and not self._before_was_nonfinite:
+            self.write_down()
+
+    def _choice(self) -> str:
+        last = f"the last {self._most_kept} backward passes on {', '.join(sorted(self._on))}"
+        return ", ".join(filter(None, (last, super()._choice())))
+
+    def _hold(self, waiting: Sequence[Any]) -> None:
+        graph_task = waiting[5]
+        held = self._held.get(graph_task)
+        if held is None:
+            if graph_task == NO_GRAPH_TASK:
+                self._waiting.extend(waiting)
+            return
+        held.extend(waiting)
+        if len(held) > _MOST_HELD and held is not self._waiting:
+            self._drop_too_large(graph_task)
+
+    def _keep_beside(self, thing: Beside) -> None:
+        if isinstance(thing, Introduction):
+            self._beside.append(thing)
+            return
+        with self._ring:
+            flight = self._flight_of.get(thing.graph_task)
+            if flight is not None:
+                (self._beside if flight.is_written else flight.beside).append(thing)
+
+    def _end(self, graph_task: int) -> None:
+        with self._ring:
+            flight = self._flight_of.get(graph_task)
+            if flight is None or flight.tasks[0] != graph_task:
+                return
+            flight.ended = True
+            self._before_was_nonfinite = flight.nonfinite
+            if flight.is_written:
+                self._move(flight)  # what a thread had at hand while it was written
+                self._remove(flight)
+
+    def _move(self, flight: _Flight) -> None:
+        held = flight.events[:]
+        del flight.events[: len(held)]
+        self._waiting.extend(held)
+
+    def _drop_old(self) -> None:
+        held = sum(len(flight.events) for flight in self._flights)
+        surplus = len(self._flights) - self._most_kept
+        for flight in list(islice(self._flights, len(self._flights) - 1)):
+            if surplus <= 0 and held <= _MOST_HELD:
+                break
+            if flight.ended:
+                surplus -= 1
+                held -= len(flight.events)
+                self._remove(flight)
+
+    def _drop_too_large(self, graph_task: int) -> None:
+        with self._ring:
+            flight = self._flight_of.get(graph_task)
+            if flight is None or flight.is_written:
+                return
+            self._remove(flight)
+            flight.events.clear()
+            flight.beside.clear()
+        log.warning(
+            "backward pass %d is too large to be kept in memory and is left out of the flight "
+            "recorder; --nodes keeps less of it",
+            graph_task,
+        )
+
+    def _remove(self, flight: _Flight) -> None:
+        if flight in self._flights:
+            self._flights.remove(flight)
+        self._forget(flight)
+
+    def _forget(self, flight: _Flight) -> None:
+        for task in flight.tasks:
+            self._held.pop(task, None)
+            self._flight_of.pop(task, None)
+
+    def _stop(self, why: str) -> None:
+        super()._stop(why)
+        with self._ring:
+            for flight in list(self._flights):
+                self._forget(flight)
+            self._flights.clear()
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._ring = threading.RLock()
+        self._flights.clear()
+        self._flight_of.clear()
+        self._held.clear()
