@@ -4,7 +4,8 @@
         loss = model(batch)
         loss.backward()
 
-The forward belongs inside too: names of modules and parameters come from it.
+The forward belongs inside too: names of modules and parameters, and the lines that created the
+nodes, come from it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.trace.names import Names
+from agviz.trace.provenance import Provenance
 from agviz.trace.reader import Trace
 from agviz.trace.recorder import Recorder
 
@@ -32,6 +34,7 @@ def record(
     *,
     device_policy: DevicePolicy | None = None,
     nonfinite_check: bool = True,
+    provenance: bool = True,
 ) -> Iterator[Recorder]:
     """Run the block's backward passes, in all threads, on agviz's engine and record them.
 
@@ -39,6 +42,7 @@ def record(
         path: the file to write; an older trace of this name is replaced.
         device_policy: maps nodes to device threads; by default the device a node really is on.
         nonfinite_check: look for NaN and Inf in what every node puts out.
+        provenance: keep the line that created every node, and what it saved for backward.
 
     Raises:
         agviz.errors.TraceError: the file can't be written to.
@@ -48,7 +52,8 @@ def record(
 
     with (
         Names() as names,
-        Recorder(path, names=names) as recorder,
+        Provenance() if provenance else contextlib.nullcontext() as origins,
+        Recorder(path, names=names, provenance=origins) as recorder,
         agviz_engine.installed(
             recorder, device_policy=device_policy, nonfinite_check=nonfinite_check
         ),

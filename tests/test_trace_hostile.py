@@ -58,6 +58,7 @@ def read_everything(path: Path) -> list[str]:
         for task in trace.graph_tasks:
             found += [list(trace.nodes(task.id)), trace.edges(task.id), trace.executions(task.id)]
             found += [trace.events(task.id, 3, 40), trace.story(task.id, 1)]
+            found += [trace.saved(task.id, node) for node in range(len(trace.nodes(task.id)))]
             trace.position(50, task.id)
             trace.state_at(task.id, trace.event_count(task.id)).queues()
         found += [json.loads("".join(export(trace))) for export in (chrome_trace, json_trace)]
@@ -193,12 +194,16 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
     ],
 )
 def test_lies_are_noticed(good: bytes, tmp_path: Path, lie: str) -> None:
+    assert "damaged" in refuse(told(tmp_path / "t.agviz", good, lie))
+
+
+def told(path: Path, good: bytes, lie: str) -> Path:
+    """A copy of the good file in which a lie stands that its constraints would forbid."""
     without_constraints = [
         "UPDATE sqlite_schema SET sql = replace(replace(sql, ' NOT NULL', ''), ' TEXT', '')"  # noqa: S608
         f" WHERE name = '{table}'"
         for table in schema.TABLES
     ]
-    path = tmp_path / "t.agviz"
     changed(path, good, *without_constraints)
     database = sqlite3.connect(path, isolation_level=None)
     database.executescript(lie)
@@ -208,7 +213,7 @@ def test_lies_are_noticed(good: bytes, tmp_path: Path, lie: str) -> None:
         restore = "UPDATE sqlite_schema SET sql = ? WHERE name = ?"
         database.execute(restore, (statement.strip(), table))
     database.close()
-    assert "damaged" in refuse(path)
+    return path
 
 
 @pytest.mark.parametrize("lie", ["DELETE FROM event", "DELETE FROM node", "DELETE FROM graph_task"])

@@ -15,14 +15,17 @@ from agviz.trace.replay import Keyframe
 from agviz.trace.rows import (
     EdgeRow,
     ExecutionRow,
+    Frame,
     GraphTaskRow,
     GraphTaskStatus,
     Meta,
     NodeStatus,
     NonFinite,
+    SavedRow,
     ThreadRow,
 )
 from agviz.trace.schema import CHECK, EXECUTION
+from agviz.trace.stacks import StoredStacks
 from agviz.trace.state import GraphShape
 from agviz.trace.text import clean, clean_message
 from agviz_engine import events
@@ -161,6 +164,54 @@ class Contents:
             with undisturbed():
                 nodes = self._nodes[graph_task] = self._read_nodes(graph_task)
         return nodes
+
+    @cached_property
+    def stacks(self) -> StoredStacks:
+        """Stacks by id."""
+        frames = {
+            number: Frame(self.name(file), line, self.name(function), bool(hidden))
+            for number, file, line, function, hidden in self._database.integers(
+                "SELECT id, file, line, function, hidden FROM frame"
+            )
+        }
+        stacks = {
+            number: (caller, frame)
+            for number, caller, frame in self._database.integers(
+                "SELECT id, caller, frame FROM stack"
+            )
+        }
+        try:
+            return StoredStacks(frames, stacks)
+        except ValueError as error:
+            raise self._database.damaged(error) from error
+
+    def _origins(self, graph_task: int) -> dict[int, int]:
+        """Ids of stacks, by node."""
+        rows = self._database.integers(
+            "SELECT node, stack FROM origin WHERE graph_task = ?", graph_task
+        )
+        origins = {node: stack for node, stack in rows}  # noqa: C416 - dict() takes pairs only
+        if not all(stack in self.stacks for stack in set(origins.values())):
+            raise self._database.damaged("a stack is missing")
+        return origins
+
+    def saved(self, graph_task: int, node: int) -> list[SavedRow]:
+        """What a node had saved, in torch's order of names."""
+        rows = self._database.numbers(
+            "SELECT name, shape, dtype, bytes FROM saved WHERE graph_task = ? AND node = ?"
+            " ORDER BY number",
+            graph_task,
+            node,
+        )
+        found = []
+        for name, shape, dtype, nbytes in cast("list[Any]", rows):
+            if None in {name, shape, dtype} or (nbytes is not None and nbytes < 0):
+                raise self._database.damaged("a saved tensor lacks a fact")
+            shapes = self._shapes(shape) if shape else (None,)
+            if len(shapes) != 1:
+                raise self._database.damaged("a shape is none")
+            found.append(SavedRow(node, self.name(name), shapes[0], self.name(dtype), nbytes))
+        return found
 
     def edges(self, graph_task: int) -> list[EdgeRow]:
         """By producer and output."""
@@ -326,6 +377,8 @@ class Contents:
                 names={number: (self.name(number), self._short(number)) for number in set(names)},
                 places={number: self.name(number) or None for number in {*parameters, *modules}},
                 shapes={number: self._shapes(number) for number in set(shapes) if number},
+                origins=self._origins(graph_task),
+                stacks=self.stacks,
                 executions=executions,
                 ready=self._ready(graph_task),
                 nonfinite={

@@ -15,6 +15,8 @@ from agviz.trace.rows import ExecutionRow, NodeRow, NodeStatus, NonFinite
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from agviz.trace.stacks import StoredStacks
+
 Shape: TypeAlias = tuple[int, ...]
 
 _SHAPES: Final = 8
@@ -38,6 +40,9 @@ class NodeColumns:
     """Parameters and modules, by id; None for 0."""
     shapes: Mapping[int, tuple[Shape, ...]]
     """Shapes of the inputs, by id."""
+    origins: Mapping[int, int]
+    """Ids of stacks, by node."""
+    stacks: StoredStacks
     executions: Mapping[int, ExecutionRow]
     """By node."""
     ready: frozenset[int]
@@ -119,6 +124,7 @@ class Nodes(Sequence[NodeRow]):
             parameter=columns.places[parameter],
             shape=received[0] if received and short == "AccumulateGrad" else None,
             module=columns.places[module],
+            stack=columns.stacks[columns.origins[index]] if index in columns.origins else (),
             status=status,
             order=order,
             thread=thread,

@@ -21,6 +21,7 @@ from agviz.trace.rows import (
     NodeRow,
     NodeStatus,
     NonFiniteRow,
+    SavedRow,
     Slowest,
     ThreadRow,
     ThreadTime,
@@ -137,6 +138,11 @@ class Trace:
                 f"it has {len(nodes)} nodes, counted from 0"
             )
         return nodes[node]
+
+    def saved(self, graph_task: int, node: int) -> list[SavedRow]:
+        """The tensors that a node had saved for its backward; empty where that is not known."""
+        self.graph_task(graph_task)
+        return self._contents().saved(graph_task, node)
 
     def edges(self, graph_task: int) -> list[EdgeRow]:
         """The edges of a graph task, by producer and output."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.trace.names import Names
+    from agviz.trace.provenance import Provenance
     from agviz_engine import events
     from agviz_engine.node import NodeRef
 
@@ -68,6 +69,7 @@ class Recorder(Instrument):
     Args:
         path: the file to write; an older trace of this name is replaced.
         names: where parameter names and module paths come from.
+        provenance: where the stacks that created nodes, and what nodes saved, come from.
         steps: which calls of backward to record, counted from 0 without reentrant ones; None: all.
         nodes: keep only the events of nodes in whose name, parameter or module this is found, and
             of the gradients they hand on; None: of all. Graphs are kept whole.
@@ -84,6 +86,7 @@ class Recorder(Instrument):
         path: str | PathLike[str],
         *,
         names: Names | None = None,
+        provenance: Provenance | None = None,
         steps: range | None = None,
         nodes: re.Pattern[str] | None = None,
         max_bytes: int | None = None,
@@ -94,6 +97,7 @@ class Recorder(Instrument):
             raise TraceError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
         self.path = Path(path)
         self._names = names
+        self._provenance = provenance
         self._steps = steps
         self._next_step = itertools.count().__next__
         self._wanted = {NO_GRAPH_TASK}
@@ -186,6 +190,8 @@ class Recorder(Instrument):
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
         if self._steps is not None:
             self._choose(event, self._steps)
+        if self._provenance is not None:
+            self._provenance.renew()
         if event.parent < 0 and event.thread not in self._introduced and self.is_recording:
             self._introduced.add(event.thread)
             thread = threading.current_thread()
@@ -202,6 +208,9 @@ class Recorder(Instrument):
         wanted = self._steps is None or event.graph_task in self._wanted
         if wanted and live.graph_task is not None and self.is_recording:
             self._keep_beside(self._graph(event.graph_task, live.graph_task.nodes))
+            if self._provenance is not None:
+                refs = live.graph_task.nodes
+                self._keep_beside(self._provenance.of(event.graph_task, refs))
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""

@@ -122,6 +122,34 @@ class NonFinite(NamedTuple):
     neginf: int
 
 
+class Frame(NamedTuple):
+    """One frame of a stack of Python."""
+
+    file: str
+    """Relative to the folder the program ran in, or to where Python found it; else absolute."""
+    line: int
+    function: str
+    hidden: bool
+    """Whether it belongs to torch, agviz or the standard library."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class SavedRow(NamedTuple):
+    """A tensor that a node had saved for its backward when the dependencies were computed."""
+
+    node: int
+    name: str
+    """As in torch's ``_saved_<name>``, e.g. ``mat2``; ``tensors[0]`` where they stand in a list."""
+    shape: tuple[int, ...] | None
+    """None: not known, as where a hook packed it."""
+    dtype: str
+    """E.g. ``float32``; empty where not known."""
+    nbytes: int | None
+    """Bytes of its elements; tensors that share memory count each. None: not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
     """One node of one graph task and what became of it."""
@@ -147,6 +175,8 @@ class NodeRow:
     """AccumulateGrad: shape of its variable."""
     module: str | None
     """Path of the innermost module whose forward made the node, e.g. ``encoder.layers.3``."""
+    stack: tuple[Frame, ...]
+    """Where it was created, outermost frame first, hidden ones included; empty where not known."""
     status: NodeStatus
     order: int | None
     """Number in the order of NodeStarted, from 1; None where it never started."""
@@ -168,6 +198,16 @@ class NodeRow:
         if self.start_ns is None or self.end_ns is None:
             return None
         return self.end_ns - self.start_ns
+
+    @property
+    def frame(self) -> Frame | None:
+        """The innermost frame of the user's code that created it; None where not known."""
+        return next((frame for frame in reversed(self.stack) if not frame.hidden), None)
+
+    @property
+    def line(self) -> str | None:
+        """The same in a few words: ``train.py:42 in forward``."""
+        return None if self.frame is None else str(self.frame)
 
     @property
     def is_leaf(self) -> bool:

@@ -76,6 +76,42 @@ CREATE TABLE node (
     recorded INTEGER NOT NULL,     -- 1: its events are in the file; 0: they were left out
     PRIMARY KEY (graph_task, idx)
 ) WITHOUT ROWID""",
+    # Frames of stacks.
+    "frame": """
+CREATE TABLE frame (
+    id INTEGER PRIMARY KEY,        -- from 1
+    file INTEGER NOT NULL,         -- string
+    line INTEGER NOT NULL,
+    function INTEGER NOT NULL,     -- string
+    hidden INTEGER NOT NULL        -- 1: it belongs to torch, agviz or the standard library
+)""",
+    # Stacks, each as its innermost frame and the stack of the caller.
+    "stack": """
+CREATE TABLE stack (
+    id INTEGER PRIMARY KEY,        -- from 1, larger than its caller's
+    caller INTEGER NOT NULL,       -- stack, 0: this frame is the outermost
+    frame INTEGER NOT NULL         -- frame
+)""",
+    # Where nodes were created.
+    "origin": """
+CREATE TABLE origin (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    stack INTEGER NOT NULL,        -- stack
+    PRIMARY KEY (graph_task, node)
+) WITHOUT ROWID""",
+    # Tensors that nodes had saved for backward when the dependencies were computed.
+    "saved": """
+CREATE TABLE saved (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    number INTEGER NOT NULL,       -- among those of the node, from 0
+    name INTEGER NOT NULL,         -- string, as in torch's _saved_<name>
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known, as where a hook packed it
+    dtype INTEGER NOT NULL,        -- string: "float32"; 0: not known
+    bytes INTEGER,                 -- of its elements; NULL: not known
+    PRIMARY KEY (graph_task, node, number)
+) WITHOUT ROWID""",
     "edge": """
 CREATE TABLE edge (
     graph_task INTEGER NOT NULL,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.errors import TraceError
 from agviz.trace import codec, schema
+from agviz.trace.stacks import Stacks
 from agviz.trace.text import clean, storable
 from agviz_engine.events import (
     DependenciesComputed,
@@ -29,10 +30,13 @@ from agviz_engine.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from agviz.trace.rows import Frame
+
 _ROWS_PER_STATEMENT: Final = 500
 _MOST_STRINGS: Final = 100_000
 """Texts remembered in memory; after that the table may hold a text twice."""
 
+_COLUMNS: Final = {"frame": 5, "stack": 3}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
 )
@@ -52,6 +56,18 @@ class Graph(NamedTuple):
     """Producer, output, consumer and slot of each, as in the ``edge`` table."""
 
 
+class Origins(NamedTuple):
+    """Where the nodes of a graph task come from, on its way to the file."""
+
+    graph_task: int
+    stacks: Callable[[], list[tuple[Frame, ...]]]
+    """By node: the stack that created it, outermost frame first; empty where not known. To ask is
+    dear."""
+    saved: list[int | str | None]
+    """Node, number, name, shape, dtype and bytes of each tensor, as in the ``saved`` table but with
+    the texts themselves."""
+
+
 class Introduction(NamedTuple):
     """A thread that was at work before the recording began, as in the ``thread`` table."""
 
@@ -61,7 +77,7 @@ class Introduction(NamedTuple):
     native_id: int
 
 
-Beside: TypeAlias = "Graph | Introduction"
+Beside: TypeAlias = "Graph | Origins | Introduction"
 """What goes to the file beside events."""
 
 
@@ -73,6 +89,7 @@ class Writer:
         self._strings: dict[str, int] = {"": 0}
         self._next_string = 1
         self._new_strings: list[tuple[int, str]] = []
+        self._stacks = Stacks(self._string)
         self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None)
         if on_local_disk(path):
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -90,7 +107,7 @@ class Writer:
 
         Args:
             waiting: events, see Note [A flat list of what waits].
-            beside: graphs and threads.
+            beside: graphs, where their nodes come from, and threads.
         """
         self._database.execute("BEGIN IMMEDIATE")
         try:
@@ -98,6 +115,8 @@ class Writer:
             for thing in beside:
                 if isinstance(thing, Graph):
                     self._write_graph(thing)
+                elif isinstance(thing, Origins):
+                    self._write_origins(thing)
                 else:
                     self._introduce(thing)
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
@@ -236,6 +255,19 @@ class Writer:
     def _introduce(self, thread: Introduction) -> None:
         row = (thread.thread, self._string(thread.name), thread.queue, thread.native_id)
         self._insert("thread", row, columns=4)
+
+    def _write_origins(self, origins: Origins) -> None:
+        task = origins.graph_task
+        stacks = [self._stacks.number(stack) for stack in origins.stacks()]
+        rows = chain.from_iterable(
+            (task, node, stack) for node, stack in enumerate(stacks) if stack
+        )
+        values = [self._string(v) if isinstance(v, str) else v for v in origins.saved]
+        saved = chain.from_iterable((task, *each) for each in _tuples(values, 6))
+        for table, new in self._stacks.taken().items():
+            self._insert(table, new, columns=_COLUMNS[table])
+        self._insert("origin", list(rows), columns=3)
+        self._insert("saved", list(saved), columns=7)
 
     def _write_graph(self, graph: Graph) -> None:
         number = graph.graph_task

@@ -121,8 +121,8 @@ def forward_stacks(ref: NodeRef) -> list[str]:
     return texts
 
 
-def _forward_stack(stack: list[str] | None, name: str, *, is_parent: bool) -> str:
-    stack = _without_engine(stack or [])
+def _forward_stack(stack: object, name: str, *, is_parent: bool) -> str:
+    stack = _without_engine(stack) if isinstance(stack, list) else []
     if not stack:
         return (
             f"Error detected in {name}. No forward pass information available. "

@@ -63,7 +63,6 @@ A host and a one-node run in it are two native levels: at 60 torch would change 
 _NOTHING = contextlib.nullcontext()
 _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
-_is_anomaly_enabled = _C.is_anomaly_enabled
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
 
@@ -184,9 +183,9 @@ class Engine:
             edges = self._walk(graph_task, roots)
         finally:
             if collecting:
+                gc.enable()
         if self.registry.gradient_measured:
             graph_task.fan_in = list(graph_task.dependencies)
-                gc.enable()
         self.tell.dependencies(graph_task, edges)
 
     def _walk(self, graph_task: GraphTask, roots: Sequence[tuple[Node, int]]) -> int:
@@ -575,19 +574,19 @@ class Engine:
                 self.tell.released(graph_task, ref)
         if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
             self._check_non_finite(graph_task, ref, outputs)
-        if _is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
+        if _C.is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
             anomaly.check_nan(ref, outputs)
-        if graph_task.create_graph and _is_anomaly_enabled():
+        if graph_task.create_graph and _C.is_anomaly_enabled():
             anomaly.assign_parent(ref, outputs)
         if hear.node_finished:
             self.tell.node_finished(graph_task, ref, outputs)
         if outputs:
             self._hand_on(graph_task, ref, outputs)
 
+    def _check_non_finite(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         if self.registry.gradient_measured:
             self.tell.outputs_measured(graph_task, ref, outputs)
             return
-    def _check_non_finite(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         for i, output in enumerate(outputs):
             if output is not None:
                 found = anomaly.check_non_finite(output)
@@ -611,6 +610,7 @@ class Engine:
         if not info.needed:
             self.tell.node_skipped(graph_task, ref, "captured")
         return bool(info.needed)
+
     def _may_differ(self, graph_task: GraphTask, ref: NodeRef) -> bool:
         """Whether what came in has to be measured: it may not be what some node put out."""
         if not self.registry.gradient_measured:
@@ -622,7 +622,6 @@ class Engine:
             or function_hook.has_tensor_pre_hooks(ref)
             or bool(ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref))
         )
-
 
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run a node with its hooks and check its outputs (``call_function``)."""
@@ -684,10 +683,10 @@ class Engine:
     def _call_accumulate_grad(
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
+        """Run an AccumulateGrad with its hooks. It has no outputs."""
         variable = cast("Any", ref.node).variable if self.registry.gradient_measured else None
         if variable is not None and variable.grad is None and not self._may_differ(graph_task, ref):
             variable = None
-        """Run an AccumulateGrad with its hooks. It has no outputs."""
         if not function_hook.leaf_has_hooks(ref):
             if graph_task.create_graph or not accumulate_grad.steal(ref, inputs, self.activity):
                 cast("Any", ref.node)(*inputs)
@@ -793,7 +792,7 @@ class Engine:
                     streams = graph_task.streams
                     streams.hand_over(streams.of(ref), streams.of(consumer), output)
                 added = buffer.add(slot, output)
-                if added and graph_task.create_graph and _is_anomaly_enabled():
+                if added and graph_task.create_graph and _C.is_anomaly_enabled():
                     anomaly.assign_parent(ref, buffer.buffer)
                 if happened is not None:
                     held = cast("Tensor", buffer.buffer[slot])

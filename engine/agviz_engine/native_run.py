@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 _C = cast("Any", torch._C)
+_is_anomaly_enabled = _C.is_anomaly_enabled
+_is_anomaly_check_nan_enabled = _C.is_anomaly_check_nan_enabled
+_set_anomaly_enabled = _C.set_anomaly_enabled
+"""The mode of the C++ engine itself, whatever the program is told of it later."""
 ENGINE: Any = _C._ImperativeEngine()
 """The native engine: every instance of this type is a handle to the one C++ engine."""
 
@@ -241,21 +245,21 @@ class _AnomalyPause:
         with self._lock:
             self._hosts += 1
             if self._hosts == 1:
-                self._before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-                torch.set_anomaly_enabled(False)
+                self._before = _is_anomaly_enabled(), _is_anomaly_check_nan_enabled()
+                _set_anomaly_enabled(False)
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._hosts -= 1
             if self._hosts == 0:
-                torch.set_anomaly_enabled(*self._before)
+                _set_anomaly_enabled(*self._before)
 
     def forget(self) -> None:
         """End the pause of threads that do not exist in a forked child."""
         self._lock = threading.Lock()
         if self._hosts:
             self._hosts = 0
-            torch.set_anomaly_enabled(*self._before)
+            _set_anomaly_enabled(*self._before)
 
 
 _anomaly_pause = _AnomalyPause()

@@ -1,0 +1,369 @@
+"""Provenance: the stack of Python that created each node, and what the node saved for backward.
+
+Note [Hearing of every node]
+Anomaly mode has torch call ``torch.fx.traceback.format_stack`` while it makes a node, on whichever
+thread, and put the result in the node's ``metadata["traceback_"]``, where it lives as long as the
+node. What is dear is the formatting, not the call. So that function gives way to one that only
+captures code objects and positions, which takes a microsecond; they become file names and lines
+when the node is recorded. Nothing watches the program's own operators: no dispatch or function
+mode stands in the way of compilers, functorch, subclasses or other modes.
+
+The program does not see the mode: ``torch.is_anomaly_enabled`` and its like tell what the program
+set itself, and once it asks for anomaly mode it gets torch's own.
+
+Note [No frame of ours]
+The function that captures is put together from C functions of the standard library. A Python
+function would be a frame that torch.compile looks at, that a debugger steps into, and that counts
+towards the limit of recursion.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+import re
+import sys
+import sysconfig
+import threading
+import warnings
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from agviz.trace.rows import Frame
+from agviz.trace.writer import Origins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import TracebackType
+
+    from agviz_engine.node import NodeRef
+
+log = logging.getLogger("agviz")
+
+MOST_FRAMES: Final = 400
+"""Frames kept of one stack, the innermost."""
+_MOST_CAPTURED: Final = 200_000
+"""Stacks captured between two graph tasks (some 250 MB); nodes after that have none."""
+_AT_ONCE: Final = 64
+"""Stacks that are resolved in one call, which holds the interpreter lock."""
+_ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
+"""A frame in a stack of anomaly mode."""
+_WORDS: Final = (
+    r"Error detected in .*\. Traceback of forward call that caused the error:\n \(Triggered",
+    r"Error detected in .*\. No forward pass information available\.",
+    r"\n\nPrevious calculation was induced by .* the previous calculation:\n \(Triggered",
+    r"\n\nPrevious calculation was induced by .*\. No forward pass information available\.",
+)
+"""What torch says beside the exception of a custom Function in anomaly mode, without a stack."""
+
+
+class Saved(NamedTuple):
+    """What a node says of one tensor that it saved, without unpacking it."""
+
+    name: str
+    """As in torch's ``_saved_<name>``; ``tensors[0]`` for those that stand in a list."""
+    shape: str
+    """Like ``[2, 3]``; empty where a hook packed it, or where sizes are symbolic."""
+    dtype: str
+    nbytes: int | None
+    """Bytes of its elements; None where they are not known."""
+
+
+class _Captured(dict[str, Any]):
+    """A captured stack, under an empty text: to all who join it, an empty stack."""
+
+    __slots__ = ()
+
+    def copy(self) -> list[str]:  # type: ignore[override]
+        """An empty stack. Torch's compilers take a copy to append to."""
+        return []
+
+
+class _Next:
+    """To iterate over this takes one pair off a stream: Note [No frame of ours]."""
+
+    __iter__: Callable[[], Iterator[tuple[str, Any]]]
+
+
+class _Mode:
+    """Anomaly mode as the program sees it, and as it really is while anyone listens."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.listeners = 0
+        self.enabled = False
+        self.check_nan = True
+
+    def start(self) -> None:
+        """Have the stack of every node captured; calls are counted."""
+        import torch
+        from torch.fx import traceback
+
+        import agviz_engine.native_run  # noqa: F401 - it has to meet torch's own functions
+
+        with self.lock:
+            self.listeners += 1
+            if self.listeners > 1:
+                return
+            torch_c: Any = torch._C
+            self._set = torch_c.set_anomaly_enabled
+            self.enabled = torch_c.is_anomaly_enabled()
+            self.check_nan = torch_c.is_anomaly_check_nan_enabled()
+            self._own = {
+                name: getattr(torch_c, name)
+                for name in (
+                    "set_anomaly_enabled",
+                    "is_anomaly_enabled",
+                    "is_anomaly_check_nan_enabled",
+                )
+            }
+            places: tuple[Any, ...] = (torch, torch_c)
+            for place in places:
+                place.set_anomaly_enabled = self.set
+                place.is_anomaly_enabled = self.is_enabled
+                place.is_anomaly_check_nan_enabled = self.is_check_nan_enabled
+            self._traceback: Any = traceback
+            self._format_stack = traceback.format_stack
+            self._capture = functools.partial(_Captured, _Next())
+            self.renew()
+            self.set(self.enabled, self.check_nan)
+
+    def stop(self) -> None:
+        """Leave torch as it was, once all have stopped."""
+        import torch
+
+        with self.lock:
+            self.listeners -= 1
+            if self.listeners:
+                return
+            self._traceback.format_stack = self._format_stack
+            self._set(self.enabled, self.check_nan)
+            for place in (torch, torch._C):
+                for name, function in self._own.items():
+                    setattr(place, name, function)
+
+    def renew(self) -> None:
+        """Let as many stacks be captured again as are allowed between two graph tasks."""
+        import torch
+
+        captures = map(
+            torch._C._profiler.gather_traceback,
+            itertools.repeat(True, _MOST_CAPTURED),  # python
+            itertools.repeat(False),  # script
+            itertools.repeat(False),  # cpp
+        )
+        stream = zip(itertools.repeat(""), captures, strict=False)
+        _Next.__iter__ = staticmethod(functools.partial(itertools.islice, stream, 1))
+
+    def set(self, mode: bool, check_nan: bool = True) -> None:
+        """``torch.set_anomaly_enabled`` for the program."""
+        with self.lock:
+            self.enabled, self.check_nan = mode, check_nan
+            self._traceback.format_stack = self._format_stack if mode else self._capture
+            self._set(True, mode and check_nan)
+            for words in _WORDS:
+                warnings.filterwarnings("default" if mode else "ignore", words, UserWarning)
+
+    def is_enabled(self) -> bool:
+        """``torch.is_anomaly_enabled`` for the program."""
+        return self.enabled
+
+    def is_check_nan_enabled(self) -> bool:
+        """``torch.is_anomaly_check_nan_enabled`` for the program."""
+        return self.check_nan
+
+
+_mode = _Mode()
+
+
+class Provenance:
+    """Where nodes come from. It listens between :meth:`start` and :meth:`stop`."""
+
+    def __init__(self) -> None:
+        self._is_listening = False
+        self._names: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+        self._files = _Files()
+
+    def start(self) -> None:
+        """Capture the stack of every node that is made from now on, on all threads."""
+        if not self._is_listening:
+            self._is_listening = True
+            _mode.start()
+
+    def stop(self) -> None:
+        """Capture no longer; nodes keep what they have."""
+        if self._is_listening:
+            self._is_listening = False
+            _mode.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def renew(self) -> None:
+        """A graph task begins: its graph is complete, and the next one may begin."""
+        if self._is_listening:
+            _mode.renew()
+
+    def of(self, graph_task: int, refs: Sequence[NodeRef]) -> Origins:
+        """Where the nodes of a graph task come from, and what they saved."""
+        captured: list[Any] = []
+        saved: list[int | str | None] = []
+        try:
+            for ref in refs:
+                captured.append(self.captured(ref.node))
+                for number, each in enumerate(self.saved(ref.node)):
+                    saved += ref.index, number, *each
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
+            self._give_up(error)
+        return Origins(graph_task, functools.partial(self._resolved, captured), saved)
+
+    def captured(self, node: Any) -> Any:
+        """What was captured when torch made ``node``, for :meth:`resolve`; None: nothing."""
+        found = node.metadata.get("traceback_")
+        return found.get("") if isinstance(found, _Captured) else found
+
+    def _resolved(self, captured: list[Any]) -> list[tuple[Frame, ...]]:
+        try:
+            return self.resolve(captured)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
+            self._give_up(error)
+            return []
+
+    def _give_up(self, error: Exception) -> None:
+        self.stop()
+        log.warning("where nodes come from is no longer recorded (%r)", error)
+
+    def resolve(self, captured: Sequence[Any]) -> list[tuple[Frame, ...]]:
+        """Stacks, outermost frame first, of what :meth:`captured` gave; empty for None."""
+        from torch._C._profiler import symbolize_tracebacks
+
+        stacks: list[tuple[Frame, ...]] = [()] * len(captured)
+        waiting = []
+        for index, found in enumerate(captured):
+            if isinstance(found, list):  # anomaly mode's own
+                stacks[index] = tuple(map(self._files.frame, *_parsed(found)))[-MOST_FRAMES:]
+            elif found is not None:
+                waiting.append(index)
+        for begin in range(0, len(waiting), _AT_ONCE):
+            part = waiting[begin : begin + _AT_ONCE]
+            known: dict[int, Frame] = {}
+            resolved: Any = symbolize_tracebacks([captured[index] for index in part])
+            for index, frames in zip(part, resolved, strict=True):
+                stack = []
+                for frame in reversed(frames[:MOST_FRAMES]):
+                    made = known.get(id(frame))
+                    if made is None:
+                        made = self._files.frame(frame["filename"], frame["line"], frame["name"])
+                        known[id(frame)] = made
+                    stack.append(made)
+                stacks[index] = tuple(stack)
+        return stacks
+
+    def saved(self, node: Any) -> Iterator[Saved]:
+        """The tensors that ``node`` saved and still has. No hook and no subclass is asked."""
+        kind = type(node)
+        names = self._names.get(kind)
+        if names is None:
+            names = self._names[kind] = tuple(
+                name for name in dir(kind) if name.startswith("_raw_saved_")
+            )
+        for attribute in names:
+            name = attribute.removeprefix("_raw_saved_")
+            try:
+                raw = getattr(node, attribute)
+            except RuntimeError:
+                continue  # released already
+            if isinstance(raw, tuple | list):
+                for number, one in enumerate(raw):
+                    yield from _saved(f"{name}[{number}]", one)
+            else:
+                yield from _saved(name, raw)
+
+
+def _saved(name: str, raw: Any) -> Iterator[Saved]:
+    import torch
+
+    try:
+        data = raw.data
+    except RuntimeError:
+        return
+    if data is None:
+        return  # an undefined tensor, or one that was released
+    if not isinstance(data, torch.Tensor):
+        yield Saved(name, "", "", None)
+        return
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            shape = list(data.shape)
+            dtype = str(data.dtype).removeprefix("torch.")
+            plain = all(type(size) is int for size in shape)
+            strided = plain and data.layout is torch.strided
+            nbytes = data.numel() * data.element_size() if strided else None
+        except (RuntimeError, NotImplementedError):  # a nested tensor has no shape
+            yield Saved(name, "", "", None)
+            return
+    yield Saved(name, str(shape) if plain else "", dtype, nbytes)
+
+
+def _parsed(stack: Iterable[object]) -> tuple[list[str], list[int], list[str]]:
+    """File names, lines and functions of a stack of anomaly mode."""
+    entries = [match for entry in stack if (match := _ENTRY.match(str(entry)))]
+    return [e[1] for e in entries], [int(e[2]) for e in entries], [e[3] for e in entries]
+
+
+class _Files:
+    """Files by the names that a reader knows them by: nothing in a trace names the machine."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, bool]] = {}
+        self._own = Path(__file__).parents[1]
+        self._here = os.getcwd()  # noqa: PTH109 - compared as text
+
+    def frame(self, file: str, line: int, function: str) -> Frame:
+        """A frame of a file, by the name that torch or Python gives it."""
+        known = self._known.get(file)
+        if known is None:
+            if len(self._known) > MOST_FRAMES * 100:
+                self._known.clear()
+            known = self._known[file] = self._shown(file), self._is_hidden(file)
+        return Frame(known[0], line, function, known[1])
+
+    def _shown(self, file: str) -> str:
+        roots = [self._here, *map(os.path.abspath, sys.path)]
+        inside = [root for root in roots if _is_inside(file, root) and root != os.sep]
+        best = self._here if self._here in inside else max(inside, key=len, default="")
+        return file[len(best) :].lstrip(os.sep) if best else file
+
+    def _is_hidden(self, file: str) -> bool:
+        import torch
+
+        import agviz_engine
+
+        if file.startswith(("<frozen ", "<eval_with_key>")):
+            return True
+        own = [Path(torch.__file__).parent, Path(agviz_engine.__file__).parent, self._own]
+        if any(_is_inside(file, str(root)) for root in own):
+            return not _is_inside(file, str(self._own / "demo"))
+        library = sysconfig.get_path("stdlib")
+        others = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
+        packages = ("site-packages", "dist-packages")
+        return _is_inside(file, library) and not (
+            any(_is_inside(file, other) for other in others)
+            or any(f"{os.sep}{name}{os.sep}" in file for name in packages)
+        )
+
+
+def _is_inside(file: str, folder: str) -> bool:
+    return file.startswith(folder.rstrip(os.sep) + os.sep)

@@ -1,0 +1,113 @@
+"""Stacks on their way to the file and back: each frame once, each stack once.
+
+A stack is its innermost frame and the stack of that frame's caller, so that the nodes of a program
+share most of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agviz.trace.rows import Frame
+
+_MOST_REMEMBERED: Final = 100_000
+"""Frames and stacks in memory; after that the tables may hold one twice."""
+_MOST_SHOWN: Final = 1_000
+"""Frames of a stack that are read, the innermost; a recorder writes fewer."""
+_LARGEST_LINE: Final = 2**31 - 1
+
+
+class Stacks:
+    """Numbers stacks, and keeps what is new for the tables ``frame`` and ``stack``.
+
+    Args:
+        string: numbers a text.
+    """
+
+    def __init__(self, string: Callable[[str], int]) -> None:
+        self._string = string
+        self._whole: dict[tuple[Frame, ...], int] = {(): 0}
+        self._stacks: dict[tuple[int, int], int] = {}
+        self._frames: dict[Frame, int] = {}
+        self._next_stack = 1
+        self._next_frame = 1
+        self._new: dict[str, list[int]] = {"frame": [], "stack": []}
+
+    def number(self, stack: tuple[Frame, ...]) -> int:
+        """The id of a stack, outermost frame first; 0 for the empty one."""
+        found = self._whole.get(stack)
+        if found is None:
+            found = 0
+            for frame in stack:
+                found = self._inner(found, self._frame(frame))
+            if len(self._whole) > _MOST_REMEMBERED:
+                self._whole = {(): 0}
+            self._whole[stack] = found
+        return found
+
+    def taken(self) -> dict[str, list[int]]:
+        """The rows that are new since the last call, by table; one after the other."""
+        new, self._new = self._new, {"frame": [], "stack": []}
+        return new
+
+    def _inner(self, caller: int, frame: int) -> int:
+        found = self._stacks.get((caller, frame))
+        if found is None:
+            if len(self._stacks) > _MOST_REMEMBERED:
+                self._stacks = {}
+            found = self._stacks[caller, frame] = self._next_stack
+            self._next_stack += 1
+            self._new["stack"] += found, caller, frame
+        return found
+
+    def _frame(self, frame: Frame) -> int:
+        found = self._frames.get(frame)
+        if found is None:
+            if len(self._frames) > _MOST_REMEMBERED:
+                self._frames = {}
+            found = self._frames[frame] = self._next_frame
+            self._next_frame += 1
+            file, function = self._string(frame.file), self._string(frame.function)
+            self._new["frame"] += found, file, frame.line, function, frame.hidden
+        return found
+
+
+class StoredStacks:
+    """The stacks of a file, each put together when it is first asked for.
+
+    Args:
+        frames: by id.
+        stacks: caller and frame, by id.
+
+    Raises:
+        ValueError: a frame is missing or impossible, or a stack is no stack.
+    """
+
+    def __init__(self, frames: Mapping[int, Frame], stacks: Mapping[int, tuple[int, int]]) -> None:
+        if any(not 0 <= frame.line <= _LARGEST_LINE for frame in frames.values()):
+            raise ValueError("a line has an impossible number")
+        for number, (caller, inner) in stacks.items():
+            is_called = caller == 0 or (caller < number and caller in stacks)
+            if number < 1 or inner not in frames or not is_called:
+                raise ValueError("a stack is none")
+        self._frames = frames
+        self._stacks = stacks
+        self._whole: dict[int, tuple[Frame, ...]] = {}
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._stacks
+
+    def __getitem__(self, number: int) -> tuple[Frame, ...]:
+        """The frames of a stack, outermost first."""
+        found = self._whole.get(number)
+        if found is None:
+            frames: list[Frame] = []
+            at = number
+            while at and len(frames) < _MOST_SHOWN:
+                at, frame = self._stacks[at]
+                frames.append(self._frames[frame])
+            found = self._whole[number] = tuple(reversed(frames))
+        return found
