@@ -22,6 +22,7 @@ import torch
 from agviz_engine import (
     accumulate_grad,
     anomaly,
+    deep_graphs,
     events,
     function_hook,
     interrupt,
@@ -175,6 +176,7 @@ class Engine:
 
         Afterwards the graph task has its ``nodes``, ``dependencies`` and ``root_edges``.
         """
+        deep_graphs.let_go()
         if len(roots) != 1:
             graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
         collecting = gc.isenabled()
@@ -184,6 +186,7 @@ class Engine:
         finally:
             if collecting:
                 gc.enable()
+        deep_graphs.hold(graph_task)
         if self.registry.gradient_measured:
             graph_task.fan_in = list(graph_task.dependencies)
         self.tell.dependencies(graph_task, edges)

@@ -1,0 +1,52 @@
+"""A graph too deep for the stack is freed as natively. Each in a process of its own: it may die."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_PROGRAM = """
+import gc, sys
+import torch
+import agviz_engine
+from agviz_engine import deep_graphs
+
+def build():
+    y = torch.ones(1, requires_grad=True)
+    for i in range(60_000):
+        y = y * 1.0 if i % 3 else y + y * 0.5
+    return y
+
+if sys.argv[1] == "ours":
+    agviz_engine.install()
+y = build()
+if sys.argv[2] == "retain":
+    y.backward(retain_graph=True)
+if sys.argv[2] == "part":
+    part = torch.autograd.graph.get_gradient_edge(y).node.next_functions[0][0]
+y.backward()
+if sys.argv[2] != "exit":
+    del y
+    gc.collect()
+    if sys.argv[2] == "part":
+        del part
+        gc.collect()
+    assert not deep_graphs._held
+    build().backward()
+    gc.collect()
+    assert not deep_graphs._held
+print("freed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "how"),
+    [("native", "once"), ("ours", "once"), ("ours", "retain"), ("ours", "part"), ("ours", "exit")],
+)
+def test_a_deep_graph_is_freed(engine: str, how: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, engine, how], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr
