@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
+    from agviz.trace.measured import Values
     from agviz_engine import DevicePolicy
 
 __all__ = ["AgvizError", "DrawingError", "Trace", "TraceError", "record"]
@@ -32,6 +33,7 @@ __all__ = ["AgvizError", "DrawingError", "Trace", "TraceError", "record"]
 def record(
     path: str | PathLike[str],
     *,
+    values: Values = "health",
     device_policy: DevicePolicy | None = None,
     nonfinite_check: bool = True,
     provenance: bool = True,
@@ -40,6 +42,8 @@ def record(
 
     Args:
         path: the file to write; an older trace of this name is replaced.
+        values: ``health`` to measure every gradient (counts of NaN, infinities and zeros, min, max,
+            mean, norm), ``none`` to leave that.
         device_policy: maps nodes to device threads; by default the device a node really is on.
         nonfinite_check: look for NaN and Inf in what every node puts out.
         provenance: keep the line that created every node, and what it saved for backward.
@@ -53,7 +57,7 @@ def record(
     with (
         Names() as names,
         Provenance() if provenance else contextlib.nullcontext() as origins,
-        Recorder(path, names=names, provenance=origins) as recorder,
+        Recorder(path, names=names, provenance=origins, values=values) as recorder,
         agviz_engine.installed(
             recorder, device_policy=device_policy, nonfinite_check=nonfinite_check
         ),

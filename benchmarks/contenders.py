@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+    from agviz.trace.measured import Values
+
 
 def _nothing(_loss: Tensor) -> None:
     pass
@@ -37,12 +39,12 @@ class Contender(NamedTuple):
 
 
 @contextlib.contextmanager
-def _recording(*, nonfinite_check: bool) -> Iterator[None]:
+def _recording(values: Values) -> Iterator[None]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Names() as names,
-        Recorder(Path(folder) / "benchmark.agviz", names=names) as recorder,
-        agviz_engine.installed(recorder, nonfinite_check=nonfinite_check),
+        Recorder(Path(folder) / "benchmark.agviz", names=names, values=values) as recorder,
+        agviz_engine.installed(recorder),
     ):
         yield
 
@@ -65,8 +67,8 @@ def _hook(_outputs: object, _inputs: object) -> None:
 NATIVE = Contender("native", nullcontext)
 OURS = Contender("agviz, no instrument", agviz_engine.installed)
 RECORDING = (
-    Contender("agviz, recording events", lambda: _recording(nonfinite_check=False)),
-    Contender("agviz, recording + non-finite check", lambda: _recording(nonfinite_check=True)),
+    Contender("agviz, recording events", lambda: _recording("none")),
+    Contender("agviz, recording events and health", lambda: _recording("health")),
 )
 PEERS = (
     Contender("native + detect_anomaly", lambda: torch.autograd.set_detect_anomaly(True)),

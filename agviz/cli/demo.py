@@ -19,6 +19,7 @@ from agviz.cli.console import duration, stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.demo import SUBJECTS
 from agviz.errors import AgvizError, DrawingError
+from agviz.trace.measured import LEVELS
 from agviz.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plant-nan",
         action="store_true",
         help="give the model a bug whose gradient is NaN in the recorded step",
+    )
+    parser.add_argument(
+        "--values",
+        choices=LEVELS,
+        default="health",
+        help="what to record of gradients besides shapes and bytes (default: their health)",
     )
     parser.add_argument(
         "--headless", action="store_true", help="do not open the terminal UI at the end"
@@ -80,7 +87,12 @@ def execute(arguments: argparse.Namespace) -> int:
     except agviz_engine.UnsupportedTorchError as error:
         raise AgvizError(str(error)) from None
     torch.set_num_threads(1)  # such small tensors are not worth sharing out, and times stay steady
-    session = Session(arguments.model, steps=arguments.steps, plant_nan=arguments.plant_nan)
+    session = Session(
+        arguments.model,
+        steps=arguments.steps,
+        plant_nan=arguments.plant_nan,
+        values=arguments.values,
+    )
     console.print(f"[bold]{session.subject.title}[/], layers on two simulated devices")
     _train(session, console)
     if session.subject.sample is not None:

@@ -23,17 +23,22 @@ from typing import TYPE_CHECKING
 from agviz.cli.console import backward_passes
 from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program, after_import
+from agviz.trace.measured import LEVELS
 from agviz.trace.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agviz.trace.measured import Values
     from agviz.trace.recorder import Recorder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz run``."""
-    parser.usage = "agviz run [--output FILE] [--steps A:B] (script.py | -m module) [args ...]"
+    parser.usage = (
+        "agviz run [--output FILE] [--steps A:B] [--values LEVEL]"
+        " (script.py | -m module) [args ...]"
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -46,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A:B",
         type=steps,
         help="record only the backward passes A to B-1, counted from 0; A or B may be left out",
+    )
+    parser.add_argument(
+        "--values",
+        choices=LEVELS,
+        default="health",
+        help="what to record of gradients besides shapes and bytes: their health (default: counts"
+        " of NaN, infinities and zeros, min, max, mean, norm), or nothing",
     )
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
     parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
@@ -61,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int]:
     path: Path = arguments.output or Path(
         os.environ.get("AGVIZ_OUTPUT") or f"agviz-{program.name}.{os.getpid()}.agviz"
     )
-    recording = Recording(path, program, arguments.steps)
+    recording = Recording(path, program, arguments.steps, arguments.values)
 
     def run() -> int:
         recording.begin()
@@ -76,17 +88,19 @@ class Recording:
     Raises AgvizError where the file can't be written.
     """
 
-    def __init__(self, path: Path, program: Program, steps: range | None) -> None:
+    def __init__(self, path: Path, program: Program, steps: range | None, values: Values) -> None:
         from agviz.trace.names import Names
         from agviz.trace.recorder import Recorder
 
         replaced = path.is_file()
         self.path = path
         self.names = Names()
+        self.values = values
         self.recorder: Recorder = Recorder(
             path,
             names=self.names,
             steps=steps,
+            values=values,
             script=f"-m {program.target}" if program.as_module else program.target,
             argv=program.arguments,
         )
@@ -106,7 +120,7 @@ class Recording:
         import agviz_engine
 
         try:
-            agviz_engine.install(self.recorder, nonfinite_check=True)
+            agviz_engine.install(self.recorder, nonfinite_check=self.values != "none")
         except agviz_engine.UnsupportedTorchError as error:
             _say(f"{error}; the program goes on without being recorded")
             return

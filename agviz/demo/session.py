@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.demo.subject import Subject
+    from agviz.trace.measured import Values
 
 PADDING = 3
 """Positions that are padding in the recorded batch, where a NaN is planted."""
@@ -54,7 +55,7 @@ class Overhead(NamedTuple):
     plain: Ratio
     """Nobody listens."""
     recording: Ratio
-    """A recorder listens and gradients are checked for NaN and infinities."""
+    """A recorder listens and gradients are measured, or at least checked for NaN and infinities."""
 
 
 class Session:
@@ -64,15 +65,19 @@ class Session:
         name: one of :data:`agviz.demo.SUBJECTS`.
         steps: number of training steps, the recorded one included; None: what suits the model.
         plant_nan: give the model a part whose gradient is NaN in the recorded step.
+        values: how much of gradients to record.
 
     Raises:
         agviz.errors.AgvizError: there is nothing to learn from on this machine.
     """
 
-    def __init__(self, name: str, *, steps: int | None, plant_nan: bool) -> None:
+    def __init__(
+        self, name: str, *, steps: int | None, plant_nan: bool, values: Values = "health"
+    ) -> None:
         torch.manual_seed(0)
         subject: Subject = importlib.import_module(SUBJECTS[name]).build(plant_nan=plant_nan)
         self.subject = subject
+        self._values = values
         self._arguments = ["--model", name] + ["--plant-nan"] * plant_nan
         self.steps = subject.steps if steps is None else steps
         self._optimizer = torch.optim.AdamW(subject.model.parameters(), lr=subject.learning_rate)
@@ -103,7 +108,13 @@ class Session:
         self._optimizer.zero_grad()
         with (
             Names() as names,
-            Recorder(path, names=names, script="agviz demo", argv=self._arguments) as recorder,
+            Recorder(
+                path,
+                names=names,
+                values=self._values,
+                script="agviz demo",
+                argv=self._arguments,
+            ) as recorder,
             self._placement,
         ):
             loss = self._forward(self.steps - 1)
@@ -129,7 +140,7 @@ class Session:
         times: list[tuple[int, int, int]] = []
         with (
             tempfile.TemporaryDirectory() as folder,
-            Recorder(Path(folder) / "measured.agviz") as recorder,
+            Recorder(Path(folder) / "measured.agviz", values=self._values) as recorder,
             self._placement,
             agviz_engine.installed(device_policy=self._placement),
         ):

@@ -9,8 +9,9 @@ and stand in that table.
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from agviz.trace.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
 
 if TYPE_CHECKING:
@@ -97,9 +98,12 @@ def _begun_layout() -> Layout:
 
 LAYOUTS: Final[tuple[Layout, ...]] = tuple(
     _begun_layout() if event_type is GraphTaskBegun else _layout(event_type)
-    for event_type in EVENT_TYPES
+    for event_type in (*EVENT_TYPES, cast("Any", Measured))
 )
-"""By kind."""
+"""By kind; the last is no event, but waits among them."""
+
+MEASURED: Final = len(EVENT_TYPES)
+"""Stands in place of a kind before a :class:`~agviz.trace.measured.Measured`."""
 
 BEGUN: Final = KIND[GraphTaskBegun]
 
@@ -143,7 +147,7 @@ def decode(
         ValueError: the row is none of ours.
     """
     kind = row[4]
-    if kind is None or not 0 <= kind < len(LAYOUTS):
+    if kind is None or not 0 <= kind < len(EVENT_TYPES):
         raise ValueError(f"there is no event of kind {kind}")
     layout = LAYOUTS[kind]
     fields = layout.to_fields(row)

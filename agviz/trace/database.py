@@ -69,6 +69,10 @@ class Database:
         """Rows of integers and NULL."""
         return self._checked(sql, parameters, {int, type(None)})
 
+    def reals(self, sql: str, *parameters: int) -> list[tuple[float | None, ...]]:
+        """Rows of integers, floats (infinite ones too) and NULL."""
+        return self._checked(sql, parameters, {int, float, type(None)})
+
     def texts(self, sql: str, *parameters: int) -> list[tuple[int, str]]:
         """Rows of an integer, or a text, and a text; the texts are not clean yet."""
         rows = self._checked(sql, parameters, {int, str})

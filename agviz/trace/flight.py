@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from os import PathLike
 
+    from agviz.trace.measured import Values
     from agviz.trace.names import Names
     from agviz.trace.writer import Beside
     from agviz_engine import events
@@ -67,6 +68,7 @@ class FlightRecorder(Recorder):
         path: the file to write; an older trace of this name is replaced.
         on: the occasions, some of :data:`OCCASIONS`.
         keep: how many calls of backward, 1 or more, that under way included.
+        values: how much of gradients to record.
         names: as for :class:`~agviz.trace.recorder.Recorder`, and so are the rest.
         steps: calls of backward that count.
         nodes: nodes whose events are kept.
@@ -84,6 +86,7 @@ class FlightRecorder(Recorder):
         *,
         on: Collection[str],
         keep: int,
+        values: Values = "none",
         names: Names | None = None,
         steps: range | None = None,
         nodes: re.Pattern[str] | None = None,
@@ -103,6 +106,7 @@ class FlightRecorder(Recorder):
         self._ring = threading.RLock()  # a signal's handler may interrupt its holder
         super().__init__(
             path,
+            values=values,
             names=names,
             steps=steps,
             nodes=nodes,

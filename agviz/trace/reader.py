@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
-from agviz.trace import codec
+from agviz.trace import codec, health
 from agviz.trace.contents import Contents
 from agviz.trace.database import Database, given, of
 from agviz.trace.pages import Pages
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
+    from agviz.trace.health import HealthRow
     from agviz.trace.state import BackwardState
     from agviz_engine.events import Event
 
@@ -226,6 +227,37 @@ class Trace:
     def first_nonfinite(self, graph_task: int | None = None) -> NonFiniteRow | None:
         """The first output with NaN or infinities, or None."""
         return next(iter(self.nonfinite(graph_task, limit=1)), None)
+
+    def health(
+        self,
+        graph_task: int | None = None,
+        node: int | None = None,
+        slot: int | None = None,
+        limit: int = 1_000_000,
+    ) -> list[HealthRow]:
+        """What was measured of gradients, in order of ``seq``; nothing at ``--values none``.
+
+        Args:
+            graph_task: only those of this graph task; None: all.
+            node: only those of this node of ``graph_task``.
+            slot: only those of this slot, an output in most rows (:attr:`HealthRow.role`).
+            limit: at most this many.
+        """
+        chosen = {"event.graph_task": graph_task, "event.node": node, health.SLOT: slot}
+        given = {column: number for column, number in chosen.items() if number is not None}
+        condition = " AND ".join(["TRUE", *(f"{column} = ?" for column in given)])
+        return health.read(
+            self._database,
+            self._contents(),
+            f"{condition} ORDER BY event.seq LIMIT ?",
+            *given.values(),
+            max(limit, 0),
+        )
+
+    def health_at(self, seq: int) -> HealthRow | None:
+        """What was measured in the event with ``seq``, or None."""
+        rows = health.read(self._database, self._contents(), "event.seq = ?", seq)
+        return rows[0] if rows else None
 
     def slowest(self, n: int = 10, graph_task: int | None = None) -> Slowest:
         """The ``n`` types of nodes with the largest total time and the ``n`` longest executions."""

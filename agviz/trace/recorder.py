@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from agviz import __version__
 from agviz.errors import TraceError
 from agviz.trace import shortcuts
-from agviz.trace.codec import LAYOUTS, PREFIX, batches
+from agviz.trace.codec import LAYOUTS, MEASURED, PREFIX, batches
+from agviz.trace.measured import measured
 from agviz.trace.text import clean
 from agviz.trace.writer import Beside, Graph, Introduction, Writer, create
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.trace.measured import Values
     from agviz.trace.names import Names
     from agviz.trace.provenance import Provenance
     from agviz_engine import events
@@ -70,6 +72,7 @@ class Recorder(Instrument):
         path: the file to write; an older trace of this name is replaced.
         names: where parameter names and module paths come from.
         provenance: where the stacks that created nodes, and what nodes saved, come from.
+        values: how much of gradients to record; ``health`` has the engine measure each.
         steps: which calls of backward to record, counted from 0 without reentrant ones; None: all.
         nodes: keep only the events of nodes in whose name, parameter or module this is found, and
             of the gradients they hand on; None: of all. Graphs are kept whole.
@@ -87,6 +90,7 @@ class Recorder(Instrument):
         *,
         names: Names | None = None,
         provenance: Provenance | None = None,
+        values: Values = "none",
         steps: range | None = None,
         nodes: re.Pattern[str] | None = None,
         max_bytes: int | None = None,
@@ -105,6 +109,7 @@ class Recorder(Instrument):
         self._chosen: dict[int, set[int]] = {}
         """Nodes whose events are kept, by graph task under way."""
         self._max_bytes = max_bytes
+        self.gradient_measured = None if values == "none" else self._note_health
         self._introduced: set[int] = set()
         self._waiting: list[Any] = []
         """Events: Note [A flat list of what waits]."""
@@ -283,6 +288,10 @@ class Recorder(Instrument):
 
     def _matches(self, *names: str) -> bool:
         return self._nodes is None or any(map(self._nodes.search, names))
+
+    def _note_health(self, event: events.Event, live: Live) -> None:
+        if live.health is not None:
+            self._note((MEASURED, None, *measured(event, live.health)))
 
     def _naming(self, ref: NodeRef) -> tuple[str, int | None, str, str]:
         """Torch's name, sequence number, parameter name and module path of a node."""

@@ -135,6 +135,30 @@ CREATE TABLE event (
     c INTEGER,
     d INTEGER
 )""",
+    # What was measured of gradients. A complex element counts as two numbers, of a sparse tensor
+    # the stored values count. Empty at --values none.
+    "health": """
+CREATE TABLE health (
+    seq INTEGER PRIMARY KEY,       -- seq of the event: NonFiniteChecked for what a node puts out,
+                                   -- GradientAccumulated for a root's gradient, LeafAccumulated,
+                                   -- GradientCaptured
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
+    device INTEGER NOT NULL,       -- string: "cpu"
+    layout INTEGER NOT NULL,       -- string: "strided"
+    numel INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,        -- in memory; 0: not known
+    numbers INTEGER NOT NULL,      -- how many were looked at
+    nan INTEGER NOT NULL,
+    posinf INTEGER NOT NULL,
+    neginf INTEGER NOT NULL,
+    zero INTEGER NOT NULL,
+    min REAL,                      -- of the finite numbers, as are the following;
+    max REAL,                      -- NULL: there are none
+    mean REAL,
+    norm REAL,
+    unknown INTEGER NOT NULL       -- string, why nothing was measured; 0: it was
+)""",
     # The first and the last event of each graph task (-1: of those that belong to none, -2: of
     # all), and every thousandth where events of others stand in between. Empty until the recording
     # is closed.

@@ -178,15 +178,22 @@ class Writer:
 
     def _insert_events(self, waiting: list[Any]) -> None:
         rows: list[int | None] = []
+        health: list[Any] = []
         begin, end = 0, len(waiting)
         while begin < end:
             layout = codec.LAYOUTS[waiting[begin]]
             event = waiting[begin : begin + layout.width]
             begin += layout.width
+            if event[0] == codec.MEASURED:
+                for position in layout.texts:
+                    event[2 + position] = self._string(event[2 + position])
+                health += event[2], *event[7:]  # without thread, graph task and node
+                continue
             if (note := self._bookkeeping.get(layout.event_type)) is not None:
                 make: Any = layout.event_type._make
                 note(make(event[2:]))
             rows += codec.encode(event, self._string)
+        self._insert("health", health, columns=17)
         start_ns = self._start_ns
         for start in range(0, len(rows), _ROWS_PER_STATEMENT * 10):
             part = rows[start : start + _ROWS_PER_STATEMENT * 10]

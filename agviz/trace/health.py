@@ -1,0 +1,122 @@
+"""Reading what was measured of gradients."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from agviz.trace import codec
+from agviz_engine import events
+
+if TYPE_CHECKING:
+    from agviz.trace.contents import Contents
+    from agviz.trace.database import Database
+
+_ROLES: Final = {
+    codec.KIND[events.NonFiniteChecked]: "output",
+    codec.KIND[events.GradientAccumulated]: "root",
+    codec.KIND[events.LeafAccumulated]: "accumulated",
+    codec.KIND[events.GradientCaptured]: "captured",
+}
+SLOT: Final = (
+    f"CASE event.kind WHEN {codec.KIND[events.GradientAccumulated]} THEN event.b"
+    f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 ELSE event.a END"
+)
+"""The slot, in SQL."""
+_MOST_DIMENSIONS: Final = 64
+_COLUMNS: Final = (
+    f"event.seq, event.graph_task, event.node, event.kind, {SLOT}, dtype, shape, device, layout,"
+    " numel, bytes, numbers, nan, posinf, neginf, zero, min, max, mean, norm, unknown"
+)
+
+
+class HealthRow(NamedTuple):
+    """What was measured of one gradient; a list of them is what ``pandas.DataFrame`` takes.
+
+    A complex element counts as two numbers; of a sparse tensor the stored values count.
+    """
+
+    graph_task: int
+    node: int
+    role: str
+    """``output``: what the node put out; ``root``: the caller's gradient of a single root, which
+    the node received; ``accumulated``: what stood in the ``.grad`` of the node's variable
+    afterwards; ``captured``: what ``grad`` took from the node's inputs. The last two are there only
+    where they may differ from what one node put out."""
+    slot: int
+    """Number among the node's outputs; for ``root`` and ``captured`` among its inputs; else 0."""
+    seq: int
+    """Of the event in which it flowed."""
+    dtype: str
+    shape: tuple[int, ...] | None
+    """None: not known."""
+    device: str
+    layout: str
+    numel: int
+    nbytes: int
+    """Bytes in memory; 0: not known."""
+    numbers: int
+    """How many real numbers were looked at."""
+    nan: int
+    posinf: int
+    neginf: int
+    zero: int
+    min: float | None
+    """Of the finite numbers, as are ``max``, ``mean`` and ``norm``; None where there are none."""
+    max: float | None
+    mean: float | None
+    norm: float | None
+    """Euclidean norm; inf where no float is large enough for it."""
+    unknown: str
+    """Why nothing but its shape is known; empty where it was measured."""
+
+
+def read(
+    database: Database, contents: Contents, condition: str, *parameters: int
+) -> list[HealthRow]:
+    """The rows of the events that fulfil an SQL condition.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    rows = database.reals(
+        f"SELECT {_COLUMNS} FROM event JOIN health ON health.seq = event.seq WHERE {condition}",  # noqa: S608 - the caller's own words
+        *parameters,
+    )
+    try:
+        return [_row(contents, row) for row in rows]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise database.damaged("a gradient's health makes no sense") from error
+
+
+def _row(contents: Contents, row: tuple[Any, ...]) -> HealthRow:
+    seq, graph_task, node, kind, slot, dtype, shape, device, layout, *numbers, unknown = row
+    counts, reals = numbers[:7], numbers[7:]
+    for number in (node, slot, *counts):
+        if type(number) is not int or number < 0:
+            raise ValueError(number)
+    if sum(counts[3:]) > counts[2]:
+        raise ValueError("more numbers are special than there are")
+    known = [real for real in reals if real is not None]
+    if len(known) not in (0, 4) or any(type(real) is not float for real in known):
+        raise ValueError("numbers are missing")
+    if known:
+        least, most, mean, norm = known
+        if not (all(map(math.isfinite, (least, most, mean))) and least <= most and norm >= 0):
+            raise ValueError("numbers contradict each other")
+    text = contents.name
+    place = graph_task, node, _ROLES[kind], slot, seq
+    facts = text(dtype), _shape(text(shape)), text(device), text(layout)
+    return HealthRow._make((*place, *facts, *counts, *reals, text(unknown)))
+
+
+def _shape(text: str) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    sizes = json.loads(text)
+    if type(sizes) is not list or len(sizes) > _MOST_DIMENSIONS:
+        raise ValueError(text)
+    if any(type(size) is not int or size < 0 for size in sizes):
+        raise ValueError(text)
+    return tuple(sizes)

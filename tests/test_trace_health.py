@@ -1,0 +1,199 @@
+"""What was measured of gradients: written, read back the same, and no lie of a file believed."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import agviz
+from agviz.errors import TraceError
+from agviz.trace.flight import FlightRecorder
+from agviz.trace.reader import Trace
+from agviz.trace.recorder import Recorder
+from agviz_engine import events, installed
+from agviz_engine.health import Health
+from agviz_engine.instruments import Instrument, Live
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Heard(Instrument):
+    """What the engine measured, by ``seq``."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, Health] = {}
+
+    def gradient_measured(self, event: Any, live: Live) -> None:
+        assert live.health is not None
+        self.found[event.seq] = live.health
+
+
+def program() -> None:
+    """All roles, all kinds of numbers, and a gradient of which nothing is known."""
+    x = torch.randn(3, 4, requires_grad=True)
+    shared = torch.randn(4, requires_grad=True)
+    for _ in range(2):
+        (x * shared + shared).relu().sum().backward()
+    torch.autograd.grad((x * 0).sum() + x.sum(), x)
+    torch.autograd.grad((x * 0 / torch.zeros(3, 4)).sum(), x)
+    z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    z.abs().sum().backward()
+    rows = torch.nn.functional.embedding(torch.tensor([1, 1]), x, sparse=True)
+    torch.autograd.grad(rows.sum(), x)
+    torch.ones(2, device="meta", requires_grad=True).sum().backward()
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    with Recorder(tmp_path / "good.agviz", values="health") as recorder, installed(recorder):
+        program()
+    return tmp_path / "good.agviz"
+
+
+def test_what_the_engine_measured_is_read_back(tmp_path: Path) -> None:
+    heard = Heard()
+    recorder = Recorder(tmp_path / "t.agviz", values="health")
+    with recorder, installed(heard, recorder):
+        program()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        rows = trace.health()
+        assert {row.seq: Health(*row[5:]) for row in rows} == heard.found
+        assert {row.role for row in rows} == {"output", "root", "accumulated", "captured"}
+        assert {row.layout for row in rows} == {"strided", "sparse_coo"}
+        assert any(row.nan for row in rows)
+        assert any(row.posinf for row in rows)
+        assert [row.shape for row in rows if "meta" in row.unknown] == [(), (2,)]
+        checks = [e for e in trace.events(limit=10_000) if isinstance(e, events.NonFiniteChecked)]
+        outputs = [row for row in rows if row.role == "output"]
+        assert [e[4:] for e in checks] == [
+            (row.node, row.slot, row.nan, row.posinf, row.neginf) for row in outputs
+        ]
+        for row in rows:
+            assert trace.health_at(row.seq) == row
+            assert row in trace.health(row.graph_task, row.node, row.slot)
+        for number in {row.graph_task for row in rows}:
+            assert trace.health(number) == [row for row in rows if row.graph_task == number]
+        assert trace.health(0, 0, 1) == [row for row in rows if row[:2] == (0, 0) and row.slot == 1]
+        assert trace.health(limit=3) == rows[:3]
+        assert trace.health_at(10**9) is None
+
+
+def test_nothing_is_measured_unless_asked_for(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "t.agviz") as recorder, installed(recorder, nonfinite_check=True):
+        program()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.health() == []
+        assert trace.first_nonfinite() is not None
+
+
+@pytest.mark.parametrize(("values", "rows"), [("health", True), ("none", False)])
+def test_record_takes_the_level(tmp_path: Path, values: Any, rows: bool) -> None:
+    with agviz.record(tmp_path / "t.agviz", values=values):
+        torch.ones(2, requires_grad=True).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert bool(trace.health()) == rows
+
+
+@pytest.mark.parametrize(("level", "rows"), [("health", 3), ("none", 0)])
+def test_agviz_run_takes_the_level(tmp_path: Path, level: str, rows: int) -> None:
+    script = tmp_path / "s.py"
+    script.write_text("import torch\n(torch.ones(2, requires_grad=True) * 2).sum().backward()\n")
+    command = ("agviz", "run", "-o", "t.agviz", "--values", level, "s.py")
+    subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert len(trace.health()) == rows
+        found = [type(event) for event in trace.events()]
+        assert (events.NonFiniteChecked in found) == bool(rows)
+
+
+def test_what_is_left_out_is_not_measured_either(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "t.agviz", values="health", steps=range(1, 2))
+    with recorder, installed(recorder):
+        for _ in range(3):
+            torch.ones(2, requires_grad=True).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert {row.graph_task for row in trace.health()} == {trace.graph_tasks[0].id}
+
+
+def test_a_flight_recorder_keeps_health_as_long_as_events(tmp_path: Path) -> None:
+    recorder = FlightRecorder(tmp_path / "t.agviz", on=["nonfinite"], keep=2, values="health")
+    with recorder, installed(recorder):
+        for divisor in (1.0, 2.0, 3.0, 0.0):
+            (torch.ones(2, requires_grad=True) / torch.tensor(divisor)).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        written = {task.id for task in trace.graph_tasks}
+        assert len(written) == 2
+        assert {row.graph_task for row in trace.health()} == written
+        assert any(row.posinf for row in trace.health())
+
+
+def test_an_infinite_norm_survives(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "t.agviz", values="health") as recorder, installed(recorder):
+        x = torch.ones(4, dtype=torch.float64, requires_grad=True)
+        (x * 1.7e308).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        (row,) = trace.health(node=1)
+        assert (row.norm, row.max, row.mean) == (math.inf, 1.7e308, 1.7e308)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "dtype = 99999",
+        "dtype = 'float32'",
+        "shape = (SELECT max(id) FROM string WHERE text = 'cpu')",
+        "numel = -1",
+        "bytes = x'00'",
+        "nan = 2, numbers = 1",
+        "nan = 1.5",
+        "zero = 'nan'",
+        "min = 'nan'",
+        "max = 'inf'",
+        "min = x'7ff8000000000000'",
+        "max = 9e999",
+        "min = -9e999",
+        "mean = 9e999",
+        "mean = NULL",
+        "min = 5, max = 4",
+        "norm = -1",
+        "unknown = -1",
+        "numel = 9223372036854775807, numbers = 1e300",
+    ],
+)
+def test_lies_are_refused(good: Path, lie: str) -> None:
+    database = sqlite3.connect(good, isolation_level=None)
+    changed = database.execute(
+        f"UPDATE health SET {lie} WHERE seq = (SELECT min(seq) FROM health)"  # noqa: S608
+    )
+    assert changed.rowcount == 1
+    database.close()
+    with Trace.open(good) as trace:
+        assert trace.graph_tasks
+        with pytest.raises(TraceError, match="damaged"):
+            trace.health()
+
+
+def test_a_row_without_its_event_is_not_shown(good: Path) -> None:
+    database = sqlite3.connect(good, isolation_level=None)
+    database.execute("UPDATE health SET seq = 10000000 WHERE seq = (SELECT min(seq) FROM health)")
+    database.close()
+    with Trace.open(good) as trace:
+        assert trace.health_at(10_000_000) is None
+
+
+def test_health_of_an_event_that_has_none_is_refused(good: Path) -> None:
+    database = sqlite3.connect(good, isolation_level=None)
+    database.execute(
+        "UPDATE health SET seq = (SELECT min(seq) FROM event WHERE kind = 4)"
+        " WHERE seq = (SELECT min(seq) FROM health)"
+    )
+    database.close()
+    with Trace.open(good) as trace, pytest.raises(TraceError, match="damaged"):
+        trace.health()
