@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 import agviz_engine
-from benchmarks import measure, memory, phases, reading, report, tiny
+from benchmarks import measure, memory, phases, provenance, reading, report, tiny
 from benchmarks.contenders import OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS
 
@@ -42,6 +42,7 @@ class Bench:
         self.threads = torch.get_num_threads()
         self.rounds = 5 if quick else 40
         self.rounds_of_others = 1 if quick else 10
+        self.rounds_of_origins = 2 if quick else 15
         self.rounds_of_tiny = 5 if quick else 30
         self.processes = 1 if quick else 5
         self.passes = 4 if quick else 20
@@ -81,6 +82,14 @@ class Bench:
         self.console.print(report.reading(results), "")
         return results
 
+    def provenance(self) -> dict[str, provenance.Cost]:
+        """By graph."""
+        results = {}
+        for name in self.graphs:
+            results[name] = provenance.measure(self._make(name), self.rounds_of_origins)
+        self.console.print(report.provenance(results), "")
+        return results
+
     def phases(self) -> dict[str, phases.Breakdown]:
         """By graph."""
         found = {}
@@ -112,6 +121,7 @@ def main() -> None:
         "memory": Bench.memory,
         "phases": Bench.phases,
         "reading": Bench.reading,
+        "provenance": Bench.provenance,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")

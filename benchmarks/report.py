@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Measured, Ratio
     from benchmarks.memory import Peak
     from benchmarks.phases import Breakdown
+    from benchmarks.provenance import Cost
     from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
 
@@ -82,6 +83,29 @@ def reading(results: Mapping[str, Reading]) -> Table:
     }
     for line, figure in lines.items():
         table.add_row(line, *map(figure, results.values()))
+    return table
+
+
+def provenance(results: Mapping[str, Cost]) -> Table:
+    """One row per graph."""
+    table = _table("a forward whose nodes are recorded with their origin, CPU time")
+    for column in (
+        "nodes", "plain, ms", "with origins", "anomaly mode", "more per node", "of anomaly mode's",
+        "reading a node", "resolving it",
+    ):  # fmt: skip
+        table.add_column(column, justify="right")
+    for title, found in results.items():
+        table.add_row(
+            title,
+            f"{found.nodes:,}",
+            f"{found.plain_ns / 1e6:,.1f}",
+            _ratio(found.captured),
+            _ratio(found.anomaly),
+            _micro(found.captured_per_node_ns),
+            f"{found.share:.1%}",
+            _micro(found.reading_per_node_ns),
+            _micro(found.resolving_per_node_ns),
+        )
     return table
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import agviz_engine
-from benchmarks import __main__, measure, memory, phases, reading, report, tiny
+from benchmarks import __main__, measure, memory, phases, provenance, reading, report, tiny
 from benchmarks.contenders import NATIVE, OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS, chain
 from benchmarks.measure import Ratio, Sample, Times
@@ -82,6 +82,14 @@ def test_tiny_passes_are_slower_here_than_there() -> None:
     for found in tiny.measure(1).values():
         assert 0 < found.native_ns < found.ours_ns
     assert not agviz_engine.is_installed()
+
+
+def test_origins_are_measured_beside_anomaly_mode() -> None:
+    found = provenance.measure(chain(50), 3)
+    assert found.nodes == 52
+    assert 0 < found.captured.median < found.anomaly.median
+    assert not torch.is_anomaly_enabled()
+    assert report.provenance({"chain": found}).row_count == 1
 
 
 @pytest.mark.slow

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import inspect
 import re
+import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +27,6 @@ from tests.test_trace_hostile import changed, read_everything, refuse, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from agviz.trace.rows import Frame, NodeRow
 
@@ -520,3 +521,20 @@ def test_a_very_deep_stack_is_cut_at_its_outer_end(tmp_path: Path) -> None:
     trace.close()
     assert {len(node.stack) for node in nodes} == {provenance_module.MOST_FRAMES}
     assert {node.frame.function for node in nodes if node.frame} == {"deep"}
+
+
+def test_captured_stacks_are_laid_out_as_they_are_read() -> None:
+    assert provenance_module.probe()
+
+
+def test_resolving_imports_no_compiler() -> None:
+    program = """
+import sys, torch
+from agviz.trace.provenance import Provenance
+with Provenance() as origins:
+    y = torch.ones(3, requires_grad=True).exp()
+(stack,) = origins.resolve([origins.captured(y.grad_fn)])
+assert stack[-1].line == 5, stack
+assert not any(name.startswith("torch._inductor.codecache") for name in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(agviz.__file__).parents[1])

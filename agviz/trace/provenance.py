@@ -11,6 +11,12 @@ mode stands in the way of compilers, functorch, subclasses or other modes.
 The program does not see the mode: ``torch.is_anomaly_enabled`` and its like tell what the program
 set itself, and once it asks for anomaly mode it gets torch's own.
 
+Note [Captured stacks]
+Torch resolves what it captured by ``symbolize_tracebacks``, which first imports its compiler: a
+second in which no other thread runs, and 800 modules that the program may never need. A captured
+stack is a ``torch::CapturedTraceback``, which begins with its vtable and a vector of code objects
+and instructions; these are read, and :func:`probe` holds the reading against Python's own frames.
+
 Note [No frame of ours]
 The function that captures is put together from C functions of the standard library. A Python
 function would be a frame that torch.compile looks at, that a debugger steps into, and that counts
@@ -19,6 +25,7 @@ towards the limit of recursion.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import logging
@@ -37,7 +44,7 @@ from agviz.trace.writer import Origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
+    from types import CodeType, TracebackType
 
     from agviz_engine.node import NodeRef
 
@@ -47,8 +54,8 @@ MOST_FRAMES: Final = 400
 """Frames kept of one stack, the innermost."""
 _MOST_CAPTURED: Final = 200_000
 """Stacks captured between two graph tasks (some 250 MB); nodes after that have none."""
-_AT_ONCE: Final = 64
-"""Stacks that are resolved in one call, which holds the interpreter lock."""
+_MOST_KNOWN: Final = 20_000
+"""Frames, or stacks, that are remembered."""
 _ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 """A frame in a stack of anomaly mode."""
 _WORDS: Final = (
@@ -186,10 +193,17 @@ class Provenance:
         self._is_listening = False
         self._names: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
         self._files = _Files()
+        self._frames: dict[tuple[CodeType, int], Frame] = {}
+        """By code and instruction; that keeps the code alive, and its address from another's."""
+        self._stacks: dict[bytes, tuple[Frame, ...]] = {}
+        """By what stands in memory, while that code is alive."""
 
     def start(self) -> None:
         """Capture the stack of every node that is made from now on, on all threads."""
         if not self._is_listening:
+            if not probe():
+                log.warning("this torch captures stacks in another way: no lines are recorded")
+                return
             self._is_listening = True
             _mode.start()
 
@@ -247,29 +261,35 @@ class Provenance:
 
     def resolve(self, captured: Sequence[Any]) -> list[tuple[Frame, ...]]:
         """Stacks, outermost frame first, of what :meth:`captured` gave; empty for None."""
-        from torch._C._profiler import symbolize_tracebacks
-
-        stacks: list[tuple[Frame, ...]] = [()] * len(captured)
-        waiting = []
-        for index, found in enumerate(captured):
-            if isinstance(found, list):  # anomaly mode's own
-                stacks[index] = tuple(map(self._files.frame, *_parsed(found)))[-MOST_FRAMES:]
-            elif found is not None:
-                waiting.append(index)
-        for begin in range(0, len(waiting), _AT_ONCE):
-            part = waiting[begin : begin + _AT_ONCE]
-            known: dict[int, Frame] = {}
-            resolved: Any = symbolize_tracebacks([captured[index] for index in part])
-            for index, frames in zip(part, resolved, strict=True):
-                stack = []
-                for frame in reversed(frames[:MOST_FRAMES]):
-                    made = known.get(id(frame))
-                    if made is None:
-                        made = self._files.frame(frame["filename"], frame["line"], frame["name"])
-                        known[id(frame)] = made
-                    stack.append(made)
-                stacks[index] = tuple(stack)
+        stacks: list[tuple[Frame, ...]] = []
+        for found in captured:
+            if found is None:
+                stacks.append(())
+            elif isinstance(found, list):  # anomaly mode's own
+                frames = itertools.starmap(self._files.frame, _parsed(found))
+                stacks.append(tuple(frames)[-MOST_FRAMES:])
+            else:
+                stacks.append(self._stack(found))
         return stacks
+
+    def _stack(self, captured: object) -> tuple[Frame, ...]:
+        begin, end, _ = _vector(captured)
+        raw = ctypes.string_at(begin, end - begin)
+        stack = self._stacks.get(raw)
+        if stack is None:
+            if len(self._frames) > _MOST_KNOWN or len(self._stacks) > _MOST_KNOWN:
+                self._frames.clear()
+                self._stacks.clear()
+            stack = self._stacks[raw] = tuple(map(self._frame, _read(begin, end)))
+        return stack
+
+    def _frame(self, position: tuple[CodeType, int]) -> Frame:
+        made = self._frames.get(position)
+        if made is None:
+            code, instruction = position
+            made = self._files.frame(code.co_filename, _line(code, instruction), code.co_name)
+            self._frames[position] = made
+        return made
 
     def saved(self, node: Any) -> Iterator[Saved]:
         """The tensors that ``node`` saved and still has. No hook and no subclass is asked."""
@@ -317,10 +337,60 @@ def _saved(name: str, raw: Any) -> Iterator[Saved]:
     yield Saved(name, str(shape) if plain else "", dtype, nbytes)
 
 
-def _parsed(stack: Iterable[object]) -> tuple[list[str], list[int], list[str]]:
-    """File names, lines and functions of a stack of anomaly mode."""
-    entries = [match for entry in stack if (match := _ENTRY.match(str(entry)))]
-    return [e[1] for e in entries], [int(e[2]) for e in entries], [e[3] for e in entries]
+def _parsed(stack: Iterable[object]) -> Iterator[tuple[str, int, str]]:
+    """File, line and function of the frames in a stack of anomaly mode."""
+    for entry in stack:
+        if match := _ENTRY.match(str(entry)):
+            yield match[1], int(match[2]), match[3]
+
+
+def _vector(captured: object) -> tuple[int, int, int]:
+    """Where its frames begin and end, and how far there is room. Note [Captured stacks]."""
+    (at,) = _pointers(id(captured) + object.__basicsize__, 1)
+    begin, end, room = _pointers(at + ctypes.sizeof(ctypes.c_void_p), 3)
+    return begin, end, room
+
+
+def _read(begin: int, end: int) -> list[tuple[CodeType, int]]:
+    """Code and instruction of the frames, outermost first."""
+    count = min((end - begin) // ctypes.sizeof(_PyFrame), MOST_FRAMES)
+    frames = (_PyFrame * count).from_address(begin)
+    return [(frame.code, frame.lasti) for frame in reversed(frames)]
+
+
+def _pointers(address: int, count: int) -> list[int]:
+    return list((ctypes.c_size_t * count).from_address(address))
+
+
+class _PyFrame(ctypes.Structure):
+    _fields_ = (("code", ctypes.py_object), ("lasti", ctypes.c_int))
+
+
+def _line(code: CodeType, instruction: int) -> int:
+    for begin, end, line in code.co_lines():
+        if begin <= instruction < end:
+            return line or code.co_firstlineno
+    return code.co_firstlineno
+
+
+@functools.cache
+def probe() -> bool:
+    """Whether captured stacks are laid out as :class:`_PyFrame` says."""
+    import torch
+
+    kind = torch._C._profiler.CapturedTraceback
+    if kind.__basicsize__ < object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p):
+        return False
+    frame: Any = sys._getframe()
+    captured = torch._C._profiler.gather_traceback(True, False, False)
+    begin, end, room = _vector(captured)
+    words = _pointers(begin, (end - begin) // ctypes.sizeof(ctypes.c_size_t))
+    seen = [(words[i], words[i + 1] & 0xFFFFFFFF) for i in range(0, len(words) - 1, 2)]
+    expected = []
+    while frame is not None:
+        expected.append((id(frame.f_code), frame.f_lasti))
+        frame = frame.f_back
+    return begin < end <= room and seen[0][0] == expected[0][0] and seen[1:] == expected[1:]
 
 
 class _Files:
