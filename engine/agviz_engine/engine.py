@@ -25,6 +25,7 @@ from agviz_engine import (
     deep_graphs,
     events,
     function_hook,
+    health,
     interrupt,
     native_node,
     native_run,
@@ -118,6 +119,7 @@ class Engine:
             BaseException: whatever a node, a hook or a check raised, unchanged.
         """
         self.tell.thread("", events.CPU_QUEUE)
+        health.forget()
         reentrant = current().worker_device != NO_DEVICE
         graph_task = GraphTask(
             keep_graph=keep_graph,
@@ -719,13 +721,15 @@ class Engine:
         inputs: Gradients,
         begin: Callable[[], None] | None = None,
     ) -> Gradients:
-        return native_run.run_node(
+        outputs = native_run.run_node(
             ref,
             inputs,
             keep_graph=graph_task.keep_graph,
             create_graph=graph_task.create_graph,
             begin=begin,
         )
+        health.forget()
+        return outputs
 
     def _call_tensor_pre_hooks(
         self,

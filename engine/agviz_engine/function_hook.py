@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
-from agviz_engine import native_node, native_run
+from agviz_engine import health, native_node, native_run
 from agviz_engine.native_node import MEMORY, PythonHooks
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def call_tensor_pre_hooks(
     if only_native_can and any(gradient is not None for gradient in inputs):
         began = clock()
         outputs = native_run.capture(ref, inputs, create_graph=create_graph)
+        health.forget()
         if report is not None:
             changed = any(a is not b for a, b in zip(inputs, outputs, strict=True))
             report("tensor_pre", "tensor hooks and retain_grad", began, changed)
@@ -56,6 +57,7 @@ def call_tensor_pre_hooks(
             began = clock()
             value = values[found.value_idx]
             result = hook(value)
+            health.forget()
             changed = result is not None and result is not value
             if changed:
                 check_single_result(value, result, hook)
@@ -106,6 +108,7 @@ def call_hooks(
         for hook in list(found.hooks.values()):
             began = clock()
             result = hook(values, *more)
+            health.forget()
             changed = result is not None and result is not values
             if changed:
                 check_result(values, result, hook)
@@ -264,6 +267,7 @@ def call_post_accumulate_grad_hooks(
     for hook in list((variable._post_accumulate_grad_hooks or {}).values()):
         began = clock()
         result = hook(variable)
+        health.forget()
         if result is not None and result is not variable:
             check_single_result(variable, result, hook)
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")

@@ -10,17 +10,24 @@ profiler; nothing random is drawn and nothing is written to but a scratch buffer
 gradient is taken in chunks that stay in the processor's cache while they are asked five questions;
 only a chunk of a type that can't be reduced exactly as it is (float16, bfloat16, ...) is copied.
 ``amin`` and ``amax`` pass NaN and infinities on, so that they are counted only where there are any.
+
+Note [Views are measured once]
+Half of what flows through a model is what another node has just put out, in another shape. Such a
+gradient has the same memory, of the same version; what was found for it holds until Python code of
+the program may have run (:func:`forget`), which could have changed it behind the version's back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
 from agviz_engine import native_run
@@ -41,7 +48,11 @@ _SUMMABLE = {torch.float32: (1e-12, 1e15), torch.float64: (1e-140, 1e140)}
 """Between these magnitudes a chunk's squares neither overflow nor vanish."""
 _WIDENED = {torch.int64, torch.int32, torch.uint32, torch.uint64}
 """Dtypes of which float32 does not hold every value."""
+_REMEMBERED = 32
+"""Gradients; what is a view of an older one is measured again."""
 _thread = threading.local()
+_next_generation = itertools.count(1).__next__
+_generation = [0]
 
 
 class Health(NamedTuple):
@@ -126,7 +137,7 @@ def measure(gradient: Tensor) -> Health:
     if why:
         return _unknown(facts, sizes, why)
     try:
-        whole = _combined(_parts(gradient))
+        whole = _remembered(gradient)
     except Exception as error:  # noqa: BLE001 - as above
         return _unknown(facts, sizes, type(error).__name__)
     known = whole if whole.finite else None
@@ -212,6 +223,45 @@ def _why_unknown(gradient: Tensor) -> str:
     ):
         return f"of layout {_name(gradient.layout)}"
     return ""
+
+
+class _Known(NamedTuple):
+    """What was found for some memory."""
+
+    pin: StorageWeakRef
+    """Keeps the storage's address, but not its memory, from being used for another."""
+    state: tuple[Any, ...]
+    whole: _Part
+
+
+def forget() -> None:
+    """Measure all anew: code of the program ran. Note [Views are measured once]."""
+    _generation[0] = _next_generation()
+
+
+def _remembered(gradient: Tensor) -> _Part:
+    if (
+        gradient.layout is not torch.strided
+        or gradient.numel() <= _FEW
+        or gradient.is_inference()
+        or _C._len_torch_dispatch_stack()
+        or not (gradient.is_contiguous() or _is_dense(gradient))
+    ):
+        return _combined(_parts(gradient))
+    storage = gradient.untyped_storage()
+    state = (
+        *(_generation[0], gradient._version, gradient.data_ptr(), gradient.numel()),
+        *(gradient.dtype, gradient.is_conj(), gradient.is_neg()),
+    )
+    memory: dict[int, _Known] = _thread.__dict__.setdefault("known", {})
+    key: int = storage._cdata
+    known = memory.pop(key, None)
+    if known is None or known.state != state:
+        known = _Known(StorageWeakRef(storage), state, _combined(_parts(gradient)))
+    memory[key] = known
+    if len(memory) > _REMEMBERED:
+        del memory[next(iter(memory))]
+    return known.whole
 
 
 def _parts(gradient: Tensor) -> Iterator[_Part]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -237,6 +237,80 @@ def test_what_is_measured_of_a_backward_pass() -> None:
     x.grad = y.grad = None
     y.register_hook(lambda gradient: gradient * 10)
     assert heard()[4:] == [("LeafAccumulated", leaf, 0, 10.0)]
+
+
+@pytest.mark.parametrize("where", ["tensor hook", "pre-hook", "post-hook", "Function", "between"])
+def test_what_changed_behind_the_version_is_measured_again(where: str) -> None:
+    """``.data`` shares memory but not the version; a view of it has been measured before."""
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return change(gradients[0])
+
+    def change(gradient: Tensor) -> Tensor:
+        gradient.data.mul_(2)
+        return gradient
+
+    x = torch.ones(6, 10, requires_grad=True)
+    middle = (x * 3).view(60)
+    node = cast("Any", middle.grad_fn)
+    if where == "tensor hook":
+        middle.register_hook(change)
+    elif where == "pre-hook":
+        node.register_prehook(lambda gradients: (change(gradients[0]),))
+    elif where == "post-hook":
+        node.register_hook(lambda _, received: (change(received[0]).view(6, 10),))
+    elif where == "Function":
+        middle = cast("Any", Double).apply(middle)
+    given = torch.ones(60)
+    instrument = Heard()
+    with installed(instrument):
+        if where == "between":
+            middle.backward(given, retain_graph=True)
+            change(given)
+            instrument.found.clear()
+        middle.view(60).backward(given)
+    seen = {
+        name: health.max
+        for event, name, _, health in instrument.found
+        if event != "LeafAccumulated"
+    }
+    assert seen["MulBackward0"] == 6.0
+    assert instrument.found[1 if where == "between" else 0][3].max in (1.0, 2.0)
+    assert [h.max for _, name, _, h in instrument.found if name == "ViewBackward0"][-1] == 2.0
+
+
+def test_a_view_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agviz_engine import health
+
+    calls: list[Tensor] = []
+    many = health._many
+
+    def counted(chunk: Tensor) -> Any:
+        calls.append(chunk)
+        return many(chunk)
+
+    monkeypatch.setattr(health, "_many", counted)
+    x = torch.ones(6, 10, requires_grad=True)
+    instrument = Heard()
+    with installed(instrument):
+        (x * 2).view(60).view(3, 20).t().backward(torch.ones(20, 3))
+    assert len([1 for event, *_ in instrument.found if event == "NonFiniteChecked"]) == 4
+    assert len(calls) == 3  # what was given, a contiguous copy of it, and twice that
+
+
+def test_memory_that_was_used_again_is_measured_again() -> None:
+    kept = set()
+    for number in range(200):
+        tensor = torch.full((100,), float(number))
+        kept.add(tensor.data_ptr())
+        assert measured(tensor).max == number
+    assert len(kept) < 200
 
 
 def test_a_shared_leaf_and_the_results_of_grad() -> None:
