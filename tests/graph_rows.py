@@ -64,6 +64,7 @@ class Rows:
             "parameter": None,
             "shape": None,
             "module": None,
+            "stack": (),
             "status": status,
             "order": index + 1 if ran else None,
             "thread": thread if ran else None,

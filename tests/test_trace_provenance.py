@@ -20,6 +20,9 @@ from torch.utils.checkpoint import checkpoint
 
 import agviz
 import agviz_engine
+from agviz.cli import summary
+from agviz.cli.main import main
+from agviz.export.dot import to_dot
 from agviz.trace import provenance as provenance_module
 from agviz.trace.provenance import Provenance
 from agviz.trace.recorder import Recorder
@@ -538,3 +541,20 @@ assert stack[-1].line == 5, stack
 assert not any(name.startswith("torch._inductor.codecache") for name in sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(agviz.__file__).parents[1])
+
+
+def test_the_line_is_shown_where_nodes_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, nodes = record(tmp_path, lambda: torch.zeros(3, requires_grad=True).log().sum())
+    with trace:
+        node = by_name(nodes)["LogBackward0"]
+        line = node.line
+        assert line is not None
+        facts = summary.gather(trace, None, top=5)
+        assert line in {row["line"] for row in facts["slowest_nodes"]}
+        assert facts["non_finite"][0]["first"]["line"] == line
+        drawing = to_dot(trace)
+    assert main(["summary", str(tmp_path / "t.agviz")]) == 0
+    assert f"created by {line}" in capsys.readouterr().out
+    assert f"created by {line}" in drawing

@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give the model a bug whose gradient is NaN in the recorded step",
     )
     parser.add_argument(
+        "--no-provenance",
+        dest="provenance",
+        action="store_false",
+        help="do not record which line created each node, and what it saved for backward",
+    )
+    parser.add_argument(
         "--values",
         choices=LEVELS,
         default="health",
@@ -92,6 +98,7 @@ def execute(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         plant_nan=arguments.plant_nan,
         values=arguments.values,
+        provenance=arguments.provenance,
     )
     console.print(f"[bold]{session.subject.title}[/], layers on two simulated devices")
     _train(session, console)

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz run``."""
     parser.usage = (
         "agviz run [--output FILE] [--steps A:B] [--values LEVEL]"
-        " (script.py | -m module) [args ...]"
+        " [--no-provenance] (script.py | -m module) [args ...]"
     )
     parser.add_argument(
         "-o",
@@ -59,6 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what to record of gradients besides shapes and bytes: their health (default: counts"
         " of NaN, infinities and zeros, min, max, mean, norm), or nothing",
     )
+    parser.add_argument(
+        "--no-provenance",
+        dest="provenance",
+        action="store_false",
+        help="do not record which line created each node, and what it saved for backward",
+    )
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
     parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
     parser.add_argument(
@@ -73,7 +79,9 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int]:
     path: Path = arguments.output or Path(
         os.environ.get("AGVIZ_OUTPUT") or f"agviz-{program.name}.{os.getpid()}.agviz"
     )
-    recording = Recording(path, program, arguments.steps, arguments.values)
+    recording = Recording(
+        path, program, arguments.steps, arguments.values, provenance=arguments.provenance
+    )
 
     def run() -> int:
         recording.begin()
@@ -88,17 +96,28 @@ class Recording:
     Raises AgvizError where the file can't be written.
     """
 
-    def __init__(self, path: Path, program: Program, steps: range | None, values: Values) -> None:
+    def __init__(
+        self,
+        path: Path,
+        program: Program,
+        steps: range | None,
+        values: Values,
+        *,
+        provenance: bool,
+    ) -> None:
         from agviz.trace.names import Names
+        from agviz.trace.provenance import Provenance
         from agviz.trace.recorder import Recorder
 
         replaced = path.is_file()
         self.path = path
         self.names = Names()
+        self.provenance = Provenance() if provenance else None
         self.values = values
         self.recorder: Recorder = Recorder(
             path,
             names=self.names,
+            provenance=self.provenance,
             steps=steps,
             values=values,
             script=f"-m {program.target}" if program.as_module else program.target,
@@ -125,6 +144,8 @@ class Recording:
             _say(f"{error}; the program goes on without being recorded")
             return
         self.names.start()
+        if self.provenance is not None:
+            self.provenance.start()
 
     def _finish(self, pid: int) -> None:
         if os.getpid() != pid:

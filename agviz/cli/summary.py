@@ -177,6 +177,7 @@ def _names(node: NodeRow) -> dict[str, Any]:
         "name": node.short_name,
         "module": node.module,
         "parameter": node.parameter,
+        "line": node.line,
     }
 
 
@@ -195,6 +196,7 @@ def _nonfinite(trace: Trace, tasks: Iterable[GraphTaskRow], top: int) -> list[di
                     "name": first.name,
                     "module": first.module,
                     "parameter": first.parameter,
+                    "line": trace.node(task.id, first.node).line,
                     "order": first.order,
                     "output": first.output,
                     "nan": first.nan,
@@ -338,7 +340,7 @@ def _node_table(facts: dict[str, Any]) -> Table:
     many = facts["graph_tasks"]["count"] > 1
     table = _table(
         "Slowest nodes", *([("task", True)] if many else []), ("order", True), ("node", False),
-        ("module or parameter", False), ("thread", True), ("time", True),
+        ("module or parameter", False), ("thread", True), ("time", True), ("created by", False),
     )  # fmt: skip
     for row in facts["slowest_nodes"]:
         table.add_row(
@@ -348,6 +350,7 @@ def _node_table(facts: dict[str, Any]) -> Table:
             _text(row["parameter"] or row["module"] or ""),
             str(row["thread"]),
             duration(row["duration_ns"]),
+            _text(row["line"] or ""),
         )
     return table
 
@@ -407,6 +410,8 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
             f" {found['graph_task']}): {counts} in its output {first['output']}"
         )
         console.print(line)
+        if first["line"]:
+            console.print(_text(f"  the node was created by {first['line']}"))
         reached = found["reached"]
         shown = ", ".join(reached[:6]) + (
             f" and {len(reached) - 6} more" if len(reached) > 6 else ""

@@ -6,6 +6,7 @@ import importlib
 import statistics
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,7 @@ import agviz_engine
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
 from agviz.trace.names import Names
+from agviz.trace.provenance import Provenance
 from agviz.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -66,18 +68,26 @@ class Session:
         steps: number of training steps, the recorded one included; None: what suits the model.
         plant_nan: give the model a part whose gradient is NaN in the recorded step.
         values: how much of gradients to record.
+        provenance: record which line created every node, and what it saved for backward.
 
     Raises:
         agviz.errors.AgvizError: there is nothing to learn from on this machine.
     """
 
     def __init__(
-        self, name: str, *, steps: int | None, plant_nan: bool, values: Values = "health"
+        self,
+        name: str,
+        *,
+        steps: int | None,
+        plant_nan: bool,
+        values: Values = "health",
+        provenance: bool = True,
     ) -> None:
         torch.manual_seed(0)
         subject: Subject = importlib.import_module(SUBJECTS[name]).build(plant_nan=plant_nan)
         self.subject = subject
         self._values = values
+        self._provenance = provenance
         self._arguments = ["--model", name] + ["--plant-nan"] * plant_nan
         self.steps = subject.steps if steps is None else steps
         self._optimizer = torch.optim.AdamW(subject.model.parameters(), lr=subject.learning_rate)
@@ -108,9 +118,11 @@ class Session:
         self._optimizer.zero_grad()
         with (
             Names() as names,
+            Provenance() if self._provenance else nullcontext() as provenance,
             Recorder(
                 path,
                 names=names,
+                provenance=provenance,
                 values=self._values,
                 script="agviz demo",
                 argv=self._arguments,

@@ -146,6 +146,8 @@ def _about_node(graph: Graph, row: NodeRow) -> list[str]:
     lines = [f"{numbers([row])} {row.name}".strip()]
     if row.module:
         lines.append(f"module {row.module}")
+    if row.line:
+        lines.append(f"created by {row.line}")
     if row.thread is not None:
         lane = graph.lanes[row.thread].name
         time = "" if row.duration_ns is None else f", {text.duration(row.duration_ns)}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from agviz.trace.measured import Values
     from agviz.trace.names import Names
+    from agviz.trace.provenance import Provenance
     from agviz.trace.writer import Beside
     from agviz_engine import events
     from agviz_engine.instruments import Live
@@ -70,6 +71,7 @@ class FlightRecorder(Recorder):
         keep: how many calls of backward, 1 or more, that under way included.
         values: how much of gradients to record.
         names: as for :class:`~agviz.trace.recorder.Recorder`, and so are the rest.
+        provenance: where the stacks that created nodes, and what nodes saved, come from.
         steps: calls of backward that count.
         nodes: nodes whose events are kept.
         max_bytes: limit of the file's size.
@@ -88,6 +90,7 @@ class FlightRecorder(Recorder):
         keep: int,
         values: Values = "none",
         names: Names | None = None,
+        provenance: Provenance | None = None,
         steps: range | None = None,
         nodes: re.Pattern[str] | None = None,
         max_bytes: int | None = None,
@@ -108,6 +111,7 @@ class FlightRecorder(Recorder):
             path,
             values=values,
             names=names,
+            provenance=provenance,
             steps=steps,
             nodes=nodes,
             max_bytes=max_bytes,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agviz.tui.model import View
 
 _LABEL = 15
+_MOST_FRAMES = 12
 
 
 class Entry(NamedTuple):
@@ -39,6 +40,7 @@ def inspect(view: View, width: int) -> list[Entry]:
         *_gradients_in(view, node, story),
         *_gradients_out(view, node, story),
         *_hooks(node, story, width),
+        *_stack(node, width),
         *_edges(view, node, width),
         *_place_in_graph(view, node, width),
     ]
@@ -75,6 +77,8 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
         yield from _fact("Ran", when, width)
     if node.module:
         yield from _fact("Module", node.module, width, "place")
+    if node.line:
+        yield from _fact("Created by", node.line, width, "place")
     if node.parameter:
         dimensions = "" if node.shape is None else f" {shape(node.shape)}"
         yield from _fact("Parameter", node.parameter + dimensions, width, "place")
@@ -165,6 +169,19 @@ def _hooks(node: NodeRow, story: Iterable[e.Event], width: int) -> list[Entry]:
         change = ", changed the gradient" if call.changed else ""
         text = f"{call.name}  {duration(call.duration_ns)}{change}"
         entries += _fact(call.kind, text, width)
+    return entries
+
+
+def _stack(node: NodeRow, width: int) -> list[Entry]:
+    """The user's frames, the innermost first."""
+    frames = [frame for frame in reversed(node.stack) if not frame.hidden]
+    if len(frames) < 2:
+        return []  # the only line stands among the facts
+    entries = _heading(f"Created by ({count(len(frames), 'frame')})")
+    for frame in frames[:_MOST_FRAMES]:
+        entries.append(Entry([Span(tail(str(frame), width), "place")]))
+    if len(frames) > _MOST_FRAMES:
+        entries.append(Entry([Span(f"and {len(frames) - _MOST_FRAMES} more", "muted")]))
     return entries
 
 
