@@ -42,7 +42,7 @@ class Bench:
         self.threads = torch.get_num_threads()
         self.rounds = 5 if quick else 40
         self.rounds_of_others = 1 if quick else 10
-        self.rounds_of_origins = 2 if quick else 15
+        self.rounds_of_origins = 2 if quick else 30
         self.rounds_of_tiny = 5 if quick else 30
         self.processes = 1 if quick else 5
         self.passes = 4 if quick else 20
