@@ -191,6 +191,10 @@ class Recorder(Instrument):
         """Keep an event; the registry calls this directly for every kind not named below."""
         self._note(PREFIX[type(event)] + event)
 
+    def note_flat(self, flat: tuple[Any, ...]) -> None:
+        """Keep a hot event; the engine has put it into the form in which events wait."""
+        self._note(flat)
+
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
         if self._steps is not None:

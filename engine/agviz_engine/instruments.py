@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES, Event
 
 if TYPE_CHECKING:
@@ -78,6 +79,16 @@ class Instrument:
 Listener = Callable[[Any, Live], None]
 
 
+HOT = (
+    *(events.QueuePush, events.QueuePop, events.NodeStarted, events.NodeFinished),
+    *(events.DependencyDecremented, events.GradientAccumulated, events.SavedTensorsReleased),
+)
+"""Events that come with every node. Where an instrument is the only one and its ``any_event`` hears
+them all, its ``note_flat(flat)``, if it has one, gets them as ``(kind, None, *fields)`` instead:
+``kind`` is the position in ``EVENT_TYPES``, and neither an event nor a live view is made. It must
+not raise."""
+
+
 class Registry:
     """All installed instruments, and for each kind of event the methods that hear it.
 
@@ -110,6 +121,9 @@ class Registry:
     delegated: tuple[Listener, ...]
     gradient_measured: tuple[Listener, ...]
     """No event of its own, see :class:`Instrument`."""
+
+    flat: Callable[[tuple[Any, ...]], None] | None
+    """Takes the place of the listeners of hot events, as numbers instead of an event."""
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
@@ -145,6 +159,15 @@ class Registry:
             setattr(self, name, tuple(listeners))
         measured = (getattr(one, "gradient_measured", None) for one in self._instruments)
         self.gradient_measured = tuple(listener for listener in measured if listener is not None)
+        self.flat = self._find_flat()
+
+    def _find_flat(self) -> Callable[[tuple[Any, ...]], None] | None:
+        if len(self._instruments) != 1:
+            return None
+        (instrument,) = self._instruments
+        if any(hasattr(instrument, method_name(hot)) for hot in HOT):
+            return None
+        return getattr(instrument, "note_flat", None)
 
     def emit(self, listeners: tuple[Listener, ...], event: Event, live: Live) -> None:
         """Call ``listeners``; one that raises is reported on the log and its instrument removed."""

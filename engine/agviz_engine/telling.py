@@ -7,7 +7,7 @@ the call; the other methods look for themselves. Nothing is built for nobody.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agviz_engine import events
 from agviz_engine.health import held_bytes, measure, unseen
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from agviz_engine.health import Health
     from agviz_engine.node import NodeRef
     from agviz_engine.ready_queue import ReadyQueue
+
+
+_KINDS = {kind: number for number, kind in enumerate(events.EVENT_TYPES)}
+_PUSH = _KINDS[events.QueuePush]
+_POP = _KINDS[events.QueuePop]
+_NODE_STARTED = _KINDS[events.NodeStarted]
+_NODE_FINISHED = _KINDS[events.NodeFinished]
+_RELEASED = _KINDS[events.SavedTensorsReleased]
+_DECREMENT = _KINDS[events.DependencyDecremented]
+_ARRIVAL = _KINDS[events.GradientAccumulated]
 
 
 class Decrement(NamedTuple):
@@ -183,6 +193,19 @@ class Telling:
     ) -> None:
         """A node is about to run."""
         hear = self._hear
+        if hear.flat is not None:
+            hear.flat(
+                (
+                    _NODE_STARTED,
+                    None,
+                    next_seq(),
+                    clock(),
+                    current().thread_id,
+                    graph_task.id,
+                    ref.index,
+                )
+            )
+            return
         live = self.live(graph_task, ref)
         live.inputs = inputs
         event = events.NodeStarted(
@@ -195,6 +218,12 @@ class Telling:
     ) -> None:
         """A node has its outputs."""
         hear = self._hear
+        if hear.flat is not None:
+            thread, count = current().thread_id, len(outputs)
+            hear.flat(
+                (_NODE_FINISHED, None, next_seq(), clock(), thread, graph_task.id, ref.index, count)
+            )
+            return
         live = self.live(graph_task, ref)
         live.outputs = outputs
         event = events.NodeFinished(
@@ -222,6 +251,19 @@ class Telling:
     def released(self, graph_task: GraphTask, ref: NodeRef) -> None:
         """A node dropped what it had saved."""
         hear = self._hear
+        if hear.flat is not None:
+            hear.flat(
+                (
+                    _RELEASED,
+                    None,
+                    next_seq(),
+                    clock(),
+                    current().thread_id,
+                    graph_task.id,
+                    ref.index,
+                )
+            )
+            return
         event = events.SavedTensorsReleased(
             next_seq(), clock(), current().thread_id, graph_task.id, ref.index
         )
@@ -338,6 +380,9 @@ class Telling:
     ) -> None:
         """A node's outputs went to their consumers."""
         hear = self._hear
+        if hear.flat is not None:
+            self._handed_on_flat(hear.flat, graph_task.id, ref.index, happened)
+            return
         live = self.live(graph_task, ref)
         thread = current().thread_id
         for fact in happened:
@@ -365,6 +410,29 @@ class Telling:
                 hear.emit(hear.gradient_accumulated, arrived, live)
         live.gradient = None
 
+    @staticmethod
+    def _handed_on_flat(
+        flat: Callable[[tuple[Any, ...]], None],
+        graph_task: int,
+        producer: int,
+        happened: Sequence[Decrement | Arrival],
+    ) -> None:
+        thread = current().thread_id
+        for fact in happened:
+            if type(fact) is Decrement:
+                consumer, remaining, seq, now = fact
+                node = consumer.index
+                flat((_DECREMENT, None, seq, now, thread, graph_task, node, producer, remaining))
+            elif type(fact) is Arrival:
+                consumer, slot, added, gradient, seq, now = fact
+                node, nbytes = consumer.index, held_bytes(gradient)
+                flat(
+                    (
+                        *(_ARRIVAL, None, seq, now, thread, graph_task, node, producer),
+                        *(slot, added, nbytes),
+                    )
+                )
+
     def pushed(
         self,
         graph_task: GraphTask,
@@ -375,6 +443,10 @@ class Telling:
         """A task entered ``queue``; ``moment`` is sequence number, time in ns, size after it."""
         hear = self._hear
         seq, now, size = moment
+        if hear.flat is not None:
+            thread = current().thread_id
+            hear.flat((_PUSH, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            return
         event = events.QueuePush(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
         )
@@ -390,6 +462,10 @@ class Telling:
         """A task left ``queue``; ``moment`` is sequence number, time in ns, size after it."""
         hear = self._hear
         seq, now, size = moment
+        if hear.flat is not None:
+            thread = current().thread_id
+            hear.flat((_POP, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            return
         event = events.QueuePop(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
         )
