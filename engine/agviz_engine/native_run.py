@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any, cast
@@ -33,12 +34,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from agviz_engine import native_node
 from agviz_engine.errors import AbortHost
 from agviz_engine.input_metadata import expectation
+from agviz_engine.native_node import MEMORY
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.autograd.graph import Node
 
@@ -326,6 +329,7 @@ def run_node(
                 return ()
             index, zeros = _zeros(ref)
             defined, gradients = [index], (zeros,)
+            undo.enter_context(_retained_as_before(ref))
         if not ref.is_accumulate_grad:
             undo.callback(node.register_hook(run.take).remove)
             if begin is not None:
@@ -353,6 +357,30 @@ def _zeros(ref: NodeRef) -> tuple[int, Tensor]:
             dtype = kind.dtype or kind.input_dtype
             return index, torch.zeros(metadata.shape, dtype=dtype, device=kind.device)
     raise RuntimeError(f"{ref.name} has no input that a gradient could fit")
+
+
+@contextlib.contextmanager
+def _retained_as_before(ref: NodeRef) -> Iterator[None]:
+    """Put back what ``retain_grad`` kept of the zeros.
+
+    Only its C++ hook knows the tensor: it is looked for among all there are.
+    """
+    if not MEMORY[ref.base + native_node.calibrate().retains_grad_hooks]:
+        yield
+        return
+    with _C.DisableTorchFunctionSubclass():
+        kept = [
+            (thing, thing.grad)
+            for thing in gc.get_objects()
+            if issubclass(type(thing), Tensor)  # isinstance asks the thing itself
+            and thing.retains_grad
+            and thing.grad_fn is ref.node
+        ]
+    try:
+        yield
+    finally:
+        for tensor, gradient in kept:
+            tensor.grad = gradient
 
 
 def _run_undefined_leaf(ref: NodeRef) -> None:

@@ -623,3 +623,17 @@ def test_hooks_of_a_node_that_is_reached_again_while_it_runs() -> Any:
     end = apply(_Undefined, y).sum()
     end.backward(retain_graph=True)
     return log.entries
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_retain_grad_where_no_gradient_comes(before: bool) -> None:
+    def program() -> Any:
+        x = leaf(3)
+        y = custom(lambda _, gradient: gradient)(x)
+        y.retain_grad()
+        if before:
+            y.sum().backward(retain_graph=True)
+        apply(_Undefined, y).sum().backward()
+        return [y.grad, x.grad]
+
+    assert assert_same(program).error is None
