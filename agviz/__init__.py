@@ -5,11 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agviz.api import AgvizError, DrawingError, Trace, TraceError, record
+    from agviz.api import (
+        AgvizError,
+        DrawingError,
+        Recorded,
+        Trace,
+        TraceError,
+        disable,
+        enable,
+        load,
+        record,
+    )
+    from agviz.options import Options
 
 __version__ = "0.1.0"
 
-__all__ = ["AgvizError", "DrawingError", "Trace", "TraceError", "__version__", "record"]
+__all__ = [
+    "AgvizError",
+    "DrawingError",
+    "Options",
+    "Recorded",
+    "Trace",
+    "TraceError",
+    "__version__",
+    "disable",
+    "enable",
+    "load",
+    "record",
+]
 
 
 def __getattr__(name: str) -> Any:

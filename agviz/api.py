@@ -1,65 +1,220 @@
-"""The Python API: ``agviz.record`` around a training step, ``agviz.Trace`` to read what it wrote.
+"""The Python API.
 
-    with agviz.record("step.agviz"):
+    with agviz.record() as t:
         loss = model(batch)
         loss.backward()
 
+    t.first_nonfinite()
+    pandas.DataFrame(t.nodes)
+
 The forward belongs inside too: names of modules and parameters, and the lines that created the
-nodes, come from it.
+nodes, come from it. ``t`` draws itself in a notebook. ``agviz.record("step.agviz")`` keeps the
+file, ``agviz.load("step.agviz")`` gives ``t`` again, and :class:`Trace` asks a file everything.
 """
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING
+import os
+import re
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
 
 from agviz.errors import AgvizError, DrawingError, TraceError
-from agviz.trace.names import Names
-from agviz.trace.provenance import Provenance
+from agviz.options import KEPT, Options
+from agviz.recorded import Recorded
+from agviz.recording import Recording
 from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection
     from os import PathLike
+    from types import TracebackType
+
+    from torch.nn import Module
 
     from agviz.trace.measured import Values
     from agviz_engine import DevicePolicy
 
-__all__ = ["AgvizError", "DrawingError", "Trace", "TraceError", "record"]
+__all__ = [
+    "AgvizError",
+    "DrawingError",
+    "Options",
+    "Recorded",
+    "Trace",
+    "TraceError",
+    "disable",
+    "enable",
+    "load",
+    "record",
+]
 
 
-@contextlib.contextmanager
-def record(
-    path: str | PathLike[str],
-    *,
-    values: Values = "health",
-    device_policy: DevicePolicy | None = None,
-    nonfinite_check: bool = True,
-    provenance: bool = True,
-) -> Iterator[Recorder]:
+class record(Recorded):  # noqa: N801 - it is called like a function, as torch.no_grad is
     """Run the block's backward passes, in all threads, on agviz's engine and record them.
 
+    What ``with`` gives can be asked at any time, while the block runs too.
+
     Args:
-        path: the file to write; an older trace of this name is replaced.
+        path: the file to write, an older trace of this name is replaced; None: a temporary one,
+            which goes with this object.
+        model: learn the names of its parameters now; without, from its forward in the block.
         values: ``health`` to measure every gradient (counts of NaN, infinities and zeros, min, max,
             mean, norm), ``none`` to leave that.
+        steps: which calls of backward to record, counted from 0 without reentrant ones.
+        nodes: record the events of those nodes only in whose name, parameter or module this regular
+            expression is found.
+        max_bytes: end the recording before the file becomes larger.
+        on: write only on these occasions, some of ``nonfinite``, ``exception`` and ``signal``
+            (SIGUSR1): a flight recorder.
+        keep: how many calls of backward it keeps.
         device_policy: maps nodes to device threads; by default the device a node really is on.
-        nonfinite_check: look for NaN and Inf in what every node puts out.
         provenance: keep the line that created every node, and what it saved for backward.
 
     Raises:
-        agviz.errors.TraceError: the file can't be written to.
+        agviz.errors.AgvizError: an argument makes no sense, or the file can't be written to.
         agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
     """
-    import agviz_engine
 
-    with (
-        Names() as names,
-        Provenance() if provenance else contextlib.nullcontext() as origins,
-        Recorder(path, names=names, provenance=origins, values=values) as recorder,
-        agviz_engine.installed(
-            recorder, device_policy=device_policy, nonfinite_check=nonfinite_check
-        ),
-    ):
-        yield recorder
+    def __init__(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        model: Module | None = None,
+        values: Values = "health",
+        steps: range | None = None,
+        nodes: str | re.Pattern[str] | None = None,
+        max_bytes: int | None = None,
+        on: Collection[str] = (),
+        keep: int = KEPT,
+        device_policy: DevicePolicy | None = None,
+        provenance: bool = True,
+    ) -> None:
+        try:
+            pattern = re.compile(nodes) if isinstance(nodes, str) else nodes
+        except re.error as error:
+            raise AgvizError(f"{nodes!r} is no regular expression: {error}") from None
+        options = Options(
+            steps=steps,
+            nodes=pattern,
+            values=values,
+            provenance=provenance,
+            max_bytes=max_bytes,
+            on=frozenset({on} if isinstance(on, str) else on),
+            keep=keep,
+        )
+        if path is None:
+            folder = tempfile.TemporaryDirectory(prefix="agviz-")
+            weakref.finalize(self, folder.cleanup)
+            path = Path(folder.name, "trace.agviz")
+        super().__init__(path)
+        self._recording = Recording(self.path, options, device_policy=device_policy)
+        self._model = model
+
+    def __enter__(self) -> Self:
+        self._recording.open()
+        try:
+            self._recording.start()
+            if self._model is not None:
+                self._recording.names.learn(self._model)
+        except BaseException:
+            self._recording.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()  # a reader would keep the file from being made whole
+        self._recording.stop(exc)
+
+    @property
+    def trace(self) -> Trace:
+        """Everything else that can be asked of a trace, as it is now."""
+        self._recording.flush()
+        return super().trace
+
+
+def load(path: str | PathLike[str]) -> Recorded:
+    """A recorded trace, with its rows as tables.
+
+    Raises:
+        agviz.errors.TraceError: no such file, or it is no trace.
+    """
+    found = Recorded(path)
+    _ = found.trace
+    return found
+
+
+_lock: Final = threading.Lock()
+_enabled: list[Recording] = []
+
+
+def enable(path: str | PathLike[str] | None = None, options: Options | None = None) -> Path:
+    """Record all backward passes from now on until :func:`disable`, or the end of the process.
+
+    A child made by ``fork`` that calls backward gets a file of its own.
+
+    Args:
+        path: the file to write; None: what AGVIZ_OUTPUT names, or ``agviz-<script>.<pid>.agviz``.
+        options: what to record; None: everything.
+
+    Returns:
+        The file.
+
+    Raises:
+        agviz.errors.AgvizError: recording goes on already, or the file can't be written to.
+        agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
+    """
+    with _lock:
+        if _enabled:
+            raise AgvizError(f"{_enabled[0].path} is being recorded already; disable that first")
+        recording = Recording(Path(path) if path else default_path(), options)
+        recording.open()
+        try:
+            recording.start()
+        except BaseException:
+            recording.stop()
+            raise
+        recording.until_exit()
+        _enabled.append(recording)
+        return recording.path
+
+
+def enable_at_first_backward() -> None:
+    """The same for a process that has not asked for it and may never call backward.
+
+    No file is replaced: processes that share AGVIZ_OUTPUT add their numbers to it. Where the file
+    can't be written the program goes on without.
+    """
+    with _lock:
+        recording = Recording(default_path(), replace=False)
+        recording.start_if_possible()
+        recording.until_exit()
+        _enabled.append(recording)
+
+
+def disable() -> Path | None:
+    """End what :func:`enable` began; the file is complete then.
+
+    Returns:
+        The file; None where nothing was being recorded.
+    """
+    with _lock:
+        if not _enabled:
+            return None
+        recording = _enabled.pop()
+        recording.stop()
+        return recording.path
+
+
+def default_path() -> Path:
+    """What AGVIZ_OUTPUT names, or a file in this folder named after the script and the process."""
+    script = Path(sys.argv[0] if sys.argv else "").stem.lstrip("-") or "python"
+    return Path(os.environ.get("AGVIZ_OUTPUT") or f"agviz-{script}.{os.getpid()}.agviz")

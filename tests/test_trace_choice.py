@@ -111,7 +111,8 @@ def test_nodes_are_known_by_parameter_and_module_too(tmp_path: Path) -> None:
     ):
         model(torch.ones(2, 3)).sum().backward()
     with Trace.open(tmp_path / "t.agviz") as trace:
-        known = [n for n in trace.nodes(0) if n.status is not NodeStatus.UNKNOWN]
+        (task,) = trace.graph_tasks
+        known = [n for n in trace.nodes(task.id) if n.status is not NodeStatus.UNKNOWN]
         assert {(n.module, n.parameter) for n in known} == {("1", None), (None, "2.weight")}
         assert {n.status for n in known} == {NodeStatus.DONE}
 

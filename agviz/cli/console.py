@@ -16,27 +16,3 @@ def stdout_console() -> Console:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     return Console(highlight=False, soft_wrap=False)
-
-
-def duration(ns: float) -> str:
-    """A time in the unit that suits it, with three digits: ``12.3 ms``."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        value = ns / size
-        if value >= 0.9995 or unit == "µs":
-            break
-    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:,.{decimals}f} {unit}"
-
-
-def plural(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``, ``12,345 nodes``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def backward_passes(graph_tasks: int, reentrant: int) -> str:
-    """``1 backward pass``, ``3 backward passes (and 12 reentrant ones)``."""
-    outermost = graph_tasks - reentrant
-    passes = "1 backward pass" if outermost == 1 else f"{outermost:,} backward passes"
-    if not reentrant:
-        return passes
-    return f"{passes} (and {reentrant:,} reentrant {'one' if reentrant == 1 else 'ones'})"

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.cli import summary
-from agviz.cli.console import duration, stdout_console
+from agviz.cli.console import stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.demo import SUBJECTS
 from agviz.errors import AgvizError, DrawingError
 from agviz.trace.measured import LEVELS
 from agviz.trace.recorder import Recorder
+from agviz.words import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, cast
 
-from agviz import __version__
+from agviz import __version__, startup
 from agviz.cli import demo, doctor, export, run, summary, verify, view
 from agviz.errors import AgvizError
 from agviz.trace.text import clean
@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns the exit code: 0 fine, 1 the user's program or a check failed, 2 the call was wrong,
     130 interrupted. What the user's program raises under ``agviz run`` passes through.
     """
+    startup.cancel()
     arguments = build_parser().parse_args(argv)
     try:
         outcome = cast("Verb", arguments.verb).execute(arguments)

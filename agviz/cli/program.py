@@ -9,7 +9,6 @@ too early for the program's threads and exit handlers.)
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import io
@@ -24,7 +23,7 @@ import agviz_engine
 from agviz.errors import AgvizError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _ENGINE = str(Path(agviz_engine.__file__).parent) + os.sep
 _BUGS = (AssertionError, AttributeError, LookupError, NameError)
@@ -170,39 +169,3 @@ def _hide_engine(error: BaseException) -> None:
 
 def _is_engine(traceback: TracebackType) -> bool:
     return traceback.tb_frame.f_code.co_filename.startswith(_ENGINE)
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Finds one module, once, and calls a function as soon as it has been imported."""
-
-    def __init__(self, module: str, call: Callable[[], None]) -> None:
-        self.module = module
-        self.call = call
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        del path, target
-        if fullname != self.module:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            loader = cast("Any", spec.loader)
-            execute = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                del loader.exec_module
-                execute(module)
-                self.call()
-
-            loader.exec_module = exec_module
-        return spec
-
-
-def after_import(module: str, call: Callable[[], None]) -> None:
-    """Call ``call`` when the program has imported ``module``, or now if that has happened."""
-    if module in sys.modules:
-        call()
-    else:
-        sys.meta_path.insert(0, _AfterImport(module, call))

@@ -5,40 +5,47 @@ code, output and __main__. Options of agviz stand before the script, those of th
 
   agviz run train.py --epochs 2
   agviz run --steps 10:12 -m my_package.train
+  agviz run --on nonfinite,exception,signal train.py
 
 AGVIZ_OUTPUT names the file where --output does not. A trace of the same name is replaced, any
-other file is left alone.
+other file is left alone. A child made by fork that calls backward gets a file of its own.
+
+With --on signal, `kill -USR1 PID` writes what the flight recorder keeps and prints where every
+thread stands, even while backward hangs.
 """
 
 from __future__ import annotations
 
 import argparse
-import atexit
 import os
-import re
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from agviz.cli.console import backward_passes
+from agviz.after_import import after_import
 from agviz.cli.doctor import require_torch
-from agviz.cli.program import Program, after_import
+from agviz.cli.program import Program
+from agviz.errors import AgvizError
+from agviz.options import (
+    KEPT,
+    Options,
+    read_count,
+    read_occasions,
+    read_pattern,
+    read_size,
+    read_steps,
+)
+from agviz.recording import Recording, say
 from agviz.trace.measured import LEVELS
-from agviz.trace.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.trace.measured import Values
-    from agviz.trace.recorder import Recorder
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz run``."""
-    parser.usage = (
-        "agviz run [--output FILE] [--steps A:B] [--values LEVEL]"
-        " [--no-provenance] (script.py | -m module) [args ...]"
-    )
+    parser.usage = "agviz run [options] (script.py | -m module) [args ...]"
     parser.add_argument(
         "-o",
         "--output",
@@ -49,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps",
         metavar="A:B",
-        type=steps,
+        type=argument(read_steps),
         help="record only the backward passes A to B-1, counted from 0; A or B may be left out",
     )
     parser.add_argument(
@@ -65,6 +72,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="do not record which line created each node, and what it saved for backward",
     )
+    parser.add_argument(
+        "--every",
+        metavar="N",
+        type=argument(read_count),
+        default=1,
+        help="record only one backward pass in N, from the first of --steps on",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="REGEX",
+        type=argument(read_pattern),
+        help="record only the events of nodes in whose name, parameter or module this is found;"
+        " the graph is recorded whole",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        type=argument(read_size),
+        help="stop recording before the file is larger than this, like 200MB; the program goes on",
+    )
+    parser.add_argument(
+        "--on",
+        metavar="OCCASION,...",
+        type=argument(read_occasions),
+        default=frozenset(),
+        help="flight recorder: keep the last backward passes in memory and write them on nonfinite"
+        " gradients, on an exception, on the signal SIGUSR1",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="K",
+        type=argument(read_count),
+        help=f"backward passes that the flight recorder keeps (default: {KEPT})",
+    )
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
     parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
     parser.add_argument(
@@ -79,107 +120,51 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int]:
     path: Path = arguments.output or Path(
         os.environ.get("AGVIZ_OUTPUT") or f"agviz-{program.name}.{os.getpid()}.agviz"
     )
+    options = read_options(arguments)
+    replaced = path.is_file()
     recording = Recording(
-        path, program, arguments.steps, arguments.values, provenance=arguments.provenance
+        path,
+        options,
+        script=f"-m {program.target}" if program.as_module else program.target,
+        argv=program.arguments,
     )
+    recording.open()
+    if replaced:
+        say(f"{path} was an earlier trace and is replaced")
 
     def run() -> int:
-        recording.begin()
+        recording.until_exit()
+        after_import("torch", recording.start_if_possible)
         return program.run()
 
     return run
 
 
-class Recording:
-    """The file a program is recorded into, from before its first line to after its last.
+def read_options(arguments: argparse.Namespace) -> Options:
+    """The options that the command line names."""
+    if arguments.keep is not None and not arguments.on:
+        raise AgvizError("--keep is for a flight recorder; say with --on when it writes")
+    steps: range | None = arguments.steps
+    if arguments.every > 1:
+        steps = (steps or read_steps(":"))[:: arguments.every]
+    return Options(
+        steps=steps,
+        nodes=arguments.nodes,
+        values=arguments.values,
+        provenance=arguments.provenance,
+        max_bytes=arguments.max_bytes,
+        on=arguments.on,
+        keep=KEPT if arguments.keep is None else arguments.keep,
+    )
 
-    Raises AgvizError where the file can't be written.
-    """
 
-    def __init__(
-        self,
-        path: Path,
-        program: Program,
-        steps: range | None,
-        values: Values,
-        *,
-        provenance: bool,
-    ) -> None:
-        from agviz.trace.names import Names
-        from agviz.trace.provenance import Provenance
-        from agviz.trace.recorder import Recorder
+def argument(read: Callable[[str], T]) -> Callable[[str], T]:
+    """``read`` as a type for argparse, which reports its errors."""
 
-        replaced = path.is_file()
-        self.path = path
-        self.names = Names()
-        self.provenance = Provenance() if provenance else None
-        self.values = values
-        self.recorder: Recorder = Recorder(
-            path,
-            names=self.names,
-            provenance=self.provenance,
-            steps=steps,
-            values=values,
-            script=f"-m {program.target}" if program.as_module else program.target,
-            argv=program.arguments,
-        )
-        if replaced:
-            _say(f"{path} was an earlier trace and is replaced")
-
-    def begin(self) -> None:
-        """Install the engine as soon as the program has imported torch, until it exits.
-
-        Python runs exit handlers in reverse order and after the program's threads have ended, so
-        this one comes after all of the program's own.
-        """
-        atexit.register(self._finish, os.getpid())
-        after_import("torch", self._install)
-
-    def _install(self) -> None:
-        import agviz_engine
-
+    def type_(text: str) -> T:
         try:
-            agviz_engine.install(self.recorder, nonfinite_check=self.values != "none")
-        except agviz_engine.UnsupportedTorchError as error:
-            _say(f"{error}; the program goes on without being recorded")
-            return
-        self.names.start()
-        if self.provenance is not None:
-            self.provenance.start()
+            return read(text)
+        except AgvizError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-    def _finish(self, pid: int) -> None:
-        if os.getpid() != pid:
-            return  # a forked child that left through Python's exit
-        self.recorder.close()
-        _say(_outcome(self.path))
-
-
-def _outcome(path: Path) -> str:
-    from agviz.errors import TraceError
-    from agviz.trace.reader import Trace
-
-    try:
-        with Trace.open(path) as trace:
-            tasks = trace.graph_tasks
-            stopped = trace.meta.stopped
-    except TraceError as error:
-        return str(error)
-    if not tasks:
-        return f"no backward pass was recorded in {path}"
-    passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
-    until = f" until recording stopped ({stopped})" if stopped else ""
-    return f"recorded {passes} in {path}{until}; to look at it: agviz view {path}"
-
-
-def _say(sentence: str) -> None:
-    print(f"agviz: {clean(sentence)}", file=sys.stderr)
-
-
-def steps(text: str) -> range:
-    """The range that ``A:B`` names on the command line; raises argparse's error for others."""
-    match = re.fullmatch(r"(\d*):(\d*)", text)
-    first, last = (int(n) if n else None for n in match.groups()) if match else (None, None)
-    wanted = range(first or 0, sys.maxsize if last is None else last)
-    if not match or not wanted:
-        raise argparse.ArgumentTypeError(f"{text!r} is no range; write it like 10:12, 10: or :2")
-    return wanted
+    return type_

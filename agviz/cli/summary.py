@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from agviz.analysis.course import courses
 from agviz.analysis.nonfinite import spread
 from agviz.cli.chart import size, sparkline
-from agviz.cli.console import backward_passes, duration, plural, stdout_console
+from agviz.cli.console import stdout_console
 from agviz.trace.reader import Trace
 from agviz.trace.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
+from agviz.words import backward_passes, duration, plural
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +81,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "agviz": meta.agviz,
         "complete": meta.end_ns is not None and not meta.stopped,
         "stopped": meta.stopped,
-        "partial": meta.choice,
+        "choice": meta.choice,
         "events": trace.event_count(graph_task),
         "graph_tasks": {
             "count": len(tasks),
@@ -251,8 +252,8 @@ def _show_heading(facts: dict[str, Any], console: Console) -> None:
         console.print(f"! recording stopped early: {facts['stopped']}", markup=False)
     elif not facts["complete"]:
         console.print("! the recording was cut off, or is still growing")
-    if facts["partial"]:
-        console.print(f"recorded: {facts['partial']}", markup=False)
+    if facts["choice"]:
+        console.print(f"recorded: {facts['choice']}", markup=False)
     console.print()
 
 

@@ -26,12 +26,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import agviz.verify
 from agviz import __version__
-from agviz.cli.console import backward_passes, plural, stdout_console
+from agviz.after_import import after_import
+from agviz.cli.console import stdout_console
 from agviz.cli.doctor import require_torch
-from agviz.cli.program import Program, after_import
-from agviz.cli.run import steps
+from agviz.cli.program import Program
+from agviz.cli.run import argument
+from agviz.options import read_steps
 from agviz.trace.text import clean
 from agviz.verify.findings import Findings, Outcome
+from agviz.words import backward_passes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps",
         metavar="A:B",
-        type=steps,
+        type=argument(read_steps),
         help="compare only the backward passes A to B-1, counted from 0; A or B may be left out",
     )
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")

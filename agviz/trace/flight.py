@@ -19,13 +19,9 @@ from agviz.trace.writer import Introduction
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Collection, Sequence
     from os import PathLike
 
-    from agviz.trace.measured import Values
-    from agviz.trace.names import Names
-    from agviz.trace.provenance import Provenance
     from agviz.trace.writer import Beside
     from agviz_engine import events
     from agviz_engine.instruments import Live
@@ -69,14 +65,7 @@ class FlightRecorder(Recorder):
         path: the file to write; an older trace of this name is replaced.
         on: the occasions, some of :data:`OCCASIONS`.
         keep: how many calls of backward, 1 or more, that under way included.
-        values: how much of gradients to record.
-        names: as for :class:`~agviz.trace.recorder.Recorder`, and so are the rest.
-        provenance: where the stacks that created nodes, and what nodes saved, come from.
-        steps: calls of backward that count.
-        nodes: nodes whose events are kept.
-        max_bytes: limit of the file's size.
-        script: what is being run.
-        argv: its arguments.
+        recording: whatever else :class:`~agviz.trace.recorder.Recorder` takes.
 
     Raises:
         agviz.errors.TraceError: the file can't be written to.
@@ -88,14 +77,7 @@ class FlightRecorder(Recorder):
         *,
         on: Collection[str],
         keep: int,
-        values: Values = "none",
-        names: Names | None = None,
-        provenance: Provenance | None = None,
-        steps: range | None = None,
-        nodes: re.Pattern[str] | None = None,
-        max_bytes: int | None = None,
-        script: str | None = None,
-        argv: list[str] | None = None,
+        **recording: Any,
     ) -> None:
         self._on = frozenset(on)
         self._most_kept = keep
@@ -107,17 +89,7 @@ class FlightRecorder(Recorder):
         self._before_was_nonfinite = False
         self._has_written = False
         self._ring = threading.RLock()  # a signal's handler may interrupt its holder
-        super().__init__(
-            path,
-            values=values,
-            names=names,
-            provenance=provenance,
-            steps=steps,
-            nodes=nodes,
-            max_bytes=max_bytes,
-            script=script,
-            argv=argv,
-        )
+        super().__init__(path, **recording)
         if self._note == self._keep:
             self._note = self._hold
         self._keep = self._hold
@@ -151,6 +123,11 @@ class FlightRecorder(Recorder):
         self._wake.set()
         return len(fresh)
 
+    def exception(self) -> None:
+        """An exception has ended a graph task, or the program: an occasion."""
+        if EXCEPTION in self._on:
+            self.write_down()
+
     def close(self) -> None:
         """Complete the file, or remove it where there was no occasion to write."""
         was_recording = self.is_recording
@@ -183,8 +160,8 @@ class FlightRecorder(Recorder):
         """An occasion."""
         super().graph_task_failed(event, live)
         flight = self._flight_of.get(event.graph_task)
-        if EXCEPTION in self._on and flight is not None and not flight.is_written:
-            self.write_down()
+        if flight is not None and not flight.is_written:
+            self.exception()
         self._end(event.graph_task)
 
     def non_finite_checked(self, event: events.NonFiniteChecked, live: Live) -> None:  # noqa: ARG002

@@ -124,6 +124,12 @@ class Names:
     ) -> None:
         self.stop()
 
+    def learn(self, module: Module) -> None:
+        """Know the parameters and modules of an outermost module before it is called."""
+        with self._lock:
+            if self._known(self._modules, module) is None:
+                self._add_root(module)
+
     def parameter(self, variable: Tensor) -> str | None:
         """Name of a parameter, the first where it has several; None where it is not known."""
         import torch

@@ -1,0 +1,94 @@
+"""What can be chosen about a recording, and how it is written on a command line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from agviz.errors import AgvizError
+from agviz.trace.flight import OCCASIONS
+from agviz.trace.measured import LEVELS, Values
+from agviz.trace.recorder import LEAST_BYTES
+
+_UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
+KEPT: Final = 3
+"""Backward passes a flight recorder keeps unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to record.
+
+    Raises:
+        agviz.errors.AgvizError: a value makes no sense.
+    """
+
+    steps: range | None = None
+    """Calls of backward, counted from 0 without reentrant ones; None: all."""
+    nodes: re.Pattern[str] | None = None
+    """Only the events of nodes in whose name, parameter or module this is found."""
+    values: Values = "health"
+    """What to record of gradients besides shapes and bytes."""
+    provenance: bool = True
+    """Whether to record the line that created every node, and what it saved for backward."""
+    max_bytes: int | None = None
+    """The recording ends before its file becomes larger."""
+    on: frozenset[str] = frozenset()
+    """Occasions on which a flight recorder writes; without any, all is written as it happens."""
+    keep: int = KEPT
+    """Calls of backward that the flight recorder keeps."""
+
+    def __post_init__(self) -> None:
+        if self.max_bytes is not None and self.max_bytes < LEAST_BYTES:
+            raise AgvizError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
+        if self.keep < 1:
+            raise AgvizError(f"a flight recorder can't keep {self.keep} backward passes; keep 1")
+        if self.values not in LEVELS:
+            raise AgvizError(f"values={self.values!r} is none of {', '.join(LEVELS)}")
+        if strange := self.on - set(OCCASIONS):
+            raise AgvizError(
+                f"{min(strange)!r} is no occasion to write on; name some of {', '.join(OCCASIONS)}"
+            )
+
+
+def read_steps(text: str) -> range:
+    """The range that ``A:B`` names; A or B may be left out."""
+    match = re.fullmatch(r"(\d*):(\d*)", text)
+    first, last = (int(n) if n else None for n in match.groups()) if match else (None, None)
+    wanted = range(first or 0, sys.maxsize if last is None else last)
+    if not match or not wanted:
+        raise AgvizError(f"{text!r} is no range; write it like 10:12, 10: or :2")
+    return wanted
+
+
+def read_count(text: str) -> int:
+    """A number from 1 on."""
+    if not re.fullmatch(r"\d{1,18}", text) or not int(text):
+        raise AgvizError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def read_pattern(text: str) -> re.Pattern[str]:
+    """A regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise AgvizError(f"{text!r} is no regular expression: {error}") from None
+
+
+def read_size(text: str) -> int:
+    """A number of bytes: ``200MB``, ``1.5 GB``, ``1GiB``, ``3000000``."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
+    if not match or (match[3] and not match[2]):
+        raise AgvizError(f"{text!r} is no size; write it like 200MB or 1.5GB")
+    unit = _UNITS[match[2]]
+    if match[3]:
+        unit = 1024 ** (len(str(unit)) // 3)
+    return int(float(match[1]) * unit)
+
+
+def read_occasions(text: str) -> frozenset[str]:
+    """Names of occasions, separated by commas."""
+    return frozenset(filter(None, (word.strip() for word in text.split(","))))

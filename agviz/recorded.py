@@ -1,0 +1,198 @@
+"""A trace as it is handled in a notebook: everything at hand as tables, and it draws itself."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from agviz.errors import AgvizError, DrawingError
+from agviz.trace.event_row import EventRow
+from agviz.trace.reader import Trace
+from agviz.trace.rows import ExecutionRow, NodeRow, NonFiniteRow
+from agviz.words import backward_passes, duration, plural
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+    from agviz.trace.rows import EdgeRow, GraphTaskRow
+    from agviz.trace.state import BackwardState
+    from agviz_engine.events import Event
+
+_PER_PAGE = 5_000
+_MOST_ROWS = 20
+_SECONDS_TO_DRAW = 10.0
+
+
+class Events(Sequence[EventRow]):
+    """The events of a trace in order, read piece by piece when they are asked for."""
+
+    def __init__(self, trace: Trace, graph_task: int | None = None) -> None:
+        self._trace = trace
+        self._graph_task = graph_task
+
+    def __len__(self) -> int:
+        return self._trace.event_count(self._graph_task)
+
+    @overload
+    def __getitem__(self, index: int) -> EventRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[EventRow]: ...
+    def __getitem__(self, index: int | slice) -> EventRow | list[EventRow]:
+        if isinstance(index, slice):
+            places = range(len(self))[index]
+            if not places:
+                return []
+            first, last = min(places), max(places)
+            rows = self._page(first, last - first + 1)
+            return [rows[place - first] for place in places]
+        return self._page(range(len(self))[index], 1)[0]
+
+    def __iter__(self) -> Iterator[EventRow]:
+        for offset in range(0, len(self), _PER_PAGE):
+            yield from self._page(offset, _PER_PAGE)
+
+    def __repr__(self) -> str:
+        shown = [*map(repr, self[:_MOST_ROWS]), *["…"] * (len(self) > _MOST_ROWS)]
+        return "\n".join([plural(len(self), "event"), *shown])
+
+    def _page(self, offset: int, limit: int) -> list[EventRow]:
+        return [EventRow.of(event) for event in self._trace.events(self._graph_task, offset, limit)]
+
+
+class Recorded:
+    """A trace whose rows are tables: ``pandas.DataFrame(t.nodes)``, ``pandas.DataFrame(t.events)``.
+
+    All of it may raise :class:`agviz.errors.TraceError` where the file is damaged, or not there.
+
+    Args:
+        path: the trace.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        self._trace: Trace | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """Everything else that can be asked of a trace."""
+        if self._trace is None:
+            self._trace = Trace.open(self.path)
+        return self._trace
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again when something is asked."""
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
+
+    @property
+    def graph_tasks(self) -> list[GraphTaskRow]:
+        """The calls of backward and grad, in order of creation."""
+        return self.trace.graph_tasks
+
+    @property
+    def nodes(self) -> list[NodeRow]:
+        """The nodes of all graph tasks."""
+        trace = self.trace
+        return [node for task in trace.graph_tasks for node in trace.nodes(task.id)]
+
+    @property
+    def edges(self) -> list[EdgeRow]:
+        """The edges of the graph task; of the first where there are several."""
+        trace = self.trace
+        return trace.edges(trace.graph_tasks[0].id) if trace.graph_tasks else []
+
+    @property
+    def events(self) -> Events:
+        """All events in order."""
+        return Events(self.trace)
+
+    def story(self, node: NodeRow | ExecutionRow | NonFiniteRow) -> list[EventRow]:
+        """Every event that concerns a node, in order."""
+        index = node.index if isinstance(node, NodeRow) else node.node
+        return [EventRow.of(event) for event in self.trace.story(node.graph_task, index)]
+
+    def first_nonfinite(self) -> NonFiniteRow | None:
+        """The first output with NaN or infinities, or None."""
+        return self.trace.first_nonfinite()
+
+    def state_at(self, event: EventRow | Event | NonFiniteRow | int) -> BackwardState:
+        """The engine's state right after an event, or the event with this ``seq``.
+
+        Raises:
+            agviz.errors.AgvizError: no graph task had begun by then.
+        """
+        trace = self.trace
+        if isinstance(event, int):
+            found = trace.events(offset=trace.position(event), limit=1)
+            if not found or found[0].seq != event:
+                raise AgvizError(f"{trace.path} holds no event {event}")
+            event = found[0]
+        seq, graph_task = event.seq, event.graph_task
+        if graph_task == NO_GRAPH_TASK:
+            begun = [task.id for task in trace.graph_tasks if task.begin_seq <= seq]
+            if not begun:
+                raise AgvizError(f"no graph task had begun when event {seq} happened")
+            graph_task = begun[-1]
+        return trace.state_at(graph_task, trace.position(seq + 1, graph_task))
+
+    def svg(self, graph_task: int | None = None) -> str:
+        """The graph of a graph task as SVG; of the first by default.
+
+        Raises:
+            agviz.errors.DrawingError: Graphviz is absent, failed, or took too long.
+        """
+        from agviz.export.dot import to_dot
+        from agviz.export.draw import render
+
+        return render(to_dot(self.trace, graph_task), "svg", _SECONDS_TO_DRAW).decode()
+
+    def __repr__(self) -> str:
+        tasks = self.graph_tasks
+        passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
+        return f"<trace {self.trace.path}: {passes}, {plural(len(self.events), 'event')}>"
+
+    def _repr_svg_(self) -> str | None:
+        return self._picture() if self.graph_tasks else None
+
+    def _repr_html_(self) -> str:
+        tasks = self.graph_tasks
+        rows = [_cells(task) for task in tasks[:_MOST_ROWS]]
+        heading = ("graph task", "call", "nodes", "executed", "time", "status")
+        table = "".join(
+            f"<tr>{''.join(f'<{cell}>{html.escape(str(value))}</{cell}>' for value in row)}</tr>"
+            for cell, row in [("th", heading), *(("td", row) for row in rows)]
+        )
+        more = len(tasks) - len(rows)
+        said = [html.escape(repr(self)), *[f"{more:,} more graph tasks"] * (more > 0)]
+        first = self.first_nonfinite()
+        if first is not None:
+            place = first.parameter or first.module or f"node {first.node}"
+            said.append(
+                html.escape(f"non-finite gradients begin at {first.name} ({place}) of graph task")
+                + f" {first.graph_task}"
+            )
+        picture = self._picture() if tasks else ""
+        return f"<p>{'<br>'.join(said)}</p><table>{table}</table>{picture}"
+
+    def _picture(self) -> str:
+        try:
+            drawn = self.svg()
+        except DrawingError as error:
+            return f"<p>{html.escape(str(error))}</p>"
+        return drawn[drawn.index("<svg") :]
+
+
+def _cells(task: GraphTaskRow) -> tuple[object, ...]:
+    return (
+        task.id,
+        "backward" if task.accumulate_grad else "grad",
+        f"{task.nodes:,}",
+        f"{task.executed:,}",
+        "" if task.end_ns is None else duration(task.end_ns - task.begin_ns),
+        task.status.value,
+    )

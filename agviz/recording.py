@@ -1,0 +1,236 @@
+"""One recording of this process: the file, the engine in torch's place, the names of things.
+
+A recording may open its file at once, or when backward is called for the first time; a process that
+never does then leaves no file behind, and neither does a child made by ``fork`` for other work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from agviz.errors import TraceError
+from agviz.options import Options
+from agviz.trace.flight import NONFINITE, SIGNAL, FlightRecorder
+from agviz.trace.names import Names
+from agviz.trace.provenance import Provenance
+from agviz.trace.reader import Trace
+from agviz.trace.recorder import Recorder
+from agviz.trace.text import clean
+from agviz.words import backward_passes
+from agviz_engine.instruments import Instrument, Live, Registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agviz.signals import Listening
+    from agviz_engine import DevicePolicy, events
+
+
+class Recording(Instrument):
+    """Records this process into a file, between :meth:`start` and :meth:`stop`.
+
+    Args:
+        path: the file to write; an older trace of this name is replaced.
+        options: what to record.
+        device_policy: maps nodes to device threads; by default the device a node really is on.
+        replace: whether a file of this name may be replaced; else the process's number is added to
+            the name where there is one.
+        about: ``script`` and ``argv`` for the reader, where they are not the process's own.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: Options | None = None,
+        *,
+        device_policy: DevicePolicy | None = None,
+        replace: bool = True,
+        **about: Any,
+    ) -> None:
+        self.path = path
+        self.options = options or Options()
+        self.names = Names()
+        self.provenance = Provenance() if self.options.provenance else None
+        self.recorder: Recorder | None = None
+        """None: its file is not open yet."""
+        self._device_policy = device_policy
+        self._replace = replace
+        self._about = about
+        self._installed = contextlib.ExitStack()
+        self._registry: Registry | None = None
+        self._listening: Listening | None = None
+        self._opening = threading.Lock()
+        self._is_over = False
+        self._is_child = False
+
+    def open(self) -> Recorder:
+        """Open the file now.
+
+        Raises:
+            agviz.errors.TraceError: it can't be written to.
+        """
+        if not self._replace and self.path.is_file():
+            self.path = beside(self.path)
+        options = self.options
+        common: dict[str, Any] = {
+            "names": self.names,
+            "steps": options.steps,
+            "nodes": options.nodes,
+            "values": options.values,
+            "provenance": self.provenance,
+            "max_bytes": options.max_bytes,
+            **self._about,
+        }
+        if options.on:
+            self.recorder = FlightRecorder(self.path, on=options.on, keep=options.keep, **common)
+        else:
+            self.recorder = Recorder(self.path, **common)
+        if self._is_child and "multiprocessing.util" in sys.modules:
+            # Its children leave without exit handlers, and forget what was said before they began.
+            sys.modules["multiprocessing.util"].Finalize(None, self._exit, exitpriority=-100)
+        return self.recorder
+
+    def start(self) -> None:
+        """Put the engine in torch's place. Imports torch.
+
+        Raises:
+            agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
+        """
+        import agviz_engine
+
+        engine = self._installed.enter_context(
+            agviz_engine.installed(
+                self.recorder or self,
+                device_policy=self._device_policy,
+                nonfinite_check=self.options.values != "none" or NONFINITE in self.options.on,
+            )
+        )
+        self._registry = engine.registry
+        self.names.start()
+        if self.provenance is not None:
+            self.provenance.start()
+        if SIGNAL in self.options.on:
+            from agviz.signals import Listening
+
+            self._listening = Listening(lambda: self.recorder)
+
+    def start_if_possible(self) -> None:
+        """The same, but where torch lacks something only say so."""
+        from agviz_engine import UnsupportedTorchError
+
+        try:
+            self.start()
+        except UnsupportedTorchError as error:
+            say(f"{error}; the program goes on without being recorded")
+
+    def flush(self) -> None:
+        """Wait until what has happened can be read from the file."""
+        if self.recorder is not None and self.recorder.is_recording:
+            self.recorder.flush()
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Give torch its engine back and complete the file; a second call has no effect.
+
+        Args:
+            error: what ended the program or the block: an occasion for a flight recorder.
+        """
+        atexit.unregister(self._exit)
+        self._installed.close()
+        self.names.stop()
+        if self.provenance is not None:
+            self.provenance.stop()
+        self._close(error)
+
+    def until_exit(self) -> None:
+        """Go on until the process exits, then say what became of it; record children, too.
+
+        Python runs exit handlers in reverse order, and after the program's threads have ended, so
+        this has to come before all of the program's own.
+        """
+        atexit.register(self._exit)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def outcome(self) -> str:
+        """What became of the file, once it is closed, in a sentence."""
+        if isinstance(self.recorder, FlightRecorder) and not self.recorder.has_written:
+            occasions = ", ".join(sorted(self.options.on))
+            return f"nothing happened to write on ({occasions}), so there is no file"
+        return outcome(self.path)
+
+    def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
+        """Open the file at the first call of backward, and hand over to the recorder."""
+        registry = self._registry
+        with self._opening:
+            if registry is not None and self.recorder is None and not self._is_over:
+                try:
+                    registry.add(self.open())
+                except TraceError as error:
+                    say(f"{error}; the program goes on without being recorded")
+                    self._is_over = True
+                registry.remove(self)
+        if self.recorder is not None:
+            self.recorder.graph_task_begun(event, live)
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._listening is not None:
+            self._listening.stop()
+            self._listening = None
+        self._is_over = True
+        if self.recorder is not None:
+            if error is not None and isinstance(self.recorder, FlightRecorder):
+                self.recorder.exception()
+            self.recorder.close()
+
+    def _exit(self) -> None:
+        if not self._is_over:
+            self._close(getattr(sys, "last_value", None))
+            if self.recorder is not None:
+                say(self.outcome())
+
+    def _forked(self) -> None:
+        """In a child: a file of its own, as soon as it calls backward."""
+        self._opening = threading.Lock()
+        self._listening = None  # a child has the program's handler of the signal again
+        if self._is_over:
+            return
+        if self._registry is not None:
+            if self.recorder is not None:
+                self._registry.remove(self.recorder)
+            self._registry.add(self)
+        self.recorder = None
+        self.path = beside(self.path)
+        self._is_child = True
+
+
+def beside(path: Path) -> Path:
+    """The same file name for this process alone: ``train.agviz``, ``train.4711.agviz``."""
+    stem, dot, number = path.stem.rpartition(".")
+    if not dot or not number.isdecimal():
+        stem = path.stem
+    return path.with_name(f"{stem}.{os.getpid()}{path.suffix}")
+
+
+def outcome(path: Path) -> str:
+    """What a recording that ended has left behind, in a sentence."""
+    try:
+        with Trace.open(path) as trace:
+            tasks = trace.graph_tasks
+            stopped = trace.meta.stopped
+    except TraceError as error:
+        return str(error)
+    if not tasks:
+        return f"no backward pass was recorded in {path}"
+    passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
+    until = f" until recording stopped ({stopped})" if stopped else ""
+    return f"recorded {passes} in {path}{until}; to look at it: agviz view {path}"
+
+
+def say(sentence: str) -> None:
+    """Print a sentence of agviz to stderr."""
+    if sys.stderr is not None:
+        print(f"agviz: {clean(sentence)}", file=sys.stderr)

@@ -1,0 +1,182 @@
+"""SIGUSR1: print where every thread stands, and write what a flight recorder keeps.
+
+Note [A signal while nothing moves]
+Python runs a signal's handler in the main thread between two bytecodes; a main thread that is
+inside torch, or waits, may never get there. So three things answer the signal, from the surest on:
+``faulthandler`` prints all Python stacks at once, from the C handler, even where the interpreter
+lock is never released. The same C handler writes to a pipe (``signal.set_wakeup_fd``) at which a
+thread of ours waits, which then asks the trace. Where another library holds that pipe, Python's own
+handler wakes the thread as soon as the main thread gets to run it. A handler that the program had
+is called as before; one that it sets later takes this one's place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from agviz.analysis.standing import standing
+from agviz.errors import TraceError
+from agviz.trace.flight import FlightRecorder
+from agviz.trace.reader import Trace
+from agviz.trace.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from agviz.trace.recorder import Recorder
+
+NUMBER: Final = getattr(signal, "SIGUSR1", None)
+"""None where the operating system has no such signal."""
+
+_STOP: Final = b"\0"
+_STDERR: Final = 2
+
+
+class Listening:
+    """Answers the signal from now on, until :meth:`stop`.
+
+    Signals can be set up in the main thread only; in another, and where there is no SIGUSR1, this
+    says so and does nothing.
+
+    Args:
+        recorder: gives what is asked; None while no file is open.
+    """
+
+    def __init__(self, recorder: Callable[[], Recorder | None]) -> None:
+        self._recorder = recorder
+        self._is_set = False
+        if NUMBER is None or threading.current_thread() is not threading.main_thread():
+            _say("SIGUSR1 can't be listened to here: start the recording in the main thread")
+            return
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._handler = self._handle
+        self._was_registered = cast("Any", faulthandler).unregister(NUMBER)
+        self._before: Any = signal.signal(NUMBER, self._handler)
+        faulthandler.register(NUMBER, file=_STDERR, chain=True)
+        self._fd_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        if self._fd_before >= 0:
+            signal.set_wakeup_fd(self._fd_before)
+        self._is_set = True
+        self._thread = threading.Thread(target=self._wait, name="agviz-signal", daemon=True)
+        self._thread.start()
+        _listening.add(self)
+
+    def stop(self) -> None:
+        """Leave the signal as it was found, unless somebody else has taken it since."""
+        if self._is_set:
+            self._restore()
+            with contextlib.suppress(OSError):
+                os.write(self._write, _STOP)
+            self._thread.join(timeout=10.0)
+
+    def _forked(self) -> None:
+        """The same in a child, where the thread does not exist and the pipe is not ours."""
+        if self._is_set:
+            self._restore()
+            os.close(self._read)
+            os.close(self._write)
+
+    def _restore(self) -> None:
+        self._is_set = False
+        if NUMBER is None or threading.current_thread() is not threading.main_thread():
+            return
+        if self._fd_before < 0:
+            now = signal.set_wakeup_fd(-1)
+            if now not in {-1, self._write}:
+                signal.set_wakeup_fd(now)
+        if signal.getsignal(NUMBER) == self._handler:
+            faulthandler.unregister(NUMBER)
+            signal.signal(NUMBER, signal.SIG_DFL if self._before is None else self._before)
+            if self._was_registered:
+                faulthandler.register(NUMBER, chain=True)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._fd_before >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._write, bytes([number]))
+        if callable(self._before):
+            self._before(number, frame)
+
+    def _wait(self) -> None:
+        while True:
+            heard = os.read(self._read, 1_000)
+            if not heard or _STOP in heard:
+                break
+            if NUMBER is not None and NUMBER in heard:
+                try:
+                    self._answer()
+                except Exception as error:  # noqa: BLE001 - whatever happens, the program goes on
+                    _say(f"where the threads stand can't be told: {error!r}")
+        os.close(self._read)
+        os.close(self._write)
+
+    def _answer(self) -> None:
+        recorder = self._recorder()
+        if recorder is None:
+            _say("SIGUSR1: backward has not been called yet")
+            return
+        _say(f"SIGUSR1 in process {os.getpid()}; the Python stacks of its threads stand above")
+        before = recorder.path.stat().st_size if recorder.path.exists() else 0
+        fresh = recorder.write_down() if isinstance(recorder, FlightRecorder) else 0
+        if not recorder.flush():
+            _say(f"the recording has stopped ({before:,} bytes are in {recorder.path})")
+            return
+        try:
+            with Trace.open(recorder.path) as trace:
+                for line in standing(trace, time.monotonic_ns(), _places()):
+                    _say(line)
+        except TraceError as error:
+            _say(f"where the threads stand can't be told: {error}")
+        if isinstance(recorder, FlightRecorder):
+            _say(f"{fresh} more backward passes are in {recorder.path}")
+
+
+_listening: weakref.WeakSet[Listening] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for listening in list(_listening):
+        listening._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _places() -> dict[int, str]:
+    """Where in the program each thread is: its innermost frame that is not agviz's."""
+    frames = sys._current_frames()
+    places = {}
+    for thread in threading.enumerate():
+        stack = traceback.extract_stack(frames.get(thread.ident or 0))
+        for frame in reversed(stack if thread.ident in frames else []):
+            if not _is_ours(frame.filename):
+                source = f": {frame.line}" if frame.line else ""
+                where = f"{frame.filename}:{frame.lineno} in {frame.name}{source}"
+                places[thread.native_id or 0] = where
+                break
+    return places
+
+
+def _is_ours(filename: str) -> bool:
+    path = Path(filename)
+    return path.parent.name == "agviz_engine" or path.name == "threading.py"
+
+
+def _say(sentence: str) -> None:
+    # Past a sys.stderr that a test or a notebook may have put in the place of the real one, which
+    # may belong to a thread that hangs.
+    with contextlib.suppress(OSError):
+        os.write(_STDERR, f"agviz: {clean(sentence)}\n".encode(errors="replace"))

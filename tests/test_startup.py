@@ -1,0 +1,145 @@
+"""``AGVIZ=1``: any Python process that imports torch is recorded, and none that does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from agviz.trace.reader import Trace
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter that has agviz installed as the wheel does it."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # As in a wheel, the packages have to be found before the interpreter has read all such files.
+    paths = [str(ROOT), str(ROOT / "engine"), *filter(lambda p: "site-packages" in p, sys.path)]
+    (packages / "_paths.pth").write_text("\n".join(paths))
+    (packages / "agviz.pth").write_bytes((ROOT / "agviz" / "agviz.pth").read_bytes())
+    return str(folder / "bin" / "python")
+
+
+def run(
+    python: str, *arguments: str, cwd: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    left_out = {"AGVIZ", "AGVIZ_OUTPUT", "PYTHONPATH"}
+    return subprocess.run(
+        [python, *arguments],
+        cwd=cwd,
+        env={k: v for k, v in os.environ.items() if k not in left_out} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+MANY_PROCESSES = """
+import importlib.util, multiprocessing, os, subprocess, sys
+assert importlib.util.find_spec("torch"), "which does not import it"
+assert "torch" not in sys.modules
+import torch
+def work(passes):
+    model = torch.nn.Linear(4, 1)
+    for _ in range(passes):
+        model(torch.ones(3, 4)).sum().backward()
+if __name__ == "__main__":
+    work(2)
+    for method, passes in ("fork", 3), ("spawn", 4):
+        process = multiprocessing.get_context(method).Process(target=work, args=(passes,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    if not (pid := os.fork()):
+        work(5)
+        sys.exit()
+    os.waitpid(pid, 0)
+    if not (pid := os.fork()):
+        sys.exit()
+    os.waitpid(pid, 0)
+    backward = "import torch; torch.ones(1, requires_grad=True).backward()"
+    subprocess.run([sys.executable, "-c", backward])
+    subprocess.run([sys.executable, "-c", "import torch"])
+    work(1)
+"""
+
+
+@pytest.mark.parametrize("output", [None, pytest.param("all.agviz", marks=pytest.mark.slow)])
+def test_each_process_that_calls_backward_has_a_file(
+    python: str, output: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(MANY_PROCESSES)
+    named = {} if output is None else {"AGVIZ_OUTPUT": output}
+    ended = run(python, "train.py", cwd=tmp_path, AGVIZ="1", **named)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert all(line.startswith("agviz: recorded ") for line in ended.stderr.splitlines())
+    found = {}
+    for path in tmp_path.glob("*.agviz*"):
+        with Trace.open(path) as trace:
+            assert trace.meta.end_ns is not None
+            assert output == path.name or str(trace.meta.pid) in path.name
+            found[len(trace.graph_tasks)] = path.name
+            assert all(trace.nodes(task.id)[0].name for task in trace.graph_tasks)
+    # The parent's three, those of the children made by fork, spawn and os.fork, the subprocess's.
+    assert sorted(found) == [1, 3, 4, 5]
+    assert len(list(tmp_path.glob("*.agviz*"))) == 5
+    assert len(ended.stderr.splitlines()) == 5
+    if output is not None:
+        assert (tmp_path / output).exists()
+
+
+@pytest.mark.parametrize("value", [None, "", "0"])
+def test_where_it_is_not_set_nothing_is_imported(
+    python: str, value: str | None, tmp_path: Path
+) -> None:
+    program = "import sys; print([name for name in sys.modules if name.startswith('agviz')])"
+    named = {} if value is None else {"AGVIZ": value}
+    assert run(python, "-c", program, cwd=tmp_path, **named).stdout == "[]\n"
+
+
+def test_a_program_without_torch_notices_little(python: str, tmp_path: Path) -> None:
+    program = "import sys; print({'torch', 'sqlite3', 'agviz.recording'} & {*sys.modules})"
+    ended = run(python, "-c", program, cwd=tmp_path, AGVIZ="1")
+    assert (ended.stdout, ended.stderr) == ("set()\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+BACKWARD = "import torch; torch.ones(1, requires_grad=True).backward(); print('went on')"
+
+
+def test_where_it_can_not_be_written_the_program_goes_on(python: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "sealed").mkdir(mode=0o555)
+    places = {"no/t.agviz": "there is no folder no", "folder": "folder is a folder"}
+    if os.geteuid():
+        places["sealed/t.agviz"] = "can't be written"
+    for place, why in places.items():
+        ended = run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT=place)
+        assert (ended.returncode, ended.stdout) == (0, "went on\n")
+        (line,) = ended.stderr.splitlines()
+        assert why in line
+        assert line.endswith("the program goes on without being recorded")
+
+
+def test_an_earlier_file_is_never_replaced(python: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="t.agviz")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == 2
+    assert "t.agviz" in names
+
+
+def test_agviz_itself_is_not_recorded_twice(python: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BACKWARD)
+    call = ["-m", "agviz", "run", "-o", "t.agviz", "train.py"]
+    assert run(python, *call, cwd=tmp_path, AGVIZ="1").stdout == "went on\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "t.agviz"}
