@@ -508,7 +508,8 @@ class Engine:
         first = graph_task.set_exception(error)
         try:
             self.tell.node_failed(graph_task, ref, error)
-            if first and torch.is_anomaly_enabled() and not ref.is_custom_function:
+            warned = native_run.warned_of(error)
+            if first and torch.is_anomaly_enabled() and not warned:
                 graph_task.stacks = anomaly.forward_stacks(ref)
         finally:
             self._complete(graph_task)

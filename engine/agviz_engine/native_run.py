@@ -61,6 +61,8 @@ class _ThreadState(threading.local):
         self.body: Callable[[], None] | None = None
         self.runs: list[_Run] = []
         """The one-node runs under way on this thread, the innermost last."""
+        self.failed: BaseException | None = None
+        """What the last failed run raised, for :func:`warned_of`; only in anomaly mode."""
 
 
 class _Run:
@@ -145,10 +147,20 @@ def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
         return ENGINE.run_backward(
             *arguments, allow_unreachable=True, accumulate_grad=accumulate_grad
         )
+    except BaseException as error:
+        if _is_anomaly_enabled():
+            _thread.failed = error
+        raise
     finally:
         _C._set_multithreading_enabled(multithreading)
         _leave_legacy_vmap()  # a Function that failed did not
         _enter_legacy_vmap(levels)
+
+
+def warned_of(error: BaseException) -> bool:
+    """Whether torch has said already, in anomaly mode, which forward led to ``error``."""
+    failed, _thread.failed = _thread.failed, None
+    return failed is error
 
 
 def legacy_vmap_level() -> int:

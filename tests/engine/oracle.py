@@ -89,7 +89,8 @@ def walk(roots: Any) -> dict[Node, str]:
         elif root.grad_fn is not None:
             pending.append(root.grad_fn)
         elif root.requires_grad:
-            pending.append(leaf_edge(root)[0])
+            with torch.autograd.set_detect_anomaly(False):  # or its traceback ends in here
+                pending.append(leaf_edge(root)[0])
     while pending:
         node = pending.pop(0)
         if node in found or not isinstance(node, Node | torch._C._FunctionBase):

@@ -313,3 +313,14 @@ def test_the_non_finite_check_is_off_unless_asked_for() -> None:
 )
 def test_what_is_counted(values: Tensor, expected: tuple[int, int, int]) -> None:
     assert check_non_finite(values) == expected
+
+
+def test_one_warning_where_torch_ran_the_hook_that_failed() -> None:
+    def program() -> Any:
+        y = leaf(3).tanh()
+        y.retain_grad()
+        y.register_hook(lambda _: throw(ValueError("hook")))
+        with torch.autograd.detect_anomaly():
+            y.sum().backward()
+
+    assert len(assert_same(program).warnings) == 2
