@@ -413,7 +413,11 @@ class _Files:
     def _shown(self, file: str) -> str:
         roots = [self._here, *map(os.path.abspath, sys.path)]
         inside = [root for root in roots if _is_inside(file, root) and root != os.sep]
-        best = self._here if self._here in inside else max(inside, key=len, default="")
+        installed = [root for root in inside if root.endswith(("site-packages", "dist-packages"))]
+        if installed:
+            best = max(installed, key=len)
+        else:
+            best = self._here if self._here in inside else max(inside, key=len, default="")
         return file[len(best) :].lstrip(os.sep) if best else file
 
     def _is_hidden(self, file: str) -> bool:
