@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from agviz.cli.main import build_parser
+from agviz.errors import AgvizError
+from agviz.options import read_size
 from agviz.trace.reader import Trace
 from agviz.trace.rows import GraphTaskStatus, NodeStatus
 
@@ -220,6 +222,95 @@ def test_steps_chooses_backward_passes(tmp_path: Path) -> None:
         assert trace.meta.partial
 
 
+def run_and_read(folder: Path, *options: str, program: str = TRAINS) -> tuple[str, Trace]:
+    (folder / "train.py").write_text(program)
+    ours = agviz("run", *options, "-o", "t.agviz", "train.py", cwd=folder)
+    assert ours.returncode == 0, ours.stderr
+    return ours.stderr, Trace.open(folder / "t.agviz")
+
+
+def test_one_backward_pass_in_some(tmp_path: Path) -> None:
+    _, trace = run_and_read(tmp_path, "--every", "2")
+    with trace:
+        assert [task.id for task in trace.graph_tasks] == [0, 2, 4]
+    _, trace = run_and_read(tmp_path, "--steps", "1:", "--every", "3")
+    with trace:
+        assert [task.id for task in trace.graph_tasks] == [1, 4]
+        assert trace.meta.choice == "only the backward passes 1:, one in 3"
+
+
+def test_some_nodes_only(tmp_path: Path) -> None:
+    _, trace = run_and_read(tmp_path, "--nodes", r"^2\.|Relu")
+    with trace:
+        known = [n for n in trace.nodes(0) if n.status is not NodeStatus.UNKNOWN]
+        assert sorted(n.parameter or n.short_name for n in known) == [
+            *("2.bias", "2.weight", "ReluBackward0"),
+        ]
+    for verb in ("summary", "export --format dot -o -", "export --format json -o -"):
+        name, *options = verb.split()
+        told = agviz(name, "t.agviz", *options, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+    summary = agviz("summary", "t.agviz", cwd=tmp_path).stdout
+    assert "only the events of nodes that match" in summary
+
+
+def test_the_file_stays_within_its_size_and_the_program_goes_on(tmp_path: Path) -> None:
+    program = TRAINS.replace("range(5)", "range(3_000)") + "print('went on')\n"
+    errors, trace = run_and_read(tmp_path, "--max-bytes", "1MB", program=program)
+    with trace:
+        assert (tmp_path / "t.agviz").stat().st_size <= 1_000_000
+        assert trace.meta.stopped == "the limit of 1,000,000 bytes was reached"
+        assert 5 < len(trace.graph_tasks) < 3_000
+    assert "t.agviz has reached its limit of 1,000,000 bytes: recording has stopped" in errors
+    assert "until recording stopped (the limit of 1,000,000 bytes was reached)" in errors
+
+
+RUNS_INTO_NAN = """
+import torch
+w = torch.nn.Parameter(torch.ones(3))
+for step in range(9):
+    (w * (float("nan") if step >= 6 else 1.0)).sum().backward()
+"""
+
+
+def test_a_flight_recorder(tmp_path: Path) -> None:
+    on = ["--on", "nonfinite,exception"]
+    errors, trace = run_and_read(tmp_path, *on, "--keep", "2", program=RUNS_INTO_NAN)
+    with trace:
+        assert [task.id for task in trace.graph_tasks] == [5, 6]
+        assert trace.first_nonfinite() is not None
+    assert "recorded 2 backward passes in t.agviz" in errors
+    (tmp_path / "t.agviz").unlink()
+    (tmp_path / "train.py").write_text(TRAINS)
+    ours = agviz("run", *on, "-o", "t.agviz", "train.py", cwd=tmp_path)
+    assert ours.stderr == (
+        "agviz: nothing happened to write on (exception, nonfinite), so there is no file\n"
+    )
+    assert not list(tmp_path.glob("*.agviz*"))
+    (tmp_path / "train.py").write_text(TRAINS + "raise ValueError('outside of backward')\n")
+    ours = agviz("run", *on, "-o", "t.agviz", "train.py", cwd=tmp_path)
+    assert ours.returncode == 1
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert [task.id for task in trace.graph_tasks] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        *(("200MB", 200_000_000), ("1.5 GB", 1_500_000_000), ("1GiB", 2**30), ("2MiB", 2**21)),
+        *(("3000000", 3_000_000), ("3000000B", 3_000_000), ("1t", 10**12), ("64kib", 2**16)),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert read_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1XB", "1iB", "nan", "1e9", "1.MB"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(AgvizError, match="is no size"):
+        read_size(text)
+
+
 @pytest.mark.parametrize(
     ("text", "steps"),
     [
@@ -403,6 +494,13 @@ def test_wrong_calls_are_told_in_one_sentence_and_nothing_runs(tmp_path: Path) -
         ("-o", "no/t.agviz", "program.py"): "there is no folder no",
         ("--steps", "3", "program.py"): "'3' is no range",
         ("--steps", "3:3", "program.py"): "'3:3' is no range",
+        ("--every", "0", "program.py"): "'0' is no number from 1 on",
+        ("--nodes", "(", "program.py"): "'(' is no regular expression",
+        ("--max-bytes", "much", "program.py"): "'much' is no size",
+        ("--max-bytes", "10kB", "program.py"): "at least 1,000,000 bytes",
+        ("--on", "monday", "program.py"): "'monday' is no occasion",
+        ("--keep", "3", "program.py"): "say with --on when it writes",
+        ("--values", "all", "program.py"): "invalid choice: 'all'",
         (): "arguments are required: script.py",
         ("\x1b[31mred.py",): "there is no script \N{REPLACEMENT CHARACTER}[31mred.py",
     }

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from agviz.errors import TraceError
 from agviz.trace.reader import Trace
 from agviz.trace.recorder import Recorder
 from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz_engine.events import GraphTaskFinished
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 
@@ -86,6 +88,61 @@ def test_kill_9_loses_nothing_committed(tmp_path: Path) -> None:
             state = trace.state_at(row.id, trace.event_count(row.id))
             assert state.executed(row.id) == 50
         assert len(trace.story(0, 1)) > 5  # without the indexes
+
+
+TRAINS = """
+import time, torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def slowly(gradient):
+    time.sleep(0.04)
+    if step == 50:
+        print("in the middle of step 50", flush=True)
+        time.sleep(60)
+for step in range(100):
+    output = torch.tanh(model(torch.ones(4, 8)))
+    output.register_hook(slowly)
+    output.sum().backward()
+    print(step, time.monotonic_ns(), flush=True)
+    optimizer.step()
+"""
+
+
+def test_kill_9_in_the_middle_of_a_training(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    (tmp_path / "train.py").write_text(TRAINS)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "agviz", "run", "-o", path, "train.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdout is not None
+    ended = {}
+    for line in child.stdout:
+        if line.startswith("in the middle"):
+            break
+        step, now = line.split()
+        ended[int(step)] = int(now)
+    killed = time.monotonic_ns()
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    assert child.returncode == -signal.SIGKILL
+    whole = [step for step, now in ended.items() if now < killed - 1_000_000_000]
+    assert 20 < len(whole) < 50
+    with Trace.open(path) as trace:
+        assert trace.meta.end_ns is None
+        assert not trace.is_growing
+        for number in whole:
+            task = trace.graph_task(number)
+            assert task.status is GraphTaskStatus.FINISHED
+            assert {node.status for node in trace.nodes(number)} == {NodeStatus.DONE}
+            told = trace.events(number, limit=10_000)
+            assert type(told[-1]) is GraphTaskFinished
+            assert trace.state_at(number, len(told)).executed(number) == task.nodes
+            assert trace.health(number)
 
 
 def test_a_growing_file_is_read_from_outside(tmp_path: Path) -> None:
