@@ -63,6 +63,8 @@ class Recording(Instrument):
         self._about = about
         self._installed = contextlib.ExitStack()
         self._registry: Registry | None = None
+        self._heard: Recorder | Gate | None = None
+        """Who hears the engine on its behalf; None: itself, to open the file."""
         self._listening: Listening | None = None
         self._opening = threading.Lock()
         self._is_over = False
@@ -102,15 +104,18 @@ class Recording(Instrument):
             agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
         """
         import agviz_engine
+        from agviz_engine.api import engine
 
-        engine = self._installed.enter_context(
+        registry = self._registry = engine().registry
+        if self.recorder is not None:
+            self._heard = self._listener(self.recorder, registry)
+        self._installed.enter_context(
             agviz_engine.installed(
-                self.recorder or self,
+                self._heard or self,
                 device_policy=self._device_policy,
                 nonfinite_check=self.options.values != "none" or NONFINITE in self.options.on,
             )
         )
-        self._registry = engine.registry
         self.names.start()
         if self.provenance is not None:
             self.provenance.start()
@@ -163,18 +168,27 @@ class Recording(Instrument):
         return outcome(self.path)
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
-        """Open the file at the first call of backward, and hand over to the recorder."""
+        """Open the file at the first call of backward, and hand over."""
         registry = self._registry
+        if registry is None:
+            return
         with self._opening:
-            if registry is not None and self.recorder is None and not self._is_over:
+            registry.remove(self)
+            if self._heard is None and not self._is_over:
                 try:
-                    registry.add(self.open())
+                    self._heard = self._listener(self.open(), registry)
                 except TraceError as error:
                     say(f"{error}; the program goes on without being recorded")
                     self._is_over = True
-                registry.remove(self)
-        if self.recorder is not None:
-            self.recorder.graph_task_begun(event, live)
+                else:
+                    registry.add(self._heard)
+        if self._heard is not None:
+            self._heard.graph_task_begun(event, live)
+
+    def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
+        """What hears the engine on the recorder's behalf."""
+        recorder.when_stopped = lambda: registry.remove(recorder)
+        return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:
         if self._listening is not None:
@@ -199,12 +213,53 @@ class Recording(Instrument):
         if self._is_over:
             return
         if self._registry is not None:
-            if self.recorder is not None:
-                self._registry.remove(self.recorder)
+            for instrument in (self._heard, self.recorder):
+                if instrument is not None:
+                    self._registry.remove(instrument)
             self._registry.add(self)
-        self.recorder = None
+        self.recorder = self._heard = None
         self.path = beside(self.path)
         self._is_child = True
+
+
+class Gate(Instrument):
+    """Lets a recorder listen only while a call of backward that it wants is under way.
+
+    The others run as if nobody listened: no event is made and no gradient measured for them.
+
+    Args:
+        recorder: which is then to be called by nobody else.
+        registry: where it is put in and taken out.
+    """
+
+    def __init__(self, recorder: Recorder, registry: Registry) -> None:
+        self.recorder = recorder
+        self._registry = registry
+        self._wanted: set[int] = set()
+        self._lock = threading.Lock()
+        recorder.is_gated = True
+
+    def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
+        """Let it listen, if it wants to."""
+        self.recorder.begin(event)
+        if self.recorder.wants(event.graph_task):
+            with self._lock:
+                self._wanted.add(event.graph_task)
+                self._registry.add(self.recorder)
+
+    def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
+        """Have it listen no longer, where this was the last."""
+        self._ended(event.graph_task)
+
+    def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
+        """The same."""
+        self._ended(event.graph_task)
+
+    def _ended(self, graph_task: int) -> None:
+        with self._lock:
+            self._wanted.discard(graph_task)
+            if not self._wanted:
+                self._registry.remove(self.recorder)
 
 
 def beside(path: Path) -> Path:

@@ -6,13 +6,14 @@ import dataclasses
 import re
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import agviz
-import agviz_engine
+import agviz_engine.api
 from agviz import api
 from agviz.trace.event_row import EventRow
 from agviz.trace.rows import GraphTaskRow, GraphTaskStatus, NodeStatus
@@ -168,6 +169,45 @@ def test_what_to_record_can_be_chosen(tmp_path: Path) -> None:
     health, none = passes().trace, passes(values="none").trace
     assert [bool(health.health(task.id)) for task in health.graph_tasks] == [True] * 5
     assert [bool(none.health(task.id)) for task in none.graph_tasks] == [False] * 5
+
+
+def test_nobody_listens_to_steps_that_are_not_wanted(tmp_path: Path) -> None:
+    listening = []
+
+    def look(gradient: torch.Tensor) -> None:
+        registry = agviz_engine.api.engine().registry
+        listening.append(bool(registry.node_started or registry.gradient_measured))
+
+    def step() -> None:
+        x = torch.ones(2, requires_grad=True)
+        x.register_hook(look)
+        x.exp().sum().backward()
+
+    with agviz.record(tmp_path / "t.agviz", steps=range(1, 6, 2)) as t:
+        for _ in range(5):
+            step()
+        threads = [threading.Thread(target=step) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert listening[:5] == [False, True, False, True, False]
+    assert len(t.graph_tasks) == 3
+    for task in t.graph_tasks:
+        assert task.status is GraphTaskStatus.FINISHED
+        assert {n.status for n in t.nodes if n.graph_task == task.id} == {NodeStatus.DONE}
+        assert t.trace.event_count(task.id) == t.trace.event_count(t.graph_tasks[0].id)
+
+
+def test_nobody_listens_once_the_file_is_full(tmp_path: Path) -> None:
+    with agviz.record(tmp_path / "t.agviz", max_bytes=1_000_000) as t:
+        for _ in range(3_000):
+            x = torch.ones(2, requires_grad=True)
+            (((x.exp() * x).exp() * x).exp() * x).sum().backward()
+            if not agviz_engine.api.engine().registry.node_started:
+                break
+        assert not agviz_engine.api.engine().registry.instruments
+    assert t.trace.meta.stopped == "the limit of 1,000,000 bytes was reached"
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class FlightRecorder(Recorder):
         if was_recording and not self._has_written:
             self.path.unlink(missing_ok=True)
 
-    def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
+    def begin(self, event: events.GraphTaskBegun) -> None:
         """Make room for one more graph task."""
         with self._ring:
             flight = self._flight_of.get(event.parent)
@@ -145,7 +145,7 @@ class FlightRecorder(Recorder):
             flight.tasks.append(event.graph_task)
             self._flight_of[event.graph_task] = flight
             self._held[event.graph_task] = self._waiting if flight.is_written else flight.events
-        super().graph_task_begun(event, live)
+        super().begin(event)
         with self._ring:
             if self._steps is not None and event.graph_task not in self._wanted:
                 self._remove(flight)

@@ -109,6 +109,11 @@ class Recorder(Instrument):
         self._chosen: dict[int, set[int]] = {}
         """Nodes whose events are kept, by graph task under way."""
         self._max_bytes = max_bytes
+        self.is_gated = False
+        """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to
+        those it wants."""
+        self.when_stopped: Callable[[], None] | None = None
+        """Called on the writer's thread where recording has to stop."""
         self.gradient_measured = None if values == "none" else self._note_health
         self._introduced: set[int] = set()
         self._waiting: list[Any] = []
@@ -196,6 +201,15 @@ class Recorder(Instrument):
         self._note(flat)
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
+        """Take it down, unless somebody else decides when to listen."""
+        if not self.is_gated:
+            self.begin(event)
+
+    def wants(self, graph_task: int) -> bool:
+        """Whether the events of a graph task that has begun are kept."""
+        return self.is_recording and (self._steps is None or graph_task in self._wanted)
+
+    def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
         if self._steps is not None:
             self._choose(event, self._steps)
@@ -377,6 +391,8 @@ class Recorder(Instrument):
         log.warning(
             "%s %s: recording has stopped, the program goes on", clean(os.fspath(self.path)), why
         )
+        if self.when_stopped is not None:
+            self.when_stopped()
 
     def _forked(self) -> None:
         self._note = self._keep = _ignore
