@@ -96,8 +96,9 @@ def _interrupt_every(step: int, policy: DevicePolicy | None) -> int:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_at_any_line_of_the_engine(name: str) -> None:
+    before = engine_threads()  # of a test that let its engine go unfinished
     assert _interrupt_every(29, POLICIES[name]) > 20
-    assert engine_threads() == set()
+    assert engine_threads() <= before
 
 
 @pytest.mark.slow
