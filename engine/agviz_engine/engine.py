@@ -170,6 +170,9 @@ class Engine:
             outputs = inputs(graph_task)
             graph_task.init_to_execute(outputs, accumulate_grad=graph_task.accumulate_grad)
             graph_task.output_edges = [(edge[0].node, edge[1]) for edge in outputs if edge]
+            graph_task.host_gradients = graph_task.root_gradients
+            if graph_task.threaded:
+                graph_task.host_gradients = native_run.apart(graph_task.root_gradients)
 
     def compute_dependencies(
         self, graph_task: GraphTask, roots: Sequence[tuple[Node, int]]
@@ -358,7 +361,13 @@ class Engine:
         try:
             if graph_task.output_edges:
                 roots = [(ref.node, nr) for ref, nr in graph_task.root_edges]
-                native_run.host(guarded, roots, graph_task.root_gradients, graph_task.output_edges)
+                native_run.host(
+                    guarded,
+                    roots,
+                    graph_task.host_gradients,
+                    graph_task.output_edges,
+                    graph_task.mutex,
+                )
             else:
                 native_run.host(guarded)
         finally:

@@ -120,6 +120,7 @@ class GraphTask:
         "following",
         "future_completed",
         "has_error",
+        "host_gradients",
         "hosting",
         "id",
         "keep_graph",
@@ -166,6 +167,8 @@ class GraphTask:
         self.refs: dict[Node, NodeRef] = {}
         self.root_edges: list[Edge] = []
         self.root_gradients: Sequence[Tensor] = ()
+        self.host_gradients: Sequence[Tensor] = ()
+        """``root_gradients`` for the hosts of this task; with ``inputs=`` only."""
         self.output_edges: list[tuple[Node, int]] = []
         self.dependencies: list[int] = []
         self.fan_in: list[int] = []
@@ -333,7 +336,7 @@ class GraphTask:
         self.refs.clear()
         self.nodes.clear()
         self.root_edges.clear()
-        self.root_gradients = ()
+        self.root_gradients = self.host_gradients = ()
         self.output_edges.clear()
         self.not_ready.clear()
         self.exec_info = None

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
+from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz_engine import native_node
 from agviz_engine.errors import AbortHost
@@ -42,6 +43,7 @@ from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch.autograd.graph import Node
 
@@ -54,6 +56,9 @@ _set_anomaly_enabled = _C.set_anomaly_enabled
 """The mode of the C++ engine itself, whatever the program is told of it later."""
 ENGINE: Any = _C._ImperativeEngine()
 """The native engine: every instance of this type is a handle to the one C++ engine."""
+
+
+_AT_ANY_TIME = contextlib.nullcontext()
 
 
 class _ThreadState(threading.local):
@@ -187,10 +192,12 @@ def host(
     roots: Sequence[tuple[Node, int]] = (),
     gradients: Sequence[Tensor] = (),
     inputs: Sequence[tuple[Node, int]] = (),
+    entering: AbstractContextManager[Any] = _AT_ANY_TIME,
 ) -> None:
     """Call ``body`` inside a native graph task, see Note [Hosted graph tasks].
 
-    ``body`` must not raise: what it raised would come back changed.
+    ``body`` must not raise: what it raised would come back changed. ``entering`` is held until it
+    is called, where there are ``inputs``.
     """
     levels = _leave_legacy_vmap()
     profiled = _C._autograd._profiler_enabled()
@@ -210,7 +217,7 @@ def host(
         _C._autograd._enable_record_function(False)
     try:
         if inputs:
-            _host_pruned(hosted, roots, gradients, inputs)
+            _host_pruned(hosted, roots, gradients, inputs, entering)
         else:
             _thread.body = hosted
             _run_backward((_HOST,), (_ONE,), True, False, ())
@@ -225,15 +232,20 @@ def _host_pruned(
     roots: Sequence[tuple[Node, int]],
     gradients: Sequence[Tensor],
     inputs: Sequence[tuple[Node, int]],
+    entering: AbstractContextManager[Any],
 ) -> None:
+    outside = contextlib.ExitStack()
+
     def body_then_abort() -> None:
+        outside.close()
         body()
         undo.enter_context(_anomaly_pause)
         raise AbortHost
 
     _thread.body = body_then_abort
     with contextlib.ExitStack() as undo:
-        with contextlib.suppress(AbortHost):
+        with contextlib.suppress(AbortHost), outside:
+            outside.enter_context(entering)
             _run_backward(
                 (_HOST, *(GradientEdge(node, nr) for node, nr in roots)),
                 (_ONE, *gradients),
@@ -243,6 +255,21 @@ def _host_pruned(
             )
         undo.close()
         _flush()
+
+
+def apart(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The gradients for hosts on several threads, one after the other, while nodes run on them.
+
+    Torch copies the sizes of a jagged tensor without the GIL, out of memory that whoever else asks
+    for them writes anew: two threads must not look at one at a time.
+    """
+    if not any(gradient.layout is torch.jagged for gradient in gradients):
+        return gradients
+    with _disable_current_modes():
+        return [
+            gradient.detach() if gradient.layout is torch.jagged else gradient
+            for gradient in gradients
+        ]
 
 
 class _AnomalyPause:

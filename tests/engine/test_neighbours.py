@@ -450,6 +450,16 @@ def test_leaf_as_root(kind: str, call: str, device_policy: DevicePolicy | None) 
     assert ours.error is None
 
 
+def test_threads_do_not_look_at_one_jagged_gradient_together() -> None:
+    x = _jagged()
+    gradient = x.detach().clone()
+    x.register_hook(lambda g: g + g)
+    with installed(device_policy=lambda _: 0):
+        for _ in range(300):  # torch's sizes of a jagged tensor don't survive two threads
+            (slope,) = torch.autograd.grad(x, x, gradient)
+    assert torch.equal(slope.values(), (gradient + gradient).values())
+
+
 def _embed(weight: Tensor, *rows: int) -> Tensor:
     return nn.functional.embedding(torch.tensor(rows), weight, sparse=True).sum()
 
