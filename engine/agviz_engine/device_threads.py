@@ -104,13 +104,15 @@ class DeviceThreads:
     def stop(self, told: Callable[[int], None]) -> None:
         """End the device threads (``Engine::stop``); ``told`` hears each queue's index.
 
-        Threads that do not end within :func:`shutdown_wait_limit` are left behind, as torch does.
+        Threads that do not end within :func:`shutdown_wait_limit` are left behind, as torch does,
+        and so are all where a backward pass is under way. A task that only woke its thread for one
+        that is over is none.
         """
         with self._lock:
             queues, threads = self._queues, self._threads
             self._queues, self._threads = {}, {}
         limit = shutdown_wait_limit()
-        if limit <= 0 or not all(ready_queue.empty() for ready_queue in queues.values()):
+        if limit <= 0 or any(map(_has_work, queues.values())):
             return
         for index, ready_queue in queues.items():
             ready_queue.push_shutdown_task()
@@ -123,6 +125,12 @@ class DeviceThreads:
         self._in_bad_fork = self._in_bad_fork or self.started
         self._lock = threading.Lock()
         self._queues, self._threads = {}, {}
+
+
+def _has_work(ready_queue: ReadyQueue) -> bool:
+    return any(
+        task.base is not None and not task.base.future_completed for task in ready_queue.snapshot()
+    )
 
 
 class ReentrantPool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from agviz_engine import Instrument, events, install, installed, uninstall
+from agviz_engine.device_threads import DeviceThreads
+from agviz_engine.graph_task import GraphTask
+from agviz_engine.ready_queue import NodeTask, ReadyQueue
+from agviz_engine.thread_state import ThreadLocalState
 from tests.engine.builders import Multiply, apply, custom, leaf, throw
 from tests.engine.oracle import same_value
 
@@ -163,6 +168,41 @@ def test_nodes_run_on_the_thread_of_their_device(policy: DevicePolicy | None) ->
         assert (seen.workers[thread].name == f"pt_autograd_{device}") == (device >= 0)
     assert seen.shut_down == used
     assert seen.stopped == {t for t, worker in seen.workers.items() if worker.queue >= 0}
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_only_unfinished_work_keeps_device_threads(completed: bool) -> None:
+    stopping = threading.Event()
+
+    def main(queue: ReadyQueue, _name: str) -> None:
+        stopping.wait(60)
+        while not queue.pop().is_shutdown_task:
+            pass
+
+    graph_task = GraphTask(
+        keep_graph=False,
+        create_graph=False,
+        accumulate_grad=True,
+        reentrant_depth=0,
+        cpu_ready_queue=ReadyQueue(events.CPU_QUEUE),
+        thread_locals=ThreadLocalState(grad_mode=False),
+    )
+    graph_task.future_completed = completed
+    threads = DeviceThreads(main)
+    queue = threads.queue(0)
+    queue.push(NodeTask(graph_task, None, None))
+    told: list[int] = []
+    stopper = threading.Thread(target=threads.stop, args=(told.append,))
+    stopper.start()
+    while stopper.is_alive() and queue.size() < 2:
+        time.sleep(0.001)
+    stopping.set()
+    stopper.join(60)
+    assert told == ([0] if completed else [])
+    if not completed:
+        (left,) = (t for t in threading.enumerate() if t.name == "pt_autograd_0")
+        queue.push_shutdown_task()
+        left.join(60)
 
 
 def test_a_single_thread_where_multithreading_is_off(policy: DevicePolicy | None) -> None:
