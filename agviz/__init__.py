@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         disable,
         enable,
         load,
-        record,
+        trace,
     )
     from agviz.options import Options
 
@@ -31,7 +31,7 @@ __all__ = [
     "disable",
     "enable",
     "load",
-    "record",
+    "trace",
 ]
 
 

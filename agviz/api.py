@@ -1,6 +1,6 @@
 """The Python API.
 
-    with agviz.record() as t:
+    with agviz.trace() as t:
         loss = model(batch)
         loss.backward()
 
@@ -8,7 +8,7 @@
     pandas.DataFrame(t.nodes)
 
 The forward belongs inside too: names of modules and parameters, and the lines that created the
-nodes, come from it. ``t`` draws itself in a notebook. ``agviz.record("step.agviz")`` keeps the
+nodes, come from it. ``t`` draws itself in a notebook. ``agviz.trace(path="step.agviz")`` keeps the
 file, ``agviz.load("step.agviz")`` gives ``t`` again, and :class:`Trace` asks a file everything.
 """
 
@@ -27,7 +27,7 @@ from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.options import KEPT, Options
 from agviz.recorded import Recorded
 from agviz.recording import Recording
-from agviz.trace.reader import Trace
+from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from torch.nn import Module
 
-    from agviz.trace.measured import Values
+    from agviz.traces.measured import Values
     from agviz_engine import DevicePolicy
 
 __all__ = [
@@ -49,19 +49,19 @@ __all__ = [
     "disable",
     "enable",
     "load",
-    "record",
+    "trace",
 ]
 
 
-class record(Recorded):  # noqa: N801 - it is called like a function, as torch.no_grad is
+class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no_grad is
     """Run the block's backward passes, in all threads, on agviz's engine and record them.
 
     What ``with`` gives can be asked at any time, while the block runs too.
 
     Args:
+        model: learn the names of its parameters now; without, from its forward in the block.
         path: the file to write, an older trace of this name is replaced; None: a temporary one,
             which goes with this object.
-        model: learn the names of its parameters now; without, from its forward in the block.
         values: ``health`` to measure every gradient (counts of NaN, infinities and zeros, min, max,
             mean, norm), ``none`` to leave that.
         steps: which calls of backward to record, counted from 0 without reentrant ones.
@@ -81,9 +81,9 @@ class record(Recorded):  # noqa: N801 - it is called like a function, as torch.n
 
     def __init__(
         self,
+        model: Module | None = None,
         path: str | PathLike[str] | None = None,
         *,
-        model: Module | None = None,
         values: Values = "health",
         steps: range | None = None,
         nodes: str | re.Pattern[str] | None = None,
@@ -93,6 +93,10 @@ class record(Recorded):  # noqa: N801 - it is called like a function, as torch.n
         device_policy: DevicePolicy | None = None,
         provenance: bool = True,
     ) -> None:
+        if model is not None and not hasattr(model, "named_parameters"):
+            raise AgvizError(
+                f"model is {model!r}, which is no torch.nn.Module; the file to write is path="
+            )
         try:
             pattern = re.compile(nodes) if isinstance(nodes, str) else nodes
         except re.error as error:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from agviz.errors import AgvizError
-from agviz.trace.flight import OCCASIONS
-from agviz.trace.measured import LEVELS, Values
-from agviz.trace.recorder import LEAST_BYTES
+from agviz.traces.flight import OCCASIONS
+from agviz.traces.measured import LEVELS, Values
+from agviz.traces.recorder import LEAST_BYTES
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 KEPT: Final = 3

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from agviz.errors import AgvizError, DrawingError
-from agviz.trace.event_row import EventRow
-from agviz.trace.reader import Trace
-from agviz.trace.rows import ExecutionRow, NodeRow, NonFiniteRow
+from agviz.traces.event_row import EventRow
+from agviz.traces.reader import Trace
+from agviz.traces.rows import ExecutionRow, NodeRow, NonFiniteRow
 from agviz.words import backward_passes, duration, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-    from agviz.trace.rows import EdgeRow, GraphTaskRow
-    from agviz.trace.state import BackwardState
+    from agviz.traces.rows import EdgeRow, GraphTaskRow
+    from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
 
 _PER_PAGE = 5_000

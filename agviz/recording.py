@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from agviz.errors import TraceError
 from agviz.options import Options
-from agviz.trace.flight import NONFINITE, SIGNAL, FlightRecorder
-from agviz.trace.names import Names
-from agviz.trace.provenance import Provenance
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.text import clean
+from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
+from agviz.traces.names import Names
+from agviz.traces.provenance import Provenance
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.text import clean
 from agviz.words import backward_passes
 from agviz_engine.instruments import Instrument, Live, Registry
 

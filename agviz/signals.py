@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.analysis.standing import standing
 from agviz.errors import TraceError
-from agviz.trace.flight import FlightRecorder
-from agviz.trace.reader import Trace
-from agviz.trace.text import clean
+from agviz.traces.flight import FlightRecorder
+from agviz.traces.reader import Trace
+from agviz.traces.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from agviz.trace.recorder import Recorder
+    from agviz.traces.recorder import Recorder
 
 NUMBER: Final = getattr(signal, "SIGUSR1", None)
 """None where the operating system has no such signal."""

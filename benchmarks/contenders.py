@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.utils._debug_mode import DebugMode
 
 import agviz_engine
-from agviz.trace.names import Names
-from agviz.trace.recorder import Recorder
+from agviz.traces.names import Names
+from agviz.traces.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch.autograd.graph import Node
 
-    from agviz.trace.measured import Values
+    from agviz.traces.measured import Values
 
 
 def _nothing(_loss: Tensor) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from agviz.trace.provenance import Provenance
+from agviz.traces.provenance import Provenance
 from benchmarks.measure import Ratio
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def _measure(passes: list[int], wide: int = 0) -> Reading:
     import torch
 
     import agviz_engine
-    from agviz.trace.recorder import Recorder
+    from agviz.traces.recorder import Recorder
     from benchmarks.graphs import wide as make_wide
 
     torch.manual_seed(0)
@@ -131,7 +131,7 @@ def _run(*arguments: str) -> str:
 def _main(path: str) -> None:
     clock = time.thread_time
     begin = clock()
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
 
     imported = clock()
     trace = Trace.open(path)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import agviz_engine
 from agviz.demo.session import Session
 from agviz.export.draw import render_graph
-from agviz.trace.names import Names
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
+from agviz.traces.names import Names
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agviz.graph.model import build_graph
-from agviz.trace.rows import (
+from agviz.traces.rows import (
     EdgeRow,
     GraphTaskRow,
     GraphTaskStatus,

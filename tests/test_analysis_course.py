@@ -14,8 +14,8 @@ from agviz.analysis.course import courses
 from agviz.analysis.gauges import LIVE_BYTES
 from agviz.cli.chart import size, sparkline
 from agviz.errors import TraceError
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
 from agviz_engine import events
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph

@@ -15,8 +15,8 @@ import torch
 import agviz
 import agviz_engine.api
 from agviz import api
-from agviz.trace.event_row import EventRow
-from agviz.trace.rows import GraphTaskRow, GraphTaskStatus, NodeStatus
+from agviz.traces.event_row import EventRow
+from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeStatus
 from agviz_engine.events import EVENT_TYPES
 from tests.test_cli_run import ENVIRONMENT
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def recorded(tmp_path: Path) -> agviz.Recorded:
     """Two passes through a small model; the second runs into NaN."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-    with agviz.record(tmp_path / "step.agviz") as t:
+    with agviz.trace(path=tmp_path / "step.agviz") as t:
         model(torch.ones(2, 3)).sum().backward()
         (model(torch.ones(2, 3)).sum() * float("nan")).backward()
     return t
@@ -37,7 +37,7 @@ def recorded(tmp_path: Path) -> agviz.Recorded:
 
 def test_a_recorded_step_can_be_read(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 1)
-    with api.record(tmp_path / "step.agviz"):
+    with api.trace(path=tmp_path / "step.agviz"):
         model(torch.ones(2, 3)).sum().backward()
     assert not agviz_engine.is_installed()
     model(torch.ones(2, 3)).sum().backward()
@@ -117,13 +117,13 @@ def test_names_that_are_markup_stay_text(tmp_path: Path) -> None:
         def forward(self, x: Any) -> Any:
             return self._modules["<b>bold"](x)  # type: ignore[misc]
 
-    with agviz.record(tmp_path / "t.agviz") as t:
+    with agviz.trace(path=tmp_path / "t.agviz") as t:
         (Odd()(torch.ones(1, 2)) * float("nan")).backward()
     assert "<b>" not in t._repr_html_()
 
 
 def test_it_can_be_asked_while_the_block_runs() -> None:
-    with agviz.record() as t:
+    with agviz.trace() as t:
         for number in range(1, 4):
             torch.ones(2, requires_grad=True).exp().sum().backward()
             assert len(t.graph_tasks) == number
@@ -133,7 +133,7 @@ def test_it_can_be_asked_while_the_block_runs() -> None:
 
 
 def test_a_temporary_file_goes_with_its_object() -> None:
-    with agviz.record() as t:
+    with agviz.trace() as t:
         torch.ones(2, requires_grad=True).sum().backward()
     path = t.path
     assert path.exists()
@@ -145,14 +145,14 @@ def test_a_temporary_file_goes_with_its_object() -> None:
 def test_names_of_a_model_whose_forward_lies_outside() -> None:
     model = torch.nn.Linear(3, 1)
     loss = model(torch.ones(2, 3)).sum()
-    with agviz.record(model=model) as t:
+    with agviz.trace(model) as t:
         loss.backward()
     assert {node.parameter for node in t.nodes if node.is_leaf} == {"weight", "bias"}
 
 
 def test_what_to_record_can_be_chosen(tmp_path: Path) -> None:
     def passes(**chosen: Any) -> agviz.Recorded:
-        with agviz.record(tmp_path / "t.agviz", **chosen) as t:
+        with agviz.trace(path=tmp_path / "t.agviz", **chosen) as t:
             for number in range(5):
                 x = torch.full((2,), 1.0 if number != 3 else float("inf"), requires_grad=True)
                 x.exp().sum().backward()
@@ -183,7 +183,7 @@ def test_nobody_listens_to_steps_that_are_not_wanted(tmp_path: Path) -> None:
         x.register_hook(look)
         x.exp().sum().backward()
 
-    with agviz.record(tmp_path / "t.agviz", steps=range(1, 6, 2)) as t:
+    with agviz.trace(path=tmp_path / "t.agviz", steps=range(1, 6, 2)) as t:
         for _ in range(5):
             step()
         threads = [threading.Thread(target=step) for _ in range(5)]
@@ -200,7 +200,7 @@ def test_nobody_listens_to_steps_that_are_not_wanted(tmp_path: Path) -> None:
 
 
 def test_nobody_listens_once_the_file_is_full(tmp_path: Path) -> None:
-    with agviz.record(tmp_path / "t.agviz", max_bytes=1_000_000) as t:
+    with agviz.trace(path=tmp_path / "t.agviz", max_bytes=1_000_000) as t:
         for _ in range(3_000):
             x = torch.ones(2, requires_grad=True)
             (((x.exp() * x).exp() * x).exp() * x).sum().backward()
@@ -218,16 +218,20 @@ def test_nobody_listens_once_the_file_is_full(tmp_path: Path) -> None:
         ({"on": ["full moon"]}, "'full moon' is no occasion"),
         ({"on": ["signal"], "keep": 0}, "can't keep 0"),
         ({"values": "all"}, "values='all' is none of"),
+        (
+            {"model": "t.agviz"},
+            "'t.agviz', which is no torch.nn.Module; the file to write is path=",
+        ),
     ],
 )
 def test_wrong_arguments(wrong: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(agviz.AgvizError, match=re.escape(sentence)):
-        agviz.record(tmp_path / "t.agviz", **wrong)
+        agviz.trace(path=tmp_path / "t.agviz", **wrong)
     assert not (tmp_path / "t.agviz").exists()
 
 
 def test_a_device_policy_is_obeyed(tmp_path: Path) -> None:
-    with api.record(tmp_path / "step.agviz", device_policy=lambda node: 1):
+    with api.trace(path=tmp_path / "step.agviz", device_policy=lambda node: 1):
         torch.ones(2, requires_grad=True).exp().sum().backward()
     with api.Trace.open(tmp_path / "step.agviz") as trace:
         assert {node.queue for node in trace.nodes(trace.graph_tasks[0].id)} == {1}
@@ -235,7 +239,7 @@ def test_a_device_policy_is_obeyed(tmp_path: Path) -> None:
 
 def test_what_the_block_raises_comes_out_and_the_trace_is_complete(tmp_path: Path) -> None:
     def fails_in_the_second_backward() -> None:
-        with api.record(tmp_path / "step.agviz"):
+        with api.trace(path=tmp_path / "step.agviz"):
             torch.ones(2, requires_grad=True).exp().sum().backward()
             torch.ones(2).sum().backward()
 
@@ -248,7 +252,7 @@ def test_what_the_block_raises_comes_out_and_the_trace_is_complete(tmp_path: Pat
 
 
 def test_an_exception_outside_of_backward_is_an_occasion(tmp_path: Path) -> None:
-    t = agviz.record(tmp_path / "t.agviz", on="exception")
+    t = agviz.trace(path=tmp_path / "t.agviz", on="exception")
 
     def train() -> None:
         with t:
@@ -263,7 +267,7 @@ def test_an_exception_outside_of_backward_is_an_occasion(tmp_path: Path) -> None
 def test_a_place_that_can_not_be_written_changes_nothing(tmp_path: Path) -> None:
     with (
         pytest.raises(api.TraceError, match="there is no folder"),
-        api.record(tmp_path / "a" / "b"),
+        api.trace(path=tmp_path / "a" / "b"),
     ):
         pass
     assert not agviz_engine.is_installed()

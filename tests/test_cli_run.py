@@ -13,8 +13,8 @@ import pytest
 from agviz.cli.main import build_parser
 from agviz.errors import AgvizError
 from agviz.options import read_size
-from agviz.trace.reader import Trace
-from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {
@@ -421,7 +421,7 @@ def test_an_error_of_the_engine_is_the_one_of_python(program: str, tmp_path: Pat
 def test_a_killed_program_leaves_a_readable_trace(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         TRAINS + "import os, signal, sys, time\n"
-        "from agviz.trace.recorder import Recorder\n"
+        "from agviz.traces.recorder import Recorder\n"
         "import gc\n"
         "(recorder,) = [x for x in gc.get_objects() if type(x) is Recorder]\n"
         "assert recorder.flush()\n"

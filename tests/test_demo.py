@@ -18,7 +18,7 @@ from agviz.cli.main import main
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
 from agviz.demo.session import Session
-from agviz.trace.reader import Trace
+from agviz.traces.reader import Trace
 
 ROOT = Path(__file__).parent.parent
 

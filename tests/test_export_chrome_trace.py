@@ -22,9 +22,9 @@ from agviz.analysis import passes as passes_module
 from agviz.export import chrome_trace as module
 from agviz.export.chrome_trace import chrome_trace
 from agviz.export.output import write
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.rows import NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 from agviz_engine.instruments import Live, Registry, method_name
 from tests import trace_event_format
@@ -85,7 +85,7 @@ def by_parity(node: Any) -> int:
 @pytest.fixture(scope="module", params=["one thread", "devices"])
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recorded") / "t.agviz"
-    with agviz.record(path, device_policy=by_parity if request.param == "devices" else None):
+    with agviz.trace(path=path, device_policy=by_parity if request.param == "devices" else None):
         program()
     return path
 
@@ -335,7 +335,7 @@ def test_arguments_line_up_with_the_profilers(tmp_path: Path) -> None:
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         loss.backward(retain_graph=True)
     profiler.export_chrome_trace(str(tmp_path / "torch.json"))
-    with agviz.record(tmp_path / "t.agviz"):
+    with agviz.trace(path=tmp_path / "t.agviz"):
         loss.backward()
     theirs = json.loads((tmp_path / "torch.json").read_text())
     arguments = "Sequence number", "Input Dims"

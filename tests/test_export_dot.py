@@ -20,9 +20,9 @@ from agviz.export.dot import draw_picture, to_dot
 from agviz.export.draw import render
 from agviz.export.text import duration, plain, shorten
 from agviz.graph.picture import compose
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.rows import NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import NodeStatus
 from agviz_engine.instruments import Registry
 from tests import svg_reader
 from tests.event_simulator import Simulator, random_graph
@@ -98,7 +98,7 @@ def test_the_same_trace_gives_the_same_bytes_in_every_process(tmp_path: Path) ->
     with Trace.open(path) as trace:
         expected = to_dot(trace)
     program = (
-        "import sys; from agviz.export.dot import to_dot; from agviz.trace.reader import Trace\n"
+        "import sys; from agviz.export.dot import to_dot; from agviz.traces.reader import Trace\n"
         "sys.stdout.buffer.write(to_dot(Trace.open(sys.argv[1])).encode())"
     )
     for seed in ("1", "2"):

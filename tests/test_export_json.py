@@ -13,9 +13,9 @@ import pytest
 from agviz.analysis import passes as passes_module
 from agviz.export import json_trace as module
 from agviz.export.json_trace import json_trace
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine.events import EVENT_TYPES
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph

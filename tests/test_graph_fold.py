@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agviz.graph.fold import fold, longest_repetition
 from agviz.graph.items import Kind
 from agviz.graph.picture import compose
-from agviz.trace.rows import NodeStatus
+from agviz.traces.rows import NodeStatus
 from tests.graph_rows import Rows, block, blocks
 
 if TYPE_CHECKING:

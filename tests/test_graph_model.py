@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from agviz.errors import TraceError
 from agviz.graph.model import choose_graph_task, read_graph, topological_order
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.rows import EdgeRow, NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import EdgeRow, NodeStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 from tests.graph_rows import Rows, linear

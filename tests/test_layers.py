@@ -22,7 +22,7 @@ SOURCE_ROOTS = {"agviz": ROOT, "agviz_engine": ROOT / "engine"}
 FLOORS = {
     "agviz_engine": 0,
     "agviz.errors": 1,
-    "agviz.trace": 1,
+    "agviz.traces": 1,
     "agviz.debugger": 2,
     "agviz.graph": 2,
     "agviz.analysis": 2,
@@ -33,9 +33,9 @@ TOP_FLOOR = 3  # tui, cli, demo, and the modules that stand directly in agviz/
 READING = (
     "agviz",
     "agviz_engine.events",
-    "agviz.trace.schema",
-    "agviz.trace.reader",
-    "agviz.trace.state",
+    "agviz.traces.schema",
+    "agviz.traces.reader",
+    "agviz.traces.state",
     "agviz.graph",
     "agviz.export",
     "agviz.analysis",
@@ -223,8 +223,8 @@ def test_the_product_keeps_the_rule(rule: Callable[[Mapping[str, str]], list[str
     [
         (
             upward_imports,
-            {"agviz.trace.reader": "def f():\n    from agviz.graph import model"},
-            "agviz.trace.reader:2 imports agviz.graph",
+            {"agviz.traces.reader": "def f():\n    from agviz.graph import model"},
+            "agviz.traces.reader:2 imports agviz.graph",
         ),
         (
             upward_imports,
@@ -262,16 +262,16 @@ def test_the_product_keeps_the_rule(rule: Callable[[Mapping[str, str]], list[str
         (
             reading_imports_torch,
             {
-                "agviz.cli.view": "from agviz.trace import recorder",
-                "agviz.trace": "",
-                "agviz.trace.recorder": "class C:\n    import torch.utils",
+                "agviz.cli.view": "from agviz.traces import recorder",
+                "agviz.traces": "",
+                "agviz.traces.recorder": "class C:\n    import torch.utils",
             },
-            "agviz.cli.view -> agviz.trace.recorder -> torch.utils",
+            "agviz.cli.view -> agviz.traces.recorder -> torch.utils",
         ),
         (
             reading_imports_torch,
-            {"agviz.trace": "import torch", "agviz.trace.reader": ""},
-            "agviz.trace.reader -> agviz.trace -> torch",
+            {"agviz.traces": "import torch", "agviz.traces.reader": ""},
+            "agviz.traces.reader -> agviz.traces -> torch",
         ),
     ],
 )
@@ -285,10 +285,10 @@ def test_a_rule_finds_what_breaks_it(
 def test_a_rule_accepts_what_is_allowed(rule: Callable[[Mapping[str, str]], list[str]]) -> None:
     sources = {
         "agviz": "def __getattr__(name):\n    from agviz import api\n    return getattr(api, name)",
-        "agviz.api": "import torch, agviz.trace.recorder",
-        "agviz.trace": "from agviz import __version__",
-        "agviz.trace.reader": "from agviz_engine.events import Event\nimport sqlite3",
-        "agviz.trace.recorder": "import torch",
+        "agviz.api": "import torch, agviz.traces.recorder",
+        "agviz.traces": "from agviz import __version__",
+        "agviz.traces.reader": "from agviz_engine.events import Event\nimport sqlite3",
+        "agviz.traces.recorder": "import torch",
         "agviz.export.dot": "import graphviz\nfrom agviz.graph import model",
         "agviz.graph.model": "if TYPE_CHECKING:\n    from torch import Tensor",
         "agviz.cli.run": "import torch\nfrom agviz.tui import app",

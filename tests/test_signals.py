@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agviz.trace.reader import Trace
+from agviz.traces.reader import Trace
 from tests.test_cli_run import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ read, write = os.pipe()
 os.set_blocking(write, False)
 for before in (signal.SIG_DFL, signal.SIG_IGN, mine):
     signal.signal(signal.SIGUSR1, before)
-    with agviz.record("t.agviz", on=["signal"]):
+    with agviz.trace(path="t.agviz", on=["signal"]):
         torch.ones(1, requires_grad=True).backward()
         assert signal.getsignal(signal.SIGUSR1) not in (signal.SIG_DFL, signal.SIG_IGN, mine)
         if not (pid := os.fork()):
@@ -199,7 +199,7 @@ for before in (signal.SIG_DFL, signal.SIG_IGN, mine):
     assert signal.set_wakeup_fd(-1) == -1
     assert not faulthandler.unregister(signal.SIGUSR1)
 signal.set_wakeup_fd(write)
-with agviz.record("t.agviz", on=["signal"]) as t:
+with agviz.trace(path="t.agviz", on=["signal"]) as t:
     torch.ones(1, requires_grad=True).backward()
     os.kill(os.getpid(), signal.SIGUSR1)
     assert os.read(read, 1) == bytes([signal.SIGUSR1])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agviz.trace.reader import Trace
+from agviz.traces.reader import Trace
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.errors import TraceError
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.rows import NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import NodeStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 
@@ -99,7 +99,7 @@ def test_replay_says_what_it_can_not_know(tmp_path: Path, fail_at: int | None) -
 def test_nodes_are_known_by_parameter_and_module_too(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     import agviz_engine
-    from agviz.trace.names import Names
+    from agviz.traces.names import Names
 
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
     with (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
 from agviz_engine import Instrument, events, installed
 from agviz_engine.instruments import HOT
 from tests.engine.programs import PROGRAMS

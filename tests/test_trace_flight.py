@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agviz.trace.flight import EXCEPTION, NONFINITE, OCCASIONS, SIGNAL, FlightRecorder
-from agviz.trace.reader import Trace
-from agviz.trace.rows import GraphTaskStatus
+from agviz.traces.flight import EXCEPTION, NONFINITE, OCCASIONS, SIGNAL, FlightRecorder
+from agviz.traces.reader import Trace
+from agviz.traces.rows import GraphTaskStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 
@@ -148,11 +148,11 @@ def test_memory_is_bounded(
     flight.backward(1)
     (one,) = flight.recorder._flights
     size = len(one.events)
-    monkeypatch.setattr("agviz.trace.flight._MOST_HELD", 5 * size)
+    monkeypatch.setattr("agviz.traces.flight._MOST_HELD", 5 * size)
     flight.backward(20)
     assert sum(len(f.events) for f in flight.recorder._flights) <= 6 * size
     assert len(flight.recorder._held) == len(flight.recorder._flight_of) <= 2 * 6
-    monkeypatch.setattr("agviz.trace.flight._MOST_HELD", size // 2)
+    monkeypatch.setattr("agviz.traces.flight._MOST_HELD", size // 2)
     flight.backward(1)
     assert "is too large to be kept in memory" in caplog.text
     assert not flight.recorder._flights

@@ -13,9 +13,9 @@ import torch
 
 import agviz
 from agviz.errors import TraceError
-from agviz.trace.flight import FlightRecorder
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
+from agviz.traces.flight import FlightRecorder
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
 from agviz_engine import events, installed
 from agviz_engine.health import Health
 from agviz_engine.instruments import Instrument, Live
@@ -95,7 +95,7 @@ def test_nothing_is_measured_unless_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("values", "rows"), [("health", True), ("none", False)])
 def test_record_takes_the_level(tmp_path: Path, values: Any, rows: bool) -> None:
-    with agviz.record(tmp_path / "t.agviz", values=values):
+    with agviz.trace(path=tmp_path / "t.agviz", values=values):
         torch.ones(2, requires_grad=True).sum().backward()
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert bool(trace.health()) == rows

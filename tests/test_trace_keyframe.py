@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agviz.errors import TraceError
-from agviz.trace import keyframe, replay, shortcuts
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.state import BackwardState, GraphShape
+from agviz.traces import keyframe, replay, shortcuts
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.state import BackwardState, GraphShape
 from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import Simulator, random_graph
 

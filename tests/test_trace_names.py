@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
-from agviz.trace import names as names_module
-from agviz.trace.names import Names
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
+from agviz.traces import names as names_module
+from agviz.traces.names import Names
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,15 +23,15 @@ import agviz_engine
 from agviz.cli import summary
 from agviz.cli.main import main
 from agviz.export.dot import to_dot
-from agviz.trace import provenance as provenance_module
-from agviz.trace.provenance import Provenance
-from agviz.trace.recorder import Recorder
+from agviz.traces import provenance as provenance_module
+from agviz.traces.provenance import Provenance
+from agviz.traces.recorder import Recorder
 from tests.test_trace_hostile import changed, read_everything, refuse, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.trace.rows import Frame, NodeRow
+    from agviz.traces.rows import Frame, NodeRow
 
 
 class Halved(torch.autograd.Function):
@@ -200,7 +200,7 @@ def test_a_trace_says_what_anomaly_mode_says(name: str, tmp_path: Path) -> None:
     loss = PROGRAMS[name]()
     found: list[list[tuple[Any, ...]]] = []
     for path, is_native in ((tmp_path / "ours.agviz", False), (tmp_path / "own.agviz", True)):
-        with agviz.record(path), torch.autograd.set_detect_anomaly(is_native, check_nan=False):
+        with agviz.trace(path=path), torch.autograd.set_detect_anomaly(is_native, check_nan=False):
             loss().backward()
         gc.collect()
         with agviz.Trace.open(path) as trace:
@@ -217,7 +217,7 @@ def test_a_trace_says_what_anomaly_mode_says(name: str, tmp_path: Path) -> None:
 
 
 def record(tmp_path: Path, loss: Callable[[], Tensor]) -> tuple[agviz.Trace, list[NodeRow]]:
-    with agviz.record(tmp_path / "t.agviz"):
+    with agviz.trace(path=tmp_path / "t.agviz"):
         loss().backward()
     trace = agviz.Trace.open(tmp_path / "t.agviz")
     return trace, [node for task in trace.graph_tasks for node in trace.nodes(task.id)]
@@ -429,7 +429,7 @@ def test_a_recording_goes_on_where_stacks_cannot_be_read(
 
 
 def test_without_provenance_nothing_is_kept(tmp_path: Path) -> None:
-    with agviz.record(tmp_path / "t.agviz", provenance=False):
+    with agviz.trace(path=tmp_path / "t.agviz", provenance=False):
         y: Any = torch.ones(3, requires_grad=True).exp().sum()
         assert "traceback_" not in y.grad_fn.metadata
         y.backward()
@@ -458,7 +458,7 @@ def test_equal_stacks_are_stored_once(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("good") / "t.agviz"
-    with agviz.record(path):
+    with agviz.trace(path=path):
         (torch.ones(3, requires_grad=True).exp() * torch.ones(3)).sum().backward()
     return path.read_bytes()
 
@@ -533,7 +533,7 @@ def test_captured_stacks_are_laid_out_as_they_are_read() -> None:
 def test_resolving_imports_no_compiler() -> None:
     program = """
 import sys, torch
-from agviz.trace.provenance import Provenance
+from agviz.traces.provenance import Provenance
 with Provenance() as origins:
     y = torch.ones(3, requires_grad=True).exp()
 (stack,) = origins.resolve([origins.captured(y.grad_fn)])

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agviz.trace import codec
-from agviz.trace import database as database_module
-from agviz.trace.database import Database
-from agviz.trace.nodes import short_name
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz.traces import codec
+from agviz.traces import database as database_module
+from agviz.traces.database import Database
+from agviz.traces.nodes import short_name
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES
 from agviz_engine.instruments import Instrument, Live, Registry
@@ -362,7 +362,7 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
     recorded(tmp_path / "t.agviz")
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from agviz.trace.reader import Trace\n"
+        "from agviz.traces.reader import Trace\n"
         "trace = Trace.open(sys.argv[1]); print(trace.event_count(), len(trace.nodes(0)))\n"
         "trace.state_at(0, 9)"
     )

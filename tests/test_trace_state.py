@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.state import BackwardState, GraphShape, ImpossibleEventError, QueuedTask
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.state import BackwardState, GraphShape, ImpossibleEventError, QueuedTask
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import SimulatedNode, Simulator, random_graph

@@ -14,10 +14,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
-from agviz.trace.reader import Trace
-from agviz.trace.recorder import Recorder
-from agviz.trace.rows import NodeStatus
-from agviz.trace.state import BackwardState, QueuedTask
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import NodeStatus
+from agviz.traces.state import BackwardState, QueuedTask
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live
 from agviz_engine.ready_queue import ReadyQueue

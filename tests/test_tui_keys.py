@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agviz.trace.recorder import Recorder
+from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
 from agviz.tui.model import State
 from agviz.tui.panels.events import Events

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from agviz.trace.reader import Trace
-from agviz.trace.rows import ExecutionRow, NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.rows import ExecutionRow, NodeStatus
 from agviz.tui import commands, text
 from agviz.tui.describe import SHORT, describe
 from agviz.tui.folding import groups, visible

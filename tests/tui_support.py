@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual import events
 
-from agviz.trace.recorder import Recorder
+from agviz.traces.recorder import Recorder
 from agviz_engine.instruments import Registry
 from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from agviz.trace.names import Names
+    from agviz.traces.names import Names
     from agviz.tui.app import AgvizApp
     from agviz.tui.panels.panel import Panel
     from agviz.tui.session import Session

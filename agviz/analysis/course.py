@@ -10,7 +10,7 @@ from agviz.analysis.passes import Passes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
 
 
 class Course(NamedTuple):

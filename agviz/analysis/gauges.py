@@ -10,7 +10,7 @@ from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:
     from agviz.analysis.passes import Passes
-    from agviz.trace.state import BackwardState
+    from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
 
 LIVE_BYTES: Final = "live gradient bytes"
@@ -47,7 +47,7 @@ class Gauges:
         """Move on by one event; gives what it changed.
 
         Raises:
-            agviz.trace.state.ImpossibleEventError: the event can't happen at this point.
+            agviz.traces.state.ImpossibleEventError: the event can't happen at this point.
         """
         state = self._state
         if state is None or event.seq <= state.seq or event.graph_task not in self._tasks:

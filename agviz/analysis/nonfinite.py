@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from agviz.trace.reader import Trace
-    from agviz.trace.rows import NodeRow, NonFiniteRow
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import NodeRow, NonFiniteRow
 
 
 _ALL = 2**31 - 1

@@ -9,7 +9,7 @@ from agviz_engine.events import NO_GRAPH_TASK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
     from agviz_engine.events import Event
 
 _EVENTS_PER_PAGE: Final = 5_000

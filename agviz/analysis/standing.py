@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from agviz.errors import TraceError
-from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agviz.trace.reader import Trace
-    from agviz.trace.rows import GraphTaskRow, NodeRow, ThreadRow
-    from agviz.trace.state import BackwardState
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow, NodeRow, ThreadRow
+    from agviz.traces.state import BackwardState
 
 _MOST_SHOWN: Final = 5
 

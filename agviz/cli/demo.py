@@ -19,8 +19,8 @@ from agviz.cli.console import stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.demo import SUBJECTS
 from agviz.errors import AgvizError, DrawingError
-from agviz.trace.measured import LEVELS
-from agviz.trace.recorder import Recorder
+from agviz.traces.measured import LEVELS
+from agviz.traces.recorder import Recorder
 from agviz.words import duration
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _train(session: Session, console: Console) -> None:
 
 def _summarise(path: Path, session: Session, console: Console) -> bool:
     """Print what the trace tells; return whether a planted NaN was found where it is."""
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
 
     with Trace.open(path) as trace:
         facts = summary.gather(trace, None, top=5)
@@ -196,7 +196,7 @@ def _show_overhead(overhead: Overhead, console: Console) -> None:
 
 def _draw(path: Path, console: Console) -> None:
     from agviz.export.draw import render_graph
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
 
     svg = path.with_suffix(".svg")
     svg.unlink(missing_ok=True)

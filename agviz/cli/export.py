@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError
-from agviz.trace.reader import Trace
-from agviz.trace.text import clean
+from agviz.traces.reader import Trace
+from agviz.traces.text import clean
 
 if TYPE_CHECKING:
     import argparse

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from agviz import __version__, startup
 from agviz.cli import demo, doctor, export, run, summary, verify, view
 from agviz.errors import AgvizError
-from agviz.trace.text import clean
+from agviz.traces.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

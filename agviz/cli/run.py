@@ -35,7 +35,7 @@ from agviz.options import (
     read_steps,
 )
 from agviz.recording import Recording, say
-from agviz.trace.measured import LEVELS
+from agviz.traces.measured import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

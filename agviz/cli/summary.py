@@ -14,8 +14,8 @@ from agviz.analysis.course import courses
 from agviz.analysis.nonfinite import spread
 from agviz.cli.chart import size, sparkline
 from agviz.cli.console import stdout_console
-from agviz.trace.reader import Trace
-from agviz.trace.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.words import backward_passes, duration, plural
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
 from agviz.cli.run import argument
 from agviz.options import read_steps
-from agviz.trace.text import clean
+from agviz.traces.text import clean
 from agviz.verify.findings import Findings, Outcome
 from agviz.words import backward_passes, plural
 

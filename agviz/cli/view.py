@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError
-from agviz.trace.reader import Trace
+from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     import argparse

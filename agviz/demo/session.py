@@ -15,9 +15,9 @@ import torch
 import agviz_engine
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
-from agviz.trace.names import Names
-from agviz.trace.provenance import Provenance
-from agviz.trace.recorder import Recorder
+from agviz.traces.names import Names
+from agviz.traces.provenance import Provenance
+from agviz.traces.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.demo.subject import Subject
-    from agviz.trace.measured import Values
+    from agviz.traces.measured import Values
 
 PADDING = 3
 """Positions that are padding in the recorded batch, where a NaN is planted."""

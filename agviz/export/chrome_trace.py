@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.gauges import LIVE_BYTES, Gauges
 from agviz.analysis.passes import Passes
-from agviz.trace.rows import NodeStatus
+from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from agviz.trace.reader import Trace
-    from agviz.trace.rows import EdgeRow, NodeRow
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import EdgeRow, NodeRow
     from agviz_engine.events import Event
 
 _NODES_KEPT: Final = 50_000

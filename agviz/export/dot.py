@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.graph.items import Link
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
 
 MOST_ONWARD = 3
 """Numbers in one reference to other columns."""

@@ -18,12 +18,12 @@ from agviz.export.dot import draw_picture
 from agviz.graph.fold import DEFAULT_BUDGET
 from agviz.graph.model import read_graph
 from agviz.graph.picture import compose
-from agviz.trace.text import clean
+from agviz.traces.text import clean
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
 
 FORMATS = ("svg", "png", "pdf")
 DEFAULT_TIMEOUT_S = 20.0

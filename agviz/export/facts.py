@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from agviz.export import text
 from agviz.graph.items import Kind
-from agviz.trace.rows import GraphTaskStatus, NodeStatus
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agviz.graph.items import Item, Link
     from agviz.graph.model import Edge, Graph, Leaf
-    from agviz.trace.rows import NodeRow
+    from agviz.traces.rows import NodeRow
 
 PARAMETER = "θ"
 NON_FINITE = "⚠"

@@ -10,14 +10,14 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.passes import Passes
-from agviz.trace.rows import GraphTaskStatus, NodeRow, NodeStatus
-from agviz.trace.schema import SCHEMA_VERSION
+from agviz.traces.rows import GraphTaskStatus, NodeRow, NodeStatus
+from agviz.traces.schema import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from agviz.trace.reader import Trace
-    from agviz.trace.rows import GraphTaskRow
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
 _TIMES: Final = frozenset({"time_ns", "begin_ns", "start_ns", "end_ns"})

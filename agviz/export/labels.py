@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agviz.graph.model import Graph, Leaf
     from agviz.graph.picture import Picture
     from agviz.graph.stacks import Box
-    from agviz.trace.rows import NodeRow
+    from agviz.traces.rows import NodeRow
 
 MOST_LEAVES = 6
 """Parameters written out below one node; one node may feed thousands."""

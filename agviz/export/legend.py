@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agviz.export import facts, labels, text
 from agviz.export.palette import ALARM, FAINT, SEVERAL_LANES, lane_look, mixed_look
 from agviz.graph.items import Kind
-from agviz.trace.rows import GraphTaskStatus
+from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

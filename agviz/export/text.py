@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from agviz.trace.text import REPLACEMENT, clean
+from agviz.traces.text import REPLACEMENT, clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.trace.rows import NonFinite
+    from agviz.traces.rows import NonFinite
 
 LONGEST_NAME = 48
 TIMES = "\N{MULTIPLICATION SIGN}"

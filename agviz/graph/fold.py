@@ -25,7 +25,7 @@ from agviz.graph.items import (
     single_items,
 )
 from agviz.graph.stacks import whole_rows
-from agviz.trace.rows import NodeStatus
+from agviz.traces.rows import NodeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence

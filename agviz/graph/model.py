@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agviz.errors import TraceError
-from agviz.trace.rows import (
+from agviz.traces.rows import (
     EdgeRow,
     GraphTaskRow,
     GraphTaskStatus,
@@ -26,7 +26,7 @@ from agviz.trace.rows import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agviz.trace.reader import Trace
+    from agviz.traces.reader import Trace
 
 LEAF_SEQUENCE_NR = 2**64 - 1
 """What torch gives AccumulateGrad: it runs before every other ready node."""

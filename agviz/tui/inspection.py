@@ -12,7 +12,7 @@ from agviz_engine import events as e
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agviz.trace.rows import EdgeRow, NodeRow
+    from agviz.traces.rows import EdgeRow, NodeRow
     from agviz.tui.model import View
 
 _LABEL = 15

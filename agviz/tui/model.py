@@ -11,12 +11,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.trace.rows import NodeStatus
+from agviz.traces.rows import NodeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz.trace.rows import (
+    from agviz.traces.rows import (
         EdgeRow,
         ExecutionRow,
         GraphTaskRow,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         NonFiniteRow,
         ThreadRow,
     )
-    from agviz.trace.state import BackwardState, QueueContents
+    from agviz.traces.state import BackwardState, QueueContents
     from agviz_engine.events import Event
 
 PAGE: Final = 200

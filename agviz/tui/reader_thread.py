@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from agviz.errors import AgvizError
-from agviz.trace.reader import Trace
-from agviz.trace.rows import NodeStatus
+from agviz.traces.reader import Trace
+from agviz.traces.rows import NodeStatus
 from agviz.tui.model import PAGE, Key, Moment, Playhead, Recording
 from agviz_engine.events import Event, NodeFailed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.trace.rows import GraphTaskRow
+    from agviz.traces.rows import GraphTaskRow
 
 Move = Callable[[Playhead], None]
 

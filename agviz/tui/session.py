@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-    from agviz.trace.rows import GraphTaskRow
+    from agviz.traces.rows import GraphTaskRow
     from agviz.tui.reader_thread import (
         Arrived,
         Listed,

@@ -6,12 +6,12 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agviz.trace.rows import NodeStatus
+from agviz.traces.rows import NodeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from agviz.trace.rows import ExecutionRow
+    from agviz.traces.rows import ExecutionRow
 
 _ZOOM_LIMIT_NS = 20
 """A column never shows less than this."""

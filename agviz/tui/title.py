@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from agviz.trace.rows import GraphTaskStatus
+from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.text import PLAYHEAD, count, milliseconds, size
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from agviz.tui.panels.line_list import LineList
 from agviz.tui.text import PLAYHEAD, Line, Span, count, duration, left, right, shape, tail
 
 if TYPE_CHECKING:
-    from agviz.trace.rows import NodeRow
+    from agviz.traces.rows import NodeRow
     from agviz.tui.model import View
 
 

@@ -10,8 +10,8 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from agviz.trace.rows import GraphTaskStatus
-from agviz.trace.text import clean
+from agviz.traces.rows import GraphTaskStatus
+from agviz.traces.text import clean
 from agviz.tui.model import Key
 from agviz.tui.text import count, duration, left, right
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from agviz.trace.rows import GraphTaskRow
+    from agviz.traces.rows import GraphTaskRow
 
 _GLYPHS = {
     GraphTaskStatus.FINISHED: "✓",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from agviz.trace.measured import Measured
+from agviz.traces.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ LAYOUTS: Final[tuple[Layout, ...]] = tuple(
 """By kind; the last is no event, but waits among them."""
 
 MEASURED: Final = len(EVENT_TYPES)
-"""Stands in place of a kind before a :class:`~agviz.trace.measured.Measured`."""
+"""Stands in place of a kind before a :class:`~agviz.traces.measured.Measured`."""
 
 BEGUN: Final = KIND[GraphTaskBegun]
 

@@ -8,11 +8,11 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agviz.trace import codec
-from agviz.trace.database import along, given
-from agviz.trace.nodes import NodeColumns, Nodes, Shape, short_name, undisturbed
-from agviz.trace.replay import Keyframe
-from agviz.trace.rows import (
+from agviz.traces import codec
+from agviz.traces.database import along, given
+from agviz.traces.nodes import NodeColumns, Nodes, Shape, short_name, undisturbed
+from agviz.traces.replay import Keyframe
+from agviz.traces.rows import (
     EdgeRow,
     ExecutionRow,
     Frame,
@@ -24,15 +24,15 @@ from agviz.trace.rows import (
     SavedRow,
     ThreadRow,
 )
-from agviz.trace.schema import CHECK, EXECUTION
-from agviz.trace.stacks import StoredStacks
-from agviz.trace.state import GraphShape
-from agviz.trace.text import clean, clean_message
+from agviz.traces.schema import CHECK, EXECUTION
+from agviz.traces.stacks import StoredStacks
+from agviz.traces.state import GraphShape
+from agviz.traces.text import clean, clean_message
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:
-    from agviz.trace.database import Database
+    from agviz.traces.database import Database
 
 _STARTED: Final = codec.KIND[events.NodeStarted]
 _END: Final = {

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, overload
 
 from agviz.errors import TraceError
-from agviz.trace import keyframe
-from agviz.trace.keyframe import SHUTDOWN, Facts, GraphShape, GraphTaskFacts, HeapEntry, QueuedTask
-from agviz.trace.rows import NodeStatus
+from agviz.traces import keyframe
+from agviz.traces.keyframe import SHUTDOWN, Facts, GraphShape, GraphTaskFacts, HeapEntry, QueuedTask
+from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE, Event
 

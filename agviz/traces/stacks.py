@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agviz.trace.rows import Frame
+    from agviz.traces.rows import Frame
 
 _MOST_REMEMBERED: Final = 100_000
 """Frames and stacks in memory; after that the tables may hold one twice."""

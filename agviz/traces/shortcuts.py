@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.trace.contents import Contents
-from agviz.trace.database import Database
-from agviz.trace.pages import Pages
-from agviz.trace.replay import Replay
-from agviz.trace.schema import KEYFRAME_LIMIT
-from agviz.trace.writer import Introduction
+from agviz.traces.contents import Contents
+from agviz.traces.database import Database
+from agviz.traces.pages import Pages
+from agviz.traces.replay import Replay
+from agviz.traces.schema import KEYFRAME_LIMIT
+from agviz.traces.writer import Introduction
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.trace.writer import Writer
+    from agviz.traces.writer import Writer
 
 _KEYFRAMES_PER_TRANSACTION: Final = 50
 

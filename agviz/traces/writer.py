@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.errors import TraceError
-from agviz.trace import codec, schema
-from agviz.trace.stacks import Stacks
-from agviz.trace.text import clean, storable
+from agviz.traces import codec, schema
+from agviz.traces.stacks import Stacks
+from agviz.traces.text import clean, storable
 from agviz_engine.events import (
     DependenciesComputed,
     Event,
@@ -30,7 +30,7 @@ from agviz_engine.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agviz.trace.rows import Frame
+    from agviz.traces.rows import Frame
 
 _ROWS_PER_STATEMENT: Final = 500
 _MOST_STRINGS: Final = 100_000

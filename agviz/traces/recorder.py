@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from agviz import __version__
 from agviz.errors import TraceError
-from agviz.trace import shortcuts
-from agviz.trace.codec import LAYOUTS, MEASURED, PREFIX, batches
-from agviz.trace.measured import measured
-from agviz.trace.text import clean
-from agviz.trace.writer import Beside, Graph, Introduction, Writer, create
+from agviz.traces import shortcuts
+from agviz.traces.codec import LAYOUTS, MEASURED, PREFIX, batches
+from agviz.traces.measured import measured
+from agviz.traces.text import clean
+from agviz.traces.writer import Beside, Graph, Introduction, Writer, create
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from agviz.trace.measured import Values
-    from agviz.trace.names import Names
-    from agviz.trace.provenance import Provenance
+    from agviz.traces.measured import Values
+    from agviz.traces.names import Names
+    from agviz.traces.provenance import Provenance
     from agviz_engine import events
     from agviz_engine.node import NodeRef
 

@@ -39,8 +39,8 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from agviz.trace.rows import Frame
-from agviz.trace.writer import Origins
+from agviz.traces.rows import Frame
+from agviz.traces.writer import Origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -11,15 +11,15 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.trace.state import BackwardState, GraphShape
+from agviz.traces.state import BackwardState, GraphShape
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from agviz.trace.contents import Contents
-    from agviz.trace.pages import Pages
-    from agviz.trace.rows import GraphTaskRow
+    from agviz.traces.contents import Contents
+    from agviz.traces.pages import Pages
+    from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
 _EVENTS_PER_KEYFRAME: Final = 2_048
@@ -90,7 +90,7 @@ class Replay:
         """The state after the event with this ``seq``, for the caller to keep.
 
         Raises:
-            agviz.trace.state.ImpossibleEventError: an event on the way can't have happened.
+            agviz.traces.state.ImpossibleEventError: an event on the way can't have happened.
             ValueError: a stored keyframe is none.
         """
         state, left = self._start(seq)

@@ -6,12 +6,12 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz.trace import codec
+from agviz.traces import codec
 from agviz_engine import events
 
 if TYPE_CHECKING:
-    from agviz.trace.contents import Contents
-    from agviz.trace.database import Database
+    from agviz.traces.contents import Contents
+    from agviz.traces.database import Database
 
 _ROLES: Final = {
     codec.KIND[events.NonFiniteChecked]: "output",

@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
-from agviz.trace import codec, health
-from agviz.trace.contents import Contents
-from agviz.trace.database import Database, given, of
-from agviz.trace.pages import Pages
-from agviz.trace.replay import Replay
-from agviz.trace.rows import (
+from agviz.traces import codec, health
+from agviz.traces.contents import Contents
+from agviz.traces.database import Database, given, of
+from agviz.traces.pages import Pages
+from agviz.traces.replay import Replay
+from agviz.traces.rows import (
     EdgeRow,
     ExecutionRow,
     GraphTaskRow,
@@ -27,7 +27,7 @@ from agviz.trace.rows import (
     ThreadTime,
     TypeTime,
 )
-from agviz.trace.schema import CHECK
+from agviz.traces.schema import CHECK
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from agviz.trace.health import HealthRow
-    from agviz.trace.state import BackwardState
+    from agviz.traces.health import HealthRow
+    from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
 
 

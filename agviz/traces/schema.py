@@ -121,7 +121,7 @@ CREATE TABLE edge (
     slot INTEGER NOT NULL,         -- number among the consumer's inputs
     PRIMARY KEY (graph_task, producer, output)
 ) WITHOUT ROWID""",
-    # Everything that happened. agviz/trace/codec.py says which field stands in which column.
+    # Everything that happened. agviz/traces/codec.py says which field stands in which column.
     "event": """
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY,       -- position in the total order
@@ -173,7 +173,7 @@ CREATE TABLE anchor (
     "keyframe": """
 CREATE TABLE keyframe (
     seq INTEGER PRIMARY KEY,       -- seq of the last event that the state includes
-    state BLOB NOT NULL            -- agviz/trace/keyframe.py says what it holds
+    state BLOB NOT NULL            -- agviz/traces/keyframe.py says what it holds
 )""",
 }
 """The tables, by name. The text is what SQLite stores, comments included."""

@@ -13,16 +13,16 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.trace.codec import PREFIX
-from agviz.trace.recorder import Recorder
-from agviz.trace.writer import Introduction
+from agviz.traces.codec import PREFIX
+from agviz.traces.recorder import Recorder
+from agviz.traces.writer import Introduction
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from os import PathLike
 
-    from agviz.trace.writer import Beside
+    from agviz.traces.writer import Beside
     from agviz_engine import events
     from agviz_engine.instruments import Live
 
@@ -65,7 +65,7 @@ class FlightRecorder(Recorder):
         path: the file to write; an older trace of this name is replaced.
         on: the occasions, some of :data:`OCCASIONS`.
         keep: how many calls of backward, 1 or more, that under way included.
-        recording: whatever else :class:`~agviz.trace.recorder.Recorder` takes.
+        recording: whatever else :class:`~agviz.traces.recorder.Recorder` takes.
 
     Raises:
         agviz.errors.TraceError: the file can't be written to.

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
-from agviz.trace.rows import ExecutionRow, NodeRow, NodeStatus, NonFinite
+from agviz.traces.rows import ExecutionRow, NodeRow, NodeStatus, NonFinite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agviz.trace.stacks import StoredStacks
+    from agviz.traces.stacks import StoredStacks
 
 Shape: TypeAlias = tuple[int, ...]
 

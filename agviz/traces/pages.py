@@ -6,15 +6,15 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.trace import codec
-from agviz.trace.database import along, given
+from agviz.traces import codec
+from agviz.traces.database import along, given
 from agviz_engine import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.trace.contents import Contents
-    from agviz.trace.database import Database
+    from agviz.traces.contents import Contents
+    from agviz.traces.database import Database
     from agviz_engine.events import Event
 
 _EVENT: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d FROM event"
