@@ -272,44 +272,63 @@ def apart(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         ]
 
 
-class _AnomalyPause:
-    """Anomaly mode is off while hosts abort: torch would warn with the stack of an error.
+class _Pause:
+    """Flags of the process are off while there is a native call that they would disturb.
 
-    The mode belongs to the process, so the hosts of several threads share one pause.
+    The calls of several threads share one pause.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], tuple[bool, ...]], write: Callable[..., None]) -> None:
+        self._read = read
+        self._write = write
         self._lock = threading.Lock()
-        self._hosts = 0
-        self._before = (False, False)
+        self._calls = 0
+        self._before: tuple[bool, ...] = ()
+
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        """The flags as they are without the pause."""
+        with self._lock:
+            return self._before if self._calls else self._read()
 
     def __enter__(self) -> None:
         with self._lock:
-            self._hosts += 1
-            if self._hosts == 1:
-                self._before = _is_anomaly_enabled(), _is_anomaly_check_nan_enabled()
-                _set_anomaly_enabled(False)
+            self._calls += 1
+            if self._calls == 1:
+                self._before = self._read()
+                self._write(*[False] * len(self._before))
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._hosts -= 1
-            if self._hosts == 0:
-                _set_anomaly_enabled(*self._before)
+            self._calls -= 1
+            if self._calls == 0:
+                self._write(*self._before)
 
     def forget(self) -> None:
         """End the pause of threads that do not exist in a forked child."""
         self._lock = threading.Lock()
-        if self._hosts:
-            self._hosts = 0
-            _set_anomaly_enabled(*self._before)
+        if self._calls:
+            self._calls = 0
+            self._write(*self._before)
 
 
-_anomaly_pause = _AnomalyPause()
+_anomaly_pause = _Pause(
+    lambda: (_is_anomaly_enabled(), _is_anomaly_check_nan_enabled()), _set_anomaly_enabled
+)
+"""While hosts abort: torch would warn with the stack of an error."""
+_warn_always_pause = _Pause(lambda: (torch.is_warn_always_enabled(),), torch.set_warn_always)
+"""While nodes run with a graph of their own: torch would warn of that for each."""
+
+
+def warns_always() -> bool:
+    """What the program set with ``torch.set_warn_always``."""
+    return _warn_always_pause.flags[0]
 
 
 def after_fork() -> None:
     """In a forked child: let go of what other threads held."""
     _anomaly_pause.forget()
+    _warn_always_pause.forget()
 
 
 @functools.cache
@@ -318,13 +337,11 @@ def create_graph_warning() -> str:
 
     Asking makes it say them here, so that the one-node runs, which are backward calls too, do not.
     """
-    always = torch.is_warn_always_enabled()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as said, _warn_always_pause:
         warnings.simplefilter("always")
         for warn_always in (False, True):
             torch.set_warn_always(warn_always)
             ENGINE.run_backward((_HOST,), (_ONE,), True, True, (), accumulate_grad=True)
-    torch.set_warn_always(always)
     return str(said[-1].message)
 
 
@@ -373,9 +390,8 @@ def run_node(
             undo.callback(node.register_hook(run.take).remove)
             if begin is not None:
                 undo.callback(node.register_prehook(run.enter).remove)
-        if create_graph and torch.is_warn_always_enabled():
-            undo.callback(torch.set_warn_always, True)
-            torch.set_warn_always(False)
+        if create_graph and warns_always():
+            undo.enter_context(_warn_always_pause)
         _thread.runs.append(run)
         undo.callback(_thread.runs.pop)
         _run_backward(

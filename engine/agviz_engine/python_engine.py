@@ -149,7 +149,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         return current().checkpoint_valid
 
     def _warn_create_graph(self) -> None:
-        if not self._warned_create_graph or torch.is_warn_always_enabled():
+        if not self._warned_create_graph or native_run.warns_always():
             self._warned_create_graph = True
             text = native_run.create_graph_warning()
             warnings.warn(text, UserWarning, stacklevel=_CALLER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -234,6 +235,24 @@ def test_create_graph_of_backward_warns() -> Any:
         x.exp().sum().backward(create_graph=True)
     torch.autograd.grad(apply(Multiply, x, x)[0].sum(), x, create_graph=True)
     return [x.grad]
+
+
+def test_each_thread_is_warned_of_create_graph() -> None:
+    def program() -> Any:
+        x, y = leaf(3), leaf(3)
+
+        def other(_ctx: Any, gradient: Tensor) -> Tensor:
+            thread = threading.Thread(target=lambda: y.sin().sum().backward(create_graph=True))
+            thread.start()
+            thread.join(60)
+            return gradient * 2
+
+        custom(other)(x).sum().backward(create_graph=True)
+        return [x.grad, y.grad]
+
+    ours = assert_same(program, order=False)
+    said = [message for _, message, _, _ in ours.warnings if "create_graph=True" in message]
+    assert len(said) == 2
 
 
 # -- batched gradients ------------------------------------------------------------------------
