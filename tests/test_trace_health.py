@@ -14,11 +14,11 @@ import torch
 import agviz
 from agviz.errors import TraceError
 from agviz.traces.flight import FlightRecorder
+from agviz.traces.health import HealthRow
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz_engine import events, installed
-from agviz_engine.health import Health
-from agviz_engine.instruments import Instrument, Live
+from agviz_engine.instruments import Health, Instrument, Live
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,7 @@ def test_what_the_engine_measured_is_read_back(tmp_path: Path) -> None:
         program()
     with Trace.open(tmp_path / "t.agviz") as trace:
         rows = trace.health()
+        assert HealthRow._fields[5:] == Health._fields
         assert {row.seq: Health(*row[5:]) for row in rows} == heard.found
         assert {row.role for row in rows} == {"output", "root", "accumulated", "captured"}
         assert {row.layout for row in rows} == {"strided", "sparse_coo"}

@@ -9,7 +9,7 @@ and stand in that table.
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
@@ -98,12 +98,12 @@ def _begun_layout() -> Layout:
 
 LAYOUTS: Final[tuple[Layout, ...]] = tuple(
     _begun_layout() if event_type is GraphTaskBegun else _layout(event_type)
-    for event_type in (*EVENT_TYPES, cast("Any", Measured))
+    for event_type in (*EVENT_TYPES, Measured)
 )
 """By kind; the last is no event, but waits among them."""
 
 MEASURED: Final = len(EVENT_TYPES)
-"""Stands in place of a kind before a :class:`~agviz.traces.measured.Measured`."""
+"""Stands in place of a kind before a :data:`~agviz.traces.measured.Measured`."""
 
 BEGUN: Final = KIND[GraphTaskBegun]
 

@@ -8,10 +8,10 @@ result of ``grad`` and may differ from what one node put out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
-if TYPE_CHECKING:
-    from agviz_engine.health import Health
+from agviz_engine.events import NodeStarted
+from agviz_engine.instruments import Health
 
 Values = Literal["none", "health"]
 """How much of gradients is recorded besides shapes and bytes."""
@@ -19,33 +19,15 @@ Values = Literal["none", "health"]
 LEVELS: Final[tuple[Values, ...]] = get_args(Values)
 
 
-class Measured(NamedTuple):
-    """The health of a gradient as it waits for the writer; the first five fields as in events."""
-
-    seq: int
-    time_ns: int
-    thread: int
-    graph_task: int
-    node: int
-    dtype: str
-    shape: str
-    device: str
-    layout: str
-    numel: int
-    nbytes: int
-    numbers: int
-    nan: int
-    posinf: int
-    neginf: int
-    zero: int
-    min: float | None
-    max: float | None
-    mean: float | None
-    norm: float | None
-    unknown: str
+_PLACE: Final = NodeStarted.__annotations__
+"""The five fields with which every event that concerns a node begins."""
+_HEALTH: Final = {**Health.__annotations__, "shape": "str"}
+"""As it stands in the file: the shape is a text."""
+Measured: Final = cast("Any", NamedTuple)("Measured", [*_PLACE.items(), *_HEALTH.items()])
+"""The health of a gradient as it waits for the writer: where it belongs, and its numbers."""
 
 
 def measured(event: Any, health: Health) -> tuple[Any, ...]:
-    """The fields of :class:`Measured` for an event that concerns a node."""
+    """The fields of :data:`Measured` for an event that concerns a node."""
     shape = "" if health.shape is None else str(list(health.shape))
     return (*event[:4], event.node, health.dtype, shape, *health[2:])

@@ -31,6 +31,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
 from agviz_engine import native_run
+from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -53,37 +54,6 @@ _REMEMBERED = 32
 _thread = threading.local()
 _next_generation = itertools.count(1).__next__
 _generation = [0]
-
-
-class Health(NamedTuple):
-    """What was measured of one gradient."""
-
-    dtype: str
-    """Without ``torch.``."""
-    shape: tuple[int, ...] | None
-    """None: not known (nested, symbolic)."""
-    device: str
-    layout: str
-    """Without ``torch.``."""
-    numel: int
-    nbytes: int
-    """Bytes that the elements take up in memory; an expanded tensor has less than its shape says,
-    a sparse one more than its values. 0 where that is not known."""
-    numbers: int
-    """Number of real numbers that were looked at."""
-    nan: int
-    posinf: int
-    neginf: int
-    zero: int
-    """Number that are 0, of either sign."""
-    min: float | None
-    """Of the finite ones, as are all that follow; None where there are none."""
-    max: float | None
-    mean: float | None
-    norm: float | None
-    """Euclidean norm."""
-    unknown: str
-    """Why there are no numbers (``numbers`` is 0 then); empty where there are."""
 
 
 class _Part(NamedTuple):

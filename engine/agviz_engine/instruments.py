@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES, Event
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz_engine.graph_task import GraphTask
-    from agviz_engine.health import Health
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz_engine")
@@ -36,6 +35,37 @@ next_seq: Callable[[], int] = itertools.count().__next__
 def method_name(event_type: type[Event]) -> str:
     """Name of the Instrument method that hears ``event_type``: ``QueuePush`` -> ``queue_push``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
+
+
+class Health(NamedTuple):
+    """What was measured of one gradient, by :func:`agviz_engine.health.measure`."""
+
+    dtype: str
+    """Without ``torch.``."""
+    shape: tuple[int, ...] | None
+    """None: not known (nested, symbolic)."""
+    device: str
+    layout: str
+    """Without ``torch.``."""
+    numel: int
+    nbytes: int
+    """Bytes that the elements take up in memory; an expanded tensor has less than its shape says,
+    a sparse one more than its values. 0 where that is not known."""
+    numbers: int
+    """Number of real numbers that were looked at."""
+    nan: int
+    posinf: int
+    neginf: int
+    zero: int
+    """Number that are 0, of either sign."""
+    min: float | None
+    """Of the finite ones, as are all that follow; None where there are none."""
+    max: float | None
+    mean: float | None
+    norm: float | None
+    """Euclidean norm."""
+    unknown: str
+    """Why there are no numbers (``numbers`` is 0 then); empty where there are."""
 
 
 class Live:

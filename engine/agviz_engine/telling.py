@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agviz_engine import events
 from agviz_engine.health import held_bytes, measure, unseen
-from agviz_engine.instruments import Live, Registry, clock, next_seq
+from agviz_engine.instruments import Health, Live, Registry, clock, next_seq
 from agviz_engine.thread_state import current, next_thread
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
     from agviz_engine.function_hook import HookReport
     from agviz_engine.graph_task import Capture, GraphTask
-    from agviz_engine.health import Health
     from agviz_engine.node import NodeRef
     from agviz_engine.ready_queue import ReadyQueue
 

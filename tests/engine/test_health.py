@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agviz_engine import events, installed
-from agviz_engine.health import Health, measure, unseen
-from agviz_engine.instruments import Instrument, Live
+from agviz_engine.health import measure, unseen
+from agviz_engine.instruments import Health, Instrument, Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable
