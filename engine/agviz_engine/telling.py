@@ -73,6 +73,11 @@ def _stamp_of_none() -> tuple[int, int, int, int]:
     return next_seq(), clock(), current().thread_id, events.NO_GRAPH_TASK
 
 
+def _health(gradient: Tensor) -> Health:
+    with unseen():
+        return measure(gradient)
+
+
 class Telling:
     """Builds events and gives them to the instruments of a registry."""
 
@@ -207,9 +212,7 @@ class Telling:
             return
         live = self.live(graph_task, ref)
         live.inputs = inputs
-        event = events.NodeStarted(
-            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
-        )
+        event = events.NodeStarted(*_stamp(graph_task), ref.index)
         hear.emit(hear.node_started, event, live)
 
     def node_finished(
@@ -225,9 +228,7 @@ class Telling:
             return
         live = self.live(graph_task, ref)
         live.outputs = outputs
-        event = events.NodeFinished(
-            next_seq(), clock(), current().thread_id, graph_task.id, ref.index, len(outputs)
-        )
+        event = events.NodeFinished(*_stamp(graph_task), ref.index, len(outputs))
         hear.emit(hear.node_finished, event, live)
         live.inputs = live.outputs = ()
 
@@ -263,9 +264,7 @@ class Telling:
                 )
             )
             return
-        event = events.SavedTensorsReleased(
-            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
-        )
+        event = events.SavedTensorsReleased(*_stamp(graph_task), ref.index)
         hear.emit(hear.saved_tensors_released, event, self.live(graph_task, ref))
 
     def leaf_accumulated(
@@ -273,15 +272,11 @@ class Telling:
     ) -> None:
         """An AccumulateGrad wrote to its variable; ``gradient`` is to be measured."""
         hear = self._hear
-        event = events.LeafAccumulated(
-            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
-        )
+        event = events.LeafAccumulated(*_stamp(graph_task), ref.index)
         live = self.live(graph_task, ref)
         hear.emit(hear.leaf_accumulated, event, live)
         if gradient is not None:
-            with unseen():
-                health = measure(gradient)
-            self._measured(event, gradient, health, live)
+            self._measured(event, gradient, _health(gradient), live)
 
     def captured(
         self,
@@ -297,9 +292,7 @@ class Telling:
             live = self.live(graph_task, ref)
             hear.emit(hear.gradient_captured, event, live)
             if gradient is not None:
-                with unseen():
-                    health = measure(gradient)
-                self._measured(event, gradient, health, live)
+                self._measured(event, gradient, _health(gradient), live)
 
     def non_finite_checked(
         self,
@@ -326,8 +319,7 @@ class Telling:
         for i, gradient in enumerate(outputs):
             if gradient is None:
                 continue
-            with unseen():
-                health = measure(gradient)
+            health = _health(gradient)
             found = health.nan, health.posinf, health.neginf
             live.gradient = gradient
             event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, i, *found)
@@ -369,9 +361,7 @@ class Telling:
             )
             hear.emit(hear.gradient_accumulated, event, live)
             if hear.gradient_measured:
-                with unseen():
-                    health = measure(gradient)
-                self._measured(event, gradient, health, live)
+                self._measured(event, gradient, _health(gradient), live)
             live.gradient = None
 
     def handed_on(
