@@ -17,11 +17,12 @@ import weakref
 from bisect import bisect_right
 from collections import Counter, deque
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from agviz.traces.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from torch import Tensor
     from torch.nn import Module
@@ -72,7 +73,7 @@ class _Thread(threading.local):
         known.append(self.marks)
 
 
-class Names:
+class Names(Listener):
     """Parameter names and module paths. It listens between :meth:`start` and :meth:`stop`.
 
     A path is ``encoder.layers.3``; nodes that the outermost module makes itself go by its class
@@ -111,18 +112,6 @@ class Names:
         """Listen no longer; what is known stays known."""
         while self._handles:
             self._handles.pop().remove()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def learn(self, module: Module) -> None:
         """Know the parameters and modules of an outermost module before it is called."""

@@ -37,14 +37,15 @@ import threading
 import warnings
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.traces.listener import Listener
 from agviz.traces.rows import Frame
 from agviz.traces.writer import Origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import CodeType, TracebackType
+    from types import CodeType
 
     from agviz_engine.node import NodeRef
 
@@ -186,7 +187,7 @@ class _Mode:
 _mode = _Mode()
 
 
-class Provenance:
+class Provenance(Listener):
     """Where nodes come from. It listens between :meth:`start` and :meth:`stop`."""
 
     def __init__(self) -> None:
@@ -212,18 +213,6 @@ class Provenance:
         if self._is_listening:
             self._is_listening = False
             _mode.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def renew(self) -> None:
         """A graph task begins: its graph is complete, and the next one may begin."""
