@@ -7,7 +7,6 @@ import itertools
 import json
 import sqlite3
 import time
-import tracemalloc
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from agviz_engine.instruments import Live, Registry, method_name
 from tests import trace_event_format
 from tests.engine.builders import apply
 from tests.event_simulator import Simulator, random_graph
+from tests.peak_memory import peak_bytes
 from tests.perfetto_reader import Perfetto
 
 if TYPE_CHECKING:
@@ -523,13 +523,8 @@ def test_memory_does_not_grow_with_the_number_of_passes(
     peaks = []
     for passes in (8, 24):
         path = tmp_path / f"{passes}.agviz"
-        simulated(path, size=100, passes=passes, inner=0)
-        tracemalloc.start()
-        with Trace.open(path) as trace:
-            for _ in chrome_trace(trace):
-                pass
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        simulated(path, passes=passes, size=100, inner=0)
+        peaks.append(peak_bytes(path, chrome_trace))
     assert peaks[1] < 1.8 * peaks[0], peaks
 
 

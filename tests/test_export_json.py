@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine.events import EVENT_TYPES
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
+from tests.peak_memory import peak_bytes
 from tests.trace_event_format import parse
 
 if TYPE_CHECKING:
@@ -163,10 +163,5 @@ def test_memory_does_not_grow_with_the_number_of_passes(
     for passes in (8, 24):
         path = tmp_path / f"{passes}.agviz"
         simulated(path, passes=passes, size=100, inner=0)
-        tracemalloc.start()
-        with Trace.open(path) as trace:
-            for _ in json_trace(trace):
-                pass
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        peaks.append(peak_bytes(path, json_trace))
     assert peaks[1] < 1.8 * peaks[0], peaks
