@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
 from agviz_engine.thread_state import current
@@ -79,7 +80,7 @@ def steal(
     variable = cast("Any", ref.node).variable
     if type(variable) not in _PLAIN or gradient.shape != variable.shape:
         return False
-    if not (_is_stealable_sparse(gradient) or _obeys_layout_contract(gradient, variable)):
+    if not (_is_stealable_sparse(gradient) or _has_stealable_layout(gradient, variable)):
         return False
     with activity.lock:
         if activity.passes > 1 or variable.grad is not None:
@@ -117,16 +118,34 @@ def _shallow_copy(gradient: Tensor) -> Tensor:
     )
 
 
-def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
-    """``utils::obeys_layout_contract``, for leaves in one of the two usual memory formats."""
+def _has_stealable_layout(gradient: Tensor, variable: Tensor) -> bool:
     if gradient.layout is not torch.strided or variable.layout is not torch.strided:
         return False
-    if gradient.dtype != variable.dtype:
-        return False
-    if variable.is_contiguous():
-        return gradient.is_contiguous()
-    return (
-        variable.dim() == 4
-        and variable.is_contiguous(memory_format=torch.channels_last)
-        and gradient.stride() == variable.stride()
+    return gradient.dtype == variable.dtype and (
+        _obeys_layout_contract(gradient, variable) or not _C._is_grad_layout_enforcement_enabled()
     )
+
+
+def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
+    """``utils::obeys_layout_contract`` for strided tensors of one shape."""
+    if variable.is_contiguous() or not is_non_overlapping_and_dense_or_false(variable):
+        return gradient.is_contiguous()
+    return all(
+        ours == wanted or size == 1
+        for ours, wanted, size in zip(
+            gradient.stride(), variable.stride(), variable.shape, strict=True
+        )
+    )
+
+
+def beside_post_hooks(inputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """The inputs for an AccumulateGrad that has post-hooks, to be called from Python.
+
+    Torch counts one holder more as its own then, so that it would steal a gradient that the program
+    still has: it gets a copy of that to steal. Gradient mode must be off.
+    """
+    gradient = inputs[0]
+    if gradient is None or sys.getrefcount(gradient) <= _REFERENCES:
+        return inputs
+    with _C.DisableTorchFunction():
+        return (gradient.clone(),)

@@ -716,8 +716,11 @@ class Engine:
             if not create_graph and accumulate_grad.steal(ref, inputs, self.activity):
                 function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
             else:
+                given = inputs
+                if not create_graph and MEMORY[ref.base + self._layout.post_hooks]:
+                    given = accumulate_grad.beside_post_hooks(inputs)
                 with self._hooks_told(graph_task, ref):
-                    cast("Any", ref.node)(*inputs)
+                    cast("Any", ref.node)(*given)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
         if self.registry.leaf_accumulated or variable is not None:
             gradient = None if variable is None else variable.grad

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -90,18 +91,38 @@ class _Autocast(NamedTuple):
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
+@functools.cache
+def _autograd_state() -> tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...]:
+    """How to read and write ``c10/core/AutogradState.h``, gradient mode apart."""
+    return (
+        (_C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),
+        (_C._is_view_replay_enabled, _C._set_view_replay_enabled),
+        (_C._is_grad_layout_enforcement_enabled, _C._set_grad_layout_enforcement_enabled),
+        (_C._get_graph_exec_group, _C._set_graph_exec_group),
+    )
+
+
 class ThreadLocalState:
     """Torch's thread-locals of the thread that called backward (``at::ThreadLocalState``).
 
-    Torch's own class can't be reached from Python. Carried here: gradient mode, autocast, default
-    saved-tensor hooks and whether they are disabled, torch-dispatch modes. The thread-locals that
-    are not carried are listed in ``docs/fidelity.md``.
+    Torch's own class can't be reached from Python. Carried here: ``AutogradState`` but for
+    inference mode, in which no node runs, autocast, default saved-tensor hooks and whether they are
+    disabled, torch-dispatch modes. The rest is in ``docs/fidelity.md``.
     """
 
-    __slots__ = ("_autocast", "_cache", "_grad_mode", "_modes", "_no_hooks", "_saved_tensor_hooks")
+    __slots__ = (
+        "_autocast",
+        "_autograd_state",
+        "_cache",
+        "_grad_mode",
+        "_modes",
+        "_no_hooks",
+        "_saved_tensor_hooks",
+    )
 
     def __init__(self, *, grad_mode: bool) -> None:
         self._grad_mode = grad_mode
+        self._autograd_state = [read() for read, _ in _autograd_state()]
         self._autocast = [
             _Autocast(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
             for device in _AUTOCAST_DEVICES
@@ -115,6 +136,9 @@ class ThreadLocalState:
     def restored(self) -> Iterator[None]:
         """Make this the state of the current thread for a while."""
         with contextlib.ExitStack() as stack:
+            for (read, write), value in zip(_autograd_state(), self._autograd_state, strict=True):
+                stack.callback(write, read())
+                write(value)
             for device, enabled, dtype in self._autocast:
                 if enabled:
                     stack.enter_context(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import register_multi_grad_hook
+from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
 
 from tests.engine.builders import (
     Log,
@@ -635,5 +635,28 @@ def test_retain_grad_where_no_gradient_comes(before: bool) -> None:
             y.sum().backward(retain_graph=True)
         apply(_Undefined, y).sum().backward()
         return [y.grad, x.grad]
+
+    assert assert_same(program).error is None
+
+
+@pytest.mark.parametrize("layout", ["same", "other"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_post_hook_of_a_leaf_whose_gradient_the_program_holds(number: int, layout: str) -> None:
+    """What the hook sees must not change when the leaf's ``.grad`` does."""
+
+    def program() -> Any:
+        x = leaf(2, 3)
+        node = get_gradient_edge(x).node
+        held = torch.ones(2, 3) if layout == "same" else torch.ones(3, 2).t()
+        seen: list[Any] = []
+
+        def hook(_outputs: Any, gradients: Any) -> None:
+            cast("Tensor", x.grad).add_(1)
+            seen.append([gradient.clone() for gradient in gradients])
+
+        for _ in range(number):
+            node.register_hook(hook)
+        x.backward(held)
+        return [seen, held, x.grad]
 
     assert assert_same(program).error is None

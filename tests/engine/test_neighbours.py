@@ -14,6 +14,7 @@ from torch.amp import custom_bwd, custom_fwd
 from torch.autograd import forward_ad
 from torch.autograd import functional as autograd_functional
 from torch.autograd.function import once_differentiable
+from torch.autograd.grad_mode import _force_original_view_tracking
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -737,6 +738,48 @@ def test_backward_under_autocast(device_policy: DevicePolicy | None) -> None:
 
         x = leaf(2, 3)
         with torch.autocast("cpu", torch.bfloat16):
+            custom(backward)(x).sum().backward()
+        custom(backward)(x).sum().backward()
+        return [x.grad, log.entries]
+
+    assert assert_same(program, device_policy=device_policy, order=False).error is None
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+@pytest.mark.parametrize("order", [(2, 0, 1), (1, 0, 2)])
+def test_layout_of_a_leaf_gradient(
+    enforced: bool, order: tuple[int, int, int], device_policy: DevicePolicy | None
+) -> None:
+    def program() -> Any:
+        x = torch.randn(2, 3, 4).permute(order).requires_grad_()
+        y = torch.randn(x.shape)
+        with torch.autograd.enforce_grad_layout_policy(enforced):
+            (x * y).sum().backward()
+            first = x.grad
+            x.grad = None
+            (x * y.permute(2, 1, 0).contiguous().permute(2, 1, 0)).sum().backward()
+        return [first, x.grad]
+
+    ours = assert_same(program, device_policy=device_policy)
+    first = cast("Tensor", ours.tensors[0])
+    assert first.is_contiguous() is not enforced
+
+
+def test_autograd_state_of_the_caller(device_policy: DevicePolicy | None) -> None:
+    def program() -> Any:
+        log = Log()
+
+        def backward(_: Any, gradient: Tensor) -> Tensor:
+            log.note(torch._C._is_fwd_grad_enabled(), torch._C._is_view_replay_enabled())
+            log.note(torch._C._is_grad_layout_enforcement_enabled())
+            return gradient * 2
+
+        x = leaf(2, 3)
+        with (
+            forward_ad._set_fwd_grad_enabled(False),
+            _force_original_view_tracking(True),
+            torch.autograd.enforce_grad_layout_policy(False),
+        ):
             custom(backward)(x).sum().backward()
         custom(backward)(x).sum().backward()
         return [x.grad, log.entries]
