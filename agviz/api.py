@@ -27,6 +27,7 @@ from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.options import KEPT, Options
 from agviz.recorded import Recorded
 from agviz.recording import Recording
+from agviz.traces.copies import MOST_BYTES
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         path: the file to write, an older trace of this name is replaced; None: a temporary one,
             which goes with this object.
         values: ``health`` to measure every gradient (counts of NaN, infinities and zeros, min, max,
-            mean, norm), ``none`` to leave that.
+            mean, norm), ``none`` to leave that, ``full`` to record the gradients themselves too.
+        max_values_bytes: of those, no more bytes than that, and none that is larger than a
+            sixteenth of it; when it is used up, recording goes on with their health.
         steps: which calls of backward to record, counted from 0 without reentrant ones.
         nodes: record the events of those nodes only in whose name, parameter or module this regular
             expression is found.
@@ -85,6 +88,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         path: str | PathLike[str] | None = None,
         *,
         values: Values = "health",
+        max_values_bytes: int = MOST_BYTES,
         steps: range | None = None,
         nodes: str | re.Pattern[str] | None = None,
         max_bytes: int | None = None,
@@ -105,6 +109,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
             steps=steps,
             nodes=pattern,
             values=values,
+            max_values_bytes=max_values_bytes,
             provenance=provenance,
             max_bytes=max_bytes,
             on=frozenset({on} if isinstance(on, str) else on),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agviz.errors import AgvizError
+from agviz.traces.copies import MOST_BYTES
 from agviz.traces.flight import OCCASIONS
 from agviz.traces.measured import LEVELS, Values
 from agviz.traces.recorder import LEAST_BYTES
@@ -31,6 +32,8 @@ class Options:
     """Only the events of nodes in whose name, parameter or module this is found."""
     values: Values = "health"
     """What to record of gradients besides shapes and bytes."""
+    max_values_bytes: int = MOST_BYTES
+    """Bytes of the gradients that are recorded themselves (``values="full"``)."""
     provenance: bool = True
     """Whether to record the line that created every node, and what it saved for backward."""
     max_bytes: int | None = None
@@ -43,6 +46,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.max_bytes is not None and self.max_bytes < LEAST_BYTES:
             raise AgvizError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
+        if self.max_values_bytes < 1:
+            raise AgvizError(f"no gradient fits into {self.max_values_bytes:,} bytes; allow more")
         if self.keep < 1:
             raise AgvizError(f"a flight recorder can't keep {self.keep} backward passes; keep 1")
         if self.values not in LEVELS:

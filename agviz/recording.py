@@ -84,6 +84,7 @@ class Recording(Instrument):
             "steps": options.steps,
             "nodes": options.nodes,
             "values": options.values,
+            "max_values_bytes": options.max_values_bytes,
             "provenance": self.provenance,
             "max_bytes": options.max_bytes,
             **self._about,

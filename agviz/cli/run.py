@@ -35,6 +35,7 @@ from agviz.options import (
     read_steps,
 )
 from agviz.recording import Recording, say
+from agviz.traces.copies import MOST_BYTES
 from agviz.traces.measured import LEVELS
 
 if TYPE_CHECKING:
@@ -64,7 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=LEVELS,
         default="health",
         help="what to record of gradients besides shapes and bytes: their health (default: counts"
-        " of NaN, infinities and zeros, min, max, mean, norm), or nothing",
+        " of NaN, infinities and zeros, min, max, mean, norm), nothing, or in full they themselves",
+    )
+    parser.add_argument(
+        "--max-values-bytes",
+        metavar="SIZE",
+        type=argument(read_size),
+        help="with --values full: go on with their health when so many bytes of gradients are"
+        f" recorded (default: {MOST_BYTES // 1024**2}MiB); none that is larger than a sixteenth of"
+        " it is",
     )
     parser.add_argument(
         "--no-provenance",
@@ -144,6 +153,9 @@ def read_options(arguments: argparse.Namespace) -> Options:
     """The options that the command line names."""
     if arguments.keep is not None and not arguments.on:
         raise AgvizError("--keep is for a flight recorder; say with --on when it writes")
+    if arguments.max_values_bytes is not None and arguments.values != "full":
+        raise AgvizError("--max-values-bytes is for gradients themselves; say --values full")
+    most = arguments.max_values_bytes
     steps: range | None = arguments.steps
     if arguments.every > 1:
         steps = (steps or read_steps(":"))[:: arguments.every]
@@ -151,6 +163,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         steps=steps,
         nodes=arguments.nodes,
         values=arguments.values,
+        max_values_bytes=MOST_BYTES if most is None else most,
         provenance=arguments.provenance,
         max_bytes=arguments.max_bytes,
         on=arguments.on,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.traces.copies import Copied
 from agviz.traces.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
 
@@ -98,24 +99,31 @@ def _begun_layout() -> Layout:
 
 LAYOUTS: Final[tuple[Layout, ...]] = tuple(
     _begun_layout() if event_type is GraphTaskBegun else _layout(event_type)
-    for event_type in (*EVENT_TYPES, Measured)
+    for event_type in (*EVENT_TYPES, Measured, Copied)
 )
-"""By kind; the last is no event, but waits among them."""
+"""By kind; the last two are no events, but wait among them."""
 
 MEASURED: Final = len(EVENT_TYPES)
 """Stands in place of a kind before a :data:`~agviz.traces.measured.Measured`."""
 
+COPIED: Final = MEASURED + 1
+"""The same before a :class:`~agviz.traces.copies.Copied`."""
+
+_COPY: Final = 2 + Copied._fields.index("copy")
+
 BEGUN: Final = KIND[GraphTaskBegun]
 
 
-def batches(waiting: list[Any], values: int) -> Iterator[list[Any]]:
-    """Cut what waits into lists of about ``values`` values, between events."""
-    begin = end = 0
+def batches(waiting: list[Any], values: int, nbytes: int) -> Iterator[list[Any]]:
+    """Cut what waits into lists of about ``values`` values and ``nbytes`` of copies."""
+    begin = end = copied = 0
     while end < len(waiting):
+        if waiting[end] == COPIED:
+            copied += waiting[end + _COPY].nbytes
         end += LAYOUTS[waiting[end]].width
-        if end - begin >= values or end == len(waiting):
+        if end - begin >= values or copied >= nbytes or end == len(waiting):
             yield waiting[begin:end]
-            begin = end
+            begin, copied = end, 0
 
 
 def encode(waiting: list[Any], intern: Callable[[str], int]) -> Row:

@@ -75,6 +75,8 @@ class Contents:
                 torch=clean(_is_a(str, facts["torch"])),
                 agviz=clean(_is_a(str, facts["agviz"])),
                 choice=clean(_is_a(str, facts["choice"])),
+                values=clean(_is_a(str, facts["values"])),
+                values_stopped=clean(_is_a(str, facts["values_stopped"])),
                 stopped=clean(_is_a(str, facts["stopped"])),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _STEPS_PER_CHECK: Final = 1_000_000
 _STEPS_PER_BYTE: Final = 10
 _LEAST_STEPS: Final = 20_000_000
-_LONGEST_VALUE: Final = max(4 * schema.TEXT_LIMIT, schema.KEYFRAME_LIMIT) + 1_000
+_LONGEST_VALUE: Final = (
+    max(4 * schema.TEXT_LIMIT, schema.KEYFRAME_LIMIT, schema.CHUNK_BYTES) + 1_000
+)
 _LONGEST_STATEMENT: Final = 100_000
 
 _FAILURES: Final = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
@@ -127,10 +129,12 @@ class Database:
         while True:
             steps += _STEPS_PER_CHECK
             if steps > limit:
-                limit = _LEAST_STEPS + _STEPS_PER_BYTE * self._size()
+                limit = _LEAST_STEPS + _STEPS_PER_BYTE * self.size
             yield steps > limit
 
-    def _size(self) -> int:
+    @property
+    def size(self) -> int:
+        """Bytes of the file, with what has not yet been taken over from its WAL."""
         wal = self._path.with_name(self._path.name + "-wal")
         return sum(path.stat().st_size for path in (self._path, wal) if path.exists())
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.traces.codec import PREFIX
+from agviz.traces.copies import Copier
 from agviz.traces.recorder import Recorder
 from agviz.traces.writer import Introduction
 from agviz_engine.events import NO_GRAPH_TASK
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from os import PathLike
 
+    from agviz.traces.copies import Contents, Copy
     from agviz.traces.writer import Beside
     from agviz_engine import events
     from agviz_engine.instruments import Live
@@ -42,13 +44,15 @@ million take some 160 MB."""
 class _Flight:
     """One call of backward or grad with the reentrant ones inside it."""
 
-    __slots__ = ("beside", "ended", "events", "is_written", "nonfinite", "tasks")
+    __slots__ = ("beside", "copied", "ended", "events", "is_written", "nonfinite", "tasks")
 
     def __init__(self) -> None:
         self.tasks: list[int] = []
         self.events: list[Any] = []
         """As in Note [A flat list of what waits]."""
         self.beside: list[Beside] = []
+        self.copied: list[Contents] = []
+        """What among the events can be let go of."""
         self.ended = False
         self.is_written = False
         """Whether it has gone to the file; what it does from now on goes there at once."""
@@ -113,6 +117,7 @@ class FlightRecorder(Recorder):
                 flight.is_written = True
                 self._beside.extend(flight.beside)
                 flight.beside.clear()
+                flight.copied.clear()
                 for task in flight.tasks:
                     self._held[task] = self._waiting
                 self._move(flight)
@@ -191,6 +196,31 @@ class FlightRecorder(Recorder):
         if len(held) > _MOST_HELD and held is not self._waiting:
             self._drop_too_large(graph_task)
 
+    def _make_copier(self, most: int) -> Copier:
+        return Copier(most, self._let_go_of_oldest)
+
+    def _keep_copy(self, copy: Copy, waiting: tuple[Any, ...]) -> None:
+        with self._ring:
+            flight = self._flight_of.get(waiting[5])
+            if flight is not None and not flight.is_written:
+                flight.copied += [part.contents for part in copy.parts]
+        self._keep(waiting)
+
+    def _let_go_of_oldest(self, nbytes: int) -> bool:  # noqa: ARG002
+        """Whether values were given up, of the oldest call of backward that has any."""
+        with self._ring:
+            for flight in self._flights:
+                if flight.ended and flight.copied and not flight.is_written:
+                    self._let_go(flight)
+                    return True
+        return False
+
+    @staticmethod
+    def _let_go(flight: _Flight) -> None:
+        for contents in flight.copied:
+            contents.let_go()
+        flight.copied.clear()
+
     def _keep_beside(self, thing: Beside) -> None:
         if isinstance(thing, Introduction):
             self._beside.append(thing)
@@ -244,6 +274,8 @@ class FlightRecorder(Recorder):
     def _remove(self, flight: _Flight) -> None:
         if flight in self._flights:
             self._flights.remove(flight)
+        if not flight.is_written:
+            self._let_go(flight)
         self._forget(flight)
 
     def _forget(self, flight: _Flight) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces import codec
+from agviz.traces.shape_text import read_shape
 from agviz_engine import events
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
 
-_ROLES: Final = {
+ROLES: Final = {
     codec.KIND[events.NonFiniteChecked]: "output",
     codec.KIND[events.GradientAccumulated]: "root",
     codec.KIND[events.LeafAccumulated]: "accumulated",
@@ -24,7 +24,6 @@ SLOT: Final = (
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 ELSE event.a END"
 )
 """The slot, in SQL."""
-_MOST_DIMENSIONS: Final = 64
 _COLUMNS: Final = (
     f"event.seq, event.graph_task, event.node, event.kind, {SLOT}, dtype, shape, device, layout,"
     " numel, bytes, numbers, nan, posinf, neginf, zero, min, max, mean, norm, unknown"
@@ -106,17 +105,6 @@ def _row(contents: Contents, row: tuple[Any, ...]) -> HealthRow:
         if not (all(map(math.isfinite, (least, most, mean))) and least <= most and norm >= 0):
             raise ValueError("numbers contradict each other")
     text = contents.name
-    place = graph_task, node, _ROLES[kind], slot, seq
-    facts = text(dtype), _shape(text(shape)), text(device), text(layout)
+    place = graph_task, node, ROLES[kind], slot, seq
+    facts = text(dtype), read_shape(text(shape)), text(device), text(layout)
     return HealthRow._make((*place, *facts, *counts, *reals, text(unknown)))
-
-
-def _shape(text: str) -> tuple[int, ...] | None:
-    if not text:
-        return None
-    sizes = json.loads(text)
-    if type(sizes) is not list or len(sizes) > _MOST_DIMENSIONS:
-        raise ValueError(text)
-    if any(type(size) is not int or size < 0 for size in sizes):
-        raise ValueError(text)
-    return tuple(sizes)

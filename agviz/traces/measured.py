@@ -3,7 +3,8 @@
 At level ``health`` every gradient that flows is measured; the numbers are kept under the ``seq`` of
 the event that they belong to: NonFiniteChecked for what a node puts out, GradientAccumulated for
 the gradient of a single root, LeafAccumulated and GradientCaptured for what came to a leaf or to a
-result of ``grad`` and may differ from what one node put out.
+result of ``grad`` and may differ from what one node put out. At level ``full`` the same gradients
+are copied as well (:mod:`agviz.traces.copies`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from agviz_engine.events import NodeStarted
 from agviz_engine.instruments import Health
 
-Values = Literal["none", "health"]
+Values = Literal["none", "health", "full"]
 """How much of gradients is recorded besides shapes and bytes."""
 
 LEVELS: Final[tuple[Values, ...]] = get_args(Values)

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
-from agviz.traces import codec, health
+from agviz.traces import codec, health, values
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database, given, of
 from agviz.traces.pages import Pages
@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
+    from torch import Tensor
+
     from agviz.traces.health import HealthRow
     from agviz.traces.state import BackwardState
+    from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
 
 
@@ -243,21 +246,50 @@ class Trace:
             slot: only those of this slot, an output in most rows (:attr:`HealthRow.role`).
             limit: at most this many.
         """
-        chosen = {"event.graph_task": graph_task, "event.node": node, health.SLOT: slot}
-        given = {column: number for column, number in chosen.items() if number is not None}
-        condition = " AND ".join(["TRUE", *(f"{column} = ?" for column in given)])
         return health.read(
-            self._database,
-            self._contents(),
-            f"{condition} ORDER BY event.seq LIMIT ?",
-            *given.values(),
-            max(limit, 0),
+            self._database, self._contents(), *_flowed(graph_task, node, slot, limit)
         )
 
     def health_at(self, seq: int) -> HealthRow | None:
         """What was measured in the event with ``seq``, or None."""
         rows = health.read(self._database, self._contents(), "event.seq = ?", seq)
         return rows[0] if rows else None
+
+    def values(
+        self,
+        graph_task: int | None = None,
+        node: int | None = None,
+        slot: int | None = None,
+        limit: int = 1_000_000,
+    ) -> list[ValueRow]:
+        """Which gradients were recorded themselves, in order of ``seq``; some at ``--values full``.
+
+        Takes the same arguments as :meth:`health`; :meth:`value` gives their elements.
+        """
+        return values.read(
+            self._database, self._contents(), *_flowed(graph_task, node, slot, limit)
+        )
+
+    def value(self, seq: int) -> Tensor:
+        """The gradient that flowed in the event with ``seq``, bit for bit, on the CPU.
+
+        A dimension in which it was expanded is expanded here too. Imports torch; without torch, see
+        :meth:`value_parts`. Raises TraceError where it is not in the file.
+        """
+        row = self._value_row(seq)
+        return values.tensor(self._database, self._contents(), row)
+
+    def value_parts(self, seq: int) -> dict[str, Part]:
+        """The same as bytes: the strided tensors it consists of, by name.
+
+        ``values``, for a strided one; ``schema.py`` tells those of other layouts.
+        """
+        self._value_row(seq)
+        return values.read_parts(self._database, self._contents(), seq)
+
+    def stored_values(self) -> StoredValues:
+        """How many gradients are in the file themselves, how large, and why others are not."""
+        return values.stored(self._database, self._contents())
 
     def slowest(self, n: int = 10, graph_task: int | None = None) -> Slowest:
         """The ``n`` types of nodes with the largest total time and the ``n`` longest executions."""
@@ -325,6 +357,16 @@ class Trace:
         except (ValueError, OverflowError) as error:
             raise self._database.damaged(error) from error
 
+    def _value_row(self, seq: int) -> ValueRow:
+        rows = values.read(self._database, self._contents(), "event.seq = ?", seq)
+        if not rows:
+            raise TraceError(f"{self.path} holds no gradient for event {seq}; see its values()")
+        if rows[0].unknown:
+            raise TraceError(
+                f"the gradient of event {seq} is not in {self.path} ({rows[0].unknown})"
+            )
+        return rows[0]
+
     def _read_anew(self) -> None:
         contents = self._all_contents = Contents(self._database)
         self._all_pages = Pages(self._database, contents)
@@ -346,3 +388,14 @@ class Trace:
         if self._whole_replay is None:
             self._whole_replay = Replay.of(contents, self._all_pages)
         return self._whole_replay
+
+
+def _flowed(
+    graph_task: int | None, node: int | None, slot: int | None, limit: int
+) -> tuple[str, *tuple[int, ...]]:
+    """The condition of the events in which a gradient flowed there, and its parameters."""
+    chosen = {"event.graph_task": graph_task, "event.node": node, health.SLOT: slot}
+    given = {column: number for column, number in chosen.items() if number is not None}
+    condition = " AND ".join(["TRUE", *(f"{column} = ?" for column in given)])
+    numbers = *given.values(), max(limit, 0)
+    return (f"{condition} ORDER BY event.seq LIMIT ?", *numbers)

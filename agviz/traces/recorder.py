@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from agviz import __version__
 from agviz.errors import TraceError
 from agviz.traces import shortcuts
-from agviz.traces.codec import LAYOUTS, MEASURED, PREFIX, batches
+from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches
+from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.measured import measured
 from agviz.traces.text import clean
 from agviz.traces.writer import Beside, Graph, Introduction, Writer, create
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.traces.copies import Copy
     from agviz.traces.measured import Values
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
@@ -59,6 +61,12 @@ _BYTES_PER_VALUE: Final = 4
 """In the file, about."""
 _SHARE_OF_EVENTS: Final = 0.55
 """Of a file of limited size, what may be full before indexes and keyframes are added."""
+_SHARE_OF_VALUES: Final = 0.25
+"""The same, what copies of gradients may take of it."""
+_MOST_BYTES_WAITING: Final = 128 * 1024**2
+"""Of copies; a gradient is not copied before the writer has come down to this."""
+_BYTES_PER_BATCH: Final = 16 * 1024**2
+"""Of copies that are committed together: the WAL holds as much."""
 LEAST_BYTES: Final = 1_000_000
 """Smallest limit of a file's size."""
 
@@ -72,7 +80,9 @@ class Recorder(Instrument):
         path: the file to write; an older trace of this name is replaced.
         names: where parameter names and module paths come from.
         provenance: where the stacks that created nodes, and what nodes saved, come from.
-        values: how much of gradients to record; ``health`` has the engine measure each.
+        values: how much of gradients to record; ``health`` has the engine measure each, ``full``
+            copies each as well. Note [Values are bounded].
+        max_values_bytes: the bound of all copies.
         steps: which calls of backward to record, counted from 0 without reentrant ones; None: all.
         nodes: keep only the events of nodes in whose name, parameter or module this is found, and
             of the gradients they hand on; None: of all. Graphs are kept whole.
@@ -91,6 +101,7 @@ class Recorder(Instrument):
         names: Names | None = None,
         provenance: Provenance | None = None,
         values: Values = "none",
+        max_values_bytes: int = MOST_BYTES,
         steps: range | None = None,
         nodes: re.Pattern[str] | None = None,
         max_bytes: int | None = None,
@@ -114,6 +125,9 @@ class Recorder(Instrument):
         those it wants."""
         self.when_stopped: Callable[[], None] | None = None
         """Called on the writer's thread where recording has to stop."""
+        if max_bytes is not None:
+            max_values_bytes = min(max_values_bytes, int(max_bytes * _SHARE_OF_VALUES))
+        self._copier = self._make_copier(max_values_bytes) if values == "full" else None
         self.gradient_measured = None if values == "none" else self._note_health
         self._introduced: set[int] = set()
         self._waiting: list[Any] = []
@@ -139,10 +153,14 @@ class Recorder(Instrument):
                 "torch": "" if torch is None else str(torch.__version__),
                 "agviz": __version__,
                 "choice": self._choice(),
+                "values": values,
+                "values_stopped": "",
                 "stopped": "",
             },
         )
         self._closing = False
+        self._values_stopped = ""
+        """Why gradients are no longer copied; the writer notes it in the file and clears it."""
         self._stopped = ""
         """Why the recording has come to a regular end before it was closed."""
         self._wake = threading.Event()
@@ -262,14 +280,17 @@ class Recorder(Instrument):
             self._wanted.add(event.graph_task)
 
     def _note_wanted(self, waiting: tuple[Any, ...]) -> None:
+        if self._is_wanted(waiting):
+            self._keep(waiting)
+
+    def _is_wanted(self, waiting: tuple[Any, ...]) -> bool:
         graph_task = waiting[5]  # behind kind, None, seq, time and thread
         if self._steps is not None and graph_task not in self._wanted:
-            return
+            return False
         if self._nodes is not None and (positions := LAYOUTS[waiting[0]].nodes):
             chosen = self._chosen.get(graph_task, ())
-            if not any(waiting[position] in chosen for position in positions):
-                return
-        self._keep(waiting)
+            return any(waiting[position] in chosen for position in positions)
+        return True
 
     def _keep_beside(self, thing: Beside) -> None:
         self._beside.append(thing)
@@ -310,6 +331,27 @@ class Recorder(Instrument):
     def _note_health(self, event: events.Event, live: Live) -> None:
         if live.health is not None:
             self._note((MEASURED, None, *measured(event, live.health)))
+        if self._copier is not None and live.gradient is not None:
+            self._note_copy(self._copier, event, live.gradient)
+
+    def _note_copy(self, copier: Copier, event: Any, gradient: Tensor) -> None:
+        place = (COPIED, None, *event[:4], event.node)
+        if copier.is_full or not self.is_recording or not self._is_wanted(place):
+            return
+        copy = copier.copy(gradient, event.graph_task)
+        if copy is None:
+            self._values_stopped = f"their bound of {copier.room.most:,} bytes was reached"
+            return
+        self._keep_copy(copy, (*place, copy))
+
+    def _keep_copy(self, copy: Copy, waiting: tuple[Any, ...]) -> None:  # noqa: ARG002
+        self._keep(waiting)
+        copier = self._copier
+        if copier is not None and copier.room.waiting > _MOST_BYTES_WAITING:
+            self.flush()
+
+    def _make_copier(self, most: int) -> Copier:
+        return Copier(most)
 
     def _naming(self, ref: NodeRef) -> tuple[str, int | None, str, str]:
         """Torch's name, sequence number, parameter name and module path of a node."""
@@ -362,21 +404,24 @@ class Recorder(Instrument):
         waiting = self._waiting[:]
         del self._waiting[: len(waiting)]
         beside = _taken(self._beside)
-        if self._max_bytes is None:
+        if self._max_bytes is None and self._copier is None:
             if waiting or beside:
                 writer.write(waiting, beside)
         else:
-            self._write_bounded(writer, waiting, beside, self._max_bytes)
+            self._write_bounded(writer, waiting, beside)
+        if self._values_stopped:
+            writer.write_meta({"values_stopped": self._values_stopped})
+            self._values_stopped = ""
         for written in flushes:
             written.set()
 
-    def _write_bounded(
-        self, writer: Writer, waiting: list[Any], beside: list[Beside], most: int
-    ) -> None:
+    def _write_bounded(self, writer: Writer, waiting: list[Any], beside: list[Beside]) -> None:
         if beside:
             writer.write([], beside)
+        most = sys.maxsize if self._max_bytes is None else self._max_bytes
         share = int(most * _SHARE_OF_EVENTS)
-        for batch in batches(waiting, most // 50 // _BYTES_PER_VALUE):
+        nbytes = min(most // 50, _BYTES_PER_BATCH)
+        for batch in batches(waiting, most // 50 // _BYTES_PER_VALUE, nbytes):
             if writer.size >= share:
                 break
             writer.write(batch, [])

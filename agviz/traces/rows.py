@@ -59,6 +59,10 @@ class Meta(NamedTuple):
     agviz: str
     choice: str
     """What was recorded where not all was, in words; empty where everything was."""
+    values: str
+    """What was recorded of gradients: ``none``, ``health`` or ``full``."""
+    values_stopped: str
+    """Why, of later gradients, only the health was recorded; empty where that did not happen."""
     stopped: str
     """Why the recording stopped before its end (disk full, …); empty where it did not."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 TABLES: dict[str, str] = {
-    # Facts about the recording: script, argv, pid, versions, clocks.
+    # Facts about the recording: script, argv, pid, versions, clocks, what was chosen.
     "meta": """
 CREATE TABLE meta (
     key TEXT PRIMARY KEY NOT NULL,
@@ -159,6 +159,39 @@ CREATE TABLE health (
     norm REAL,
     unknown INTEGER NOT NULL       -- string, why nothing was measured; 0: it was
 )""",
+    # Gradients that were copied, or were to be: a row for each that flowed, as long as there was
+    # room. Empty unless --values full.
+    "tensor": """
+CREATE TABLE tensor (
+    seq INTEGER PRIMARY KEY,       -- seq of the event, as in health
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; "[2, null]": null is the ragged dimension of
+                                   -- a jagged tensor; 0: not known
+    layout INTEGER NOT NULL,       -- string: "strided"
+    coalesced INTEGER NOT NULL,    -- 1: a sparse_coo tensor marked as coalesced; else 0
+    unknown INTEGER NOT NULL       -- string, why its elements are not here; 0: they are
+)""",
+    # The strided tensors that such a gradient consists of. By its layout: strided: values, in whose
+    # shape the dimensions along which the gradient was expanded have size 1. sparse_coo: indices,
+    # values. sparse_csr, sparse_bsr: crow_indices, col_indices, values. sparse_csc, sparse_bsc:
+    # ccol_indices, row_indices, values. jagged: offsets, values, and lengths where it has them.
+    "part": """
+CREATE TABLE part (
+    seq INTEGER NOT NULL,          -- tensor
+    name INTEGER NOT NULL,         -- string: "values"
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"
+    chunk INTEGER NOT NULL,        -- its first chunk, the others follow; 0: it has no elements.
+                                   -- Parts with the same bytes may have the same chunks
+    PRIMARY KEY (seq, name)
+) WITHOUT ROWID""",
+    # The elements of parts, in order of their indices, as little-endian numbers without gaps. All
+    # chunks of a part but the last have CHUNK_BYTES.
+    "chunk": """
+CREATE TABLE chunk (
+    id INTEGER PRIMARY KEY,        -- from 1
+    bytes BLOB NOT NULL
+)""",
     # The first and the last event of each graph task (-1: of those that belong to none, -2: of
     # all), and every thousandth where events of others stand in between. Empty until the recording
     # is closed.
@@ -199,3 +232,6 @@ TEXT_LIMIT = 65_536
 
 KEYFRAME_LIMIT = 2**20
 """Longest stored keyframe, in bytes."""
+
+CHUNK_BYTES = 2**20
+"""Length of a chunk."""

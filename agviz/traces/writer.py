@@ -30,12 +30,15 @@ from agviz_engine.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from agviz.traces.copies import Contents, Copy
     from agviz.traces.rows import Frame
 
 _ROWS_PER_STATEMENT: Final = 500
 _MOST_STRINGS: Final = 100_000
 """Texts remembered in memory; after that the table may hold a text twice."""
 
+FORGOTTEN: Final = "given up for newer values"
+"""Why a copy that waited is not in the file."""
 _COLUMNS: Final = {"frame": 5, "stack": 3}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
@@ -88,6 +91,7 @@ class Writer:
         self._start_ns = start_ns
         self._strings: dict[str, int] = {"": 0}
         self._next_string = 1
+        self._next_chunk = 1
         self._new_strings: list[tuple[int, str]] = []
         self._stacks = Stacks(self._string)
         self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None)
@@ -179,6 +183,7 @@ class Writer:
     def _insert_events(self, waiting: list[Any]) -> None:
         rows: list[int | None] = []
         health: list[Any] = []
+        copies: list[tuple[int, Copy]] = []
         begin, end = 0, len(waiting)
         while begin < end:
             layout = codec.LAYOUTS[waiting[begin]]
@@ -189,11 +194,15 @@ class Writer:
                     event[2 + position] = self._string(event[2 + position])
                 health += event[2], *event[7:]  # without thread, graph task and node
                 continue
+            if event[0] == codec.COPIED:
+                copies.append((event[2], event[-1]))
+                continue
             if (note := self._bookkeeping.get(layout.event_type)) is not None:
                 make: Any = layout.event_type._make
                 note(make(event[2:]))
             rows += codec.encode(event, self._string)
         self._insert("health", health, columns=17)
+        self._insert_copies(copies)
         start_ns = self._start_ns
         for start in range(0, len(rows), _ROWS_PER_STATEMENT * 10):
             part = rows[start : start + _ROWS_PER_STATEMENT * 10]
@@ -204,6 +213,39 @@ class Writer:
                 f" FROM (VALUES {values})",
                 part,
             )
+
+    def _insert_copies(self, copies: Iterable[tuple[int, Copy]]) -> None:
+        tensors: list[int] = []
+        parts: list[int] = []
+        text = self._string
+        for seq, copy in copies:
+            unknown = copy.unknown
+            if not all(part.contents.is_there for part in copy.parts):
+                unknown = FORGOTTEN
+            facts = text(copy.dtype), text(copy.shape), text(copy.layout)
+            tensors += seq, *facts, copy.coalesced, text(unknown)
+            if unknown:
+                continue
+            for part in copy.parts:
+                chunk = self._chunk_of(part.contents)
+                parts += seq, text(part.name), text(part.dtype), text(part.shape), chunk
+        self._insert("tensor", tensors, columns=6)
+        self._insert("part", parts, columns=5)
+
+    def _chunk_of(self, contents: Contents) -> int:
+        """Write the bytes, unless they were; their first chunk."""
+        if contents.data is None:
+            return contents.chunk or 0
+        first = self._next_chunk if contents.nbytes else 0
+        with memoryview(contents.data) as data:
+            for start in range(0, len(data), schema.CHUNK_BYTES):
+                with data[start : start + schema.CHUNK_BYTES] as piece:
+                    self._database.execute(
+                        "INSERT INTO chunk VALUES (?, ?)", (self._next_chunk, piece)
+                    )
+                self._next_chunk += 1
+        contents.written(first)
+        return first
 
     def _insert(self, table: str, values: Sequence[Any], columns: int) -> None:
         """Insert rows that follow each other in ``values``."""

@@ -97,13 +97,13 @@ def measure(gradient: Tensor) -> Health:
     Does not raise: what can't be measured is not known, and ``unknown`` says why.
     """
     try:
-        gradient = _unwrapped(gradient)
-        layout = _name(gradient.layout)
-        facts = (_name(gradient.dtype), _shape(gradient), str(gradient.device), layout)
+        gradient = unwrapped(gradient)
+        layout = name_of(gradient.layout)
+        facts = (name_of(gradient.dtype), shape_of(gradient), str(gradient.device), layout)
         sizes = gradient.numel(), held_bytes(gradient)
     except Exception as error:  # noqa: BLE001 - an exotic tensor must not end the user's backward
         return _unknown(("", None, "", ""), (0, 0), type(error).__name__)
-    why = _why_unknown(gradient)
+    why = why_unknown(gradient)
     if why:
         return _unknown(facts, sizes, why)
     try:
@@ -136,14 +136,14 @@ def held_bytes(tensor: Tensor) -> int:
             return min(tensor.nbytes, tensor.untyped_storage().nbytes())
         if tensor.is_sparse:
             return tensor._values().nbytes + tensor._indices().nbytes
-        if tensor.layout in _COMPRESSED:
-            return sum(getattr(tensor, part)().nbytes for part in _COMPRESSED[tensor.layout])
+        if tensor.layout in COMPRESSED:
+            return sum(getattr(tensor, part)().nbytes for part in COMPRESSED[tensor.layout])
     except (RuntimeError, NotImplementedError):
         pass
     return 0
 
 
-_COMPRESSED = {
+COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices", "values"),
     torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
     torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
@@ -152,7 +152,8 @@ _COMPRESSED = {
 _names: dict[torch.dtype | torch.layout, str] = {}
 
 
-def _name(value: torch.dtype | torch.layout) -> str:
+def name_of(value: torch.dtype | torch.layout) -> str:
+    """Torch's name of it, without what stands in front."""
     name = _names.get(value)
     if name is None:
         name = _names[value] = str(value).removeprefix("torch.").removeprefix("_")
@@ -165,7 +166,7 @@ def _unknown(
     return Health(*facts, *sizes, 0, 0, 0, 0, 0, None, None, None, None, why)
 
 
-def _unwrapped(tensor: Tensor) -> Tensor:
+def unwrapped(tensor: Tensor) -> Tensor:
     """``tensor`` without the wrappings of ``torch.func`` and of ``is_grads_batched``."""
     while _C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _C._functorch.get_unwrapped(tensor)
@@ -174,14 +175,16 @@ def _unwrapped(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _shape(gradient: Tensor) -> tuple[int, ...] | None:
+def shape_of(gradient: Tensor) -> tuple[int, ...] | None:
+    """Its sizes; None where they are not known (nested, symbolic)."""
     if gradient.is_nested:
         return None
     shape = tuple(gradient.shape)
     return shape if all(type(size) is int for size in shape) else None
 
 
-def _why_unknown(gradient: Tensor) -> str:
+def why_unknown(gradient: Tensor) -> str:
+    """Why the elements of an unwrapped gradient can't be looked at; empty where they can."""
     if type(gradient) not in _PLAIN:
         return f"a {type(gradient).__name__}"
     if gradient.is_meta:
@@ -189,9 +192,9 @@ def _why_unknown(gradient: Tensor) -> str:
     if gradient.is_nested:
         return "a nested tensor"
     if gradient.layout is not torch.strided and not (
-        gradient.is_sparse or gradient.layout in _COMPRESSED
+        gradient.is_sparse or gradient.layout in COMPRESSED
     ):
-        return f"of layout {_name(gradient.layout)}"
+        return f"of layout {name_of(gradient.layout)}"
     return ""
 
 
@@ -209,20 +212,28 @@ def forget() -> None:
     _generation[0] = _next_generation()
 
 
+def same_memory(gradient: Tensor) -> tuple[Any, ...] | None:
+    """Equal for a storage only as long as its bytes are; None where nothing is sure to tell that.
+
+    Note [Views are measured once]. Compare it for one storage, and keep that from being freed.
+    """
+    if gradient.is_inference() or _C._len_torch_dispatch_stack():
+        return None
+    return (
+        *(_generation[0], gradient._version, gradient.data_ptr(), gradient.numel()),
+        *(gradient.dtype, gradient.is_conj(), gradient.is_neg()),
+    )
+
+
 def _remembered(gradient: Tensor) -> _Part:
     if (
         gradient.layout is not torch.strided
         or gradient.numel() <= _FEW
-        or gradient.is_inference()
-        or _C._len_torch_dispatch_stack()
+        or (state := same_memory(gradient)) is None
         or not (gradient.is_contiguous() or _is_dense(gradient))
     ):
         return _combined(_parts(gradient))
     storage = gradient.untyped_storage()
-    state = (
-        *(_generation[0], gradient._version, gradient.data_ptr(), gradient.numel()),
-        *(gradient.dtype, gradient.is_conj(), gradient.is_neg()),
-    )
     memory: dict[int, _Known] = _thread.__dict__.setdefault("known", {})
     key: int = storage._cdata
     known = memory.pop(key, None)
