@@ -212,7 +212,9 @@ class Telling:
             return
         live = self.live(graph_task, ref)
         live.inputs = inputs
-        event = events.NodeStarted(*_stamp(graph_task), ref.index)
+        event = events.NodeStarted(
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
+        )
         hear.emit(hear.node_started, event, live)
 
     def node_finished(
@@ -228,7 +230,9 @@ class Telling:
             return
         live = self.live(graph_task, ref)
         live.outputs = outputs
-        event = events.NodeFinished(*_stamp(graph_task), ref.index, len(outputs))
+        event = events.NodeFinished(
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index, len(outputs)
+        )
         hear.emit(hear.node_finished, event, live)
         live.inputs = live.outputs = ()
 
@@ -264,7 +268,9 @@ class Telling:
                 )
             )
             return
-        event = events.SavedTensorsReleased(*_stamp(graph_task), ref.index)
+        event = events.SavedTensorsReleased(
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
+        )
         hear.emit(hear.saved_tensors_released, event, self.live(graph_task, ref))
 
     def leaf_accumulated(
@@ -272,7 +278,9 @@ class Telling:
     ) -> None:
         """An AccumulateGrad wrote to its variable; ``gradient`` is to be measured."""
         hear = self._hear
-        event = events.LeafAccumulated(*_stamp(graph_task), ref.index)
+        event = events.LeafAccumulated(
+            next_seq(), clock(), current().thread_id, graph_task.id, ref.index
+        )
         live = self.live(graph_task, ref)
         hear.emit(hear.leaf_accumulated, event, live)
         if gradient is not None:
