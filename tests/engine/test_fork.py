@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ from tests.engine.builders import leaf
 from tests.engine.idle import leftovers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -130,24 +131,35 @@ def _nothing_is_left_over() -> None:
     assert leftovers() == []
 
 
-def test_child_while_another_thread_is_in_a_backward() -> None:
-    """What that thread has begun never ends in the child."""
+@contextlib.contextmanager
+def _another_thread(work: Callable[[Callable[[], None]], object]) -> Iterator[None]:
+    """Another thread is in ``work``, where that calls what it is given, until the block ends."""
 
-    def hook(_: Any) -> None:
+    def wait() -> None:
         inside.set()
         go_on.wait()
 
     inside, go_on = threading.Event(), threading.Event()
-    y = leaf(3).exp()
-    y.register_hook(hook)
-    with installed():
-        thread = threading.Thread(target=y.sum().backward)
-        thread.start()
-        inside.wait()
-        status = _in_a_child(_nothing_is_left_over)
+    thread = threading.Thread(target=work, args=(wait,))
+    thread.start()
+    try:
+        assert inside.wait(60)
+        yield
+    finally:
         go_on.set()
         thread.join()
-    assert status == 0
+
+
+def test_child_while_another_thread_is_in_a_backward() -> None:
+    """What that thread has begun never ends in the child."""
+
+    def backward(wait: Callable[[], None]) -> None:
+        y = leaf(3).exp()
+        y.register_hook(lambda _: wait())
+        y.sum().backward()
+
+    with installed(), _another_thread(backward):
+        assert _in_a_child(_nothing_is_left_over) == 0
 
 
 LOCKS: dict[str, Callable[[], Any]] = {
@@ -159,10 +171,9 @@ LOCKS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_child_while_another_thread_holds_a_lock(name: str) -> None:
-    def hold() -> None:
+    def hold(wait: Callable[[], None]) -> None:
         with LOCKS[name]():
-            inside.set()
-            go_on.wait()
+            wait()
 
     def grad() -> None:
         x = leaf(3)
@@ -170,36 +181,21 @@ def test_child_while_another_thread_holds_a_lock(name: str) -> None:
             torch.autograd.grad(x.exp().sum(), x)
         _nothing_is_left_over()
 
-    inside, go_on = threading.Event(), threading.Event()
-    with installed():
-        thread = threading.Thread(target=hold)
-        thread.start()
-        inside.wait()
-        status = _in_a_child(grad)
-        go_on.set()
-        thread.join()
-    assert status == 0
+    with installed(), _another_thread(hold):
+        assert _in_a_child(grad) == 0
 
 
 def test_child_while_another_thread_pauses_anomaly_mode() -> None:
-    def hold() -> None:
+    def pause(wait: Callable[[], None]) -> None:
         with native_run._anomaly_pause:
-            inside.set()
-            go_on.wait()
+            wait()
 
     def check() -> None:
         assert torch.is_anomaly_enabled()
         _nothing_is_left_over()
 
-    inside, go_on = threading.Event(), threading.Event()
-    with installed(), torch.autograd.set_detect_anomaly(True):
-        thread = threading.Thread(target=hold)
-        thread.start()
-        inside.wait()
-        status = _in_a_child(check)
-        go_on.set()
-        thread.join()
-    assert status == 0
+    with installed(), torch.autograd.set_detect_anomaly(True), _another_thread(pause):
+        assert _in_a_child(check) == 0
 
 
 def _in_a_process(send: Any) -> None:
