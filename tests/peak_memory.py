@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def peak_bytes(path: Path, export: Callable[[Trace], Iterable[str]]) -> int:
-    """The most bytes that Python objects held at a time while the trace ``path`` was exported."""
+    """The most bytes that Python objects held at a time while the trace ``path`` was exported.
+
+    The collector begins anew, or garbage would be counted in one call and not in the next.
+    """
+    gc.collect()
     tracemalloc.start()
     try:
         with Trace.open(path) as trace:
