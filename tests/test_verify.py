@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -432,6 +432,27 @@ def test_the_graph_is_released_as_usual() -> None:
         again = x.exp().sum()
         again.backward(retain_graph=True)
         again.backward()
+
+
+class _Wrapper(Tensor):
+    """A leaf of no storage, with no operators but those it notes."""
+
+    heard: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+        cls.heard.append(str(func))
+        raise NotImplementedError(func)
+
+
+def test_a_leaf_as_root_is_not_asked_to_be_viewed() -> None:
+    make = cast("Any", Tensor)._make_wrapper_subclass
+    root = make(_Wrapper, (3,), requires_grad=True)
+    with verifying() as findings:
+        root.backward(torch.ones(3))
+    assert findings.outcomes == {Outcome.EQUAL: 1}
+    assert root.grad.tolist() == [1.0] * 3
+    assert _Wrapper.heard == []
 
 
 def test_results_with_a_graph_of_their_own_come_from_one_engine() -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node
 
 from agviz.verify.state import gradient_of
 from agviz.verify.values import Value, take
+from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.native_node import MEMORY, calibrate
 from agviz_engine.node import NodeRef
 
@@ -103,7 +104,7 @@ def _walk(roots: Any) -> dict[Node, str]:
         elif isinstance(root, Tensor) and root.grad_fn is not None:
             pending.append(root.grad_fn)
         elif isinstance(root, Tensor) and root.requires_grad and not _in_a_transform():
-            pending.append(get_gradient_edge(root).node)
+            pending.append(leaf_edge(root)[0])
     while pending:
         node = pending.popleft()
         if isinstance(node, _NODES) and node not in found:
