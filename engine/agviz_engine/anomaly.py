@@ -139,6 +139,16 @@ def _forward_stack(stack: object, name: str, *, is_parent: bool) -> str:
     )
 
 
+def forget_engine_frames(ref: NodeRef) -> None:
+    """Take the engine out of the tracebacks that torch may print of a node it runs itself."""
+    node: Any = ref.node
+    while node is not None:
+        stack = node.metadata.get("traceback_")
+        if isinstance(stack, list):
+            node.metadata["traceback_"] = _without_engine(stack)
+        node = node.metadata.get("parent_")
+
+
 def _without_engine(stack: list[str]) -> list[str]:
     """The stack without the engine's frames, and without that of the host between them."""
     kept = []

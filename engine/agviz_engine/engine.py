@@ -734,6 +734,8 @@ class Engine:
         inputs: Gradients,
         begin: Callable[[], None] | None = None,
     ) -> Gradients:
+        if _C.is_anomaly_enabled():
+            anomaly.forget_engine_frames(ref)
         outputs = native_run.run_node(
             ref,
             inputs,

@@ -324,3 +324,21 @@ def test_one_warning_where_torch_ran_the_hook_that_failed() -> None:
             y.sum().backward()
 
     assert len(assert_same(program).warnings) == 2
+
+
+def test_forward_traceback_of_a_custom_function_called_in_a_backward() -> None:
+    def program() -> Any:
+        inner = custom(lambda _, __: throw(ValueError("inner")))
+
+        def outer(ctx: Any, gradient: Tensor) -> Tensor:
+            with torch.enable_grad():
+                again = ctx.saved_tensors[0].detach().requires_grad_()
+                inner(again).sum().backward()
+            return gradient
+
+        x = leaf(3)
+        with torch.autograd.detect_anomaly():
+            custom(outer)(x).sum().backward()
+
+    said = [message for _, message, _, _ in assert_same(program).warnings]
+    assert any("in outer" in message and "inner(again)" in message for message in said)
