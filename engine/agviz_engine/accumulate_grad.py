@@ -21,12 +21,11 @@ from torch import Tensor
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
+from agviz_engine import tensor_impl
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from agviz_engine.node import NodeRef
 
 _C = cast("Any", torch._C)
 _PLAIN = (Tensor, Parameter)
@@ -63,7 +62,7 @@ class Activity:
 
 
 def steal(
-    ref: NodeRef,
+    variable: Tensor,
     inputs: tuple[Tensor | None, ...],
     activity: Activity,
 ) -> bool:
@@ -75,35 +74,36 @@ def steal(
         Whether it was done; otherwise nothing was.
     """
     gradient = cast("Any", inputs[0])
-    if sys.getrefcount(gradient) > _REFERENCES or not _is_plain(gradient):
+    if (
+        sys.getrefcount(gradient) > _REFERENCES
+        or type(gradient) is not Tensor
+        or type(variable) not in _PLAIN
+        or cast("Any", gradient)._use_count() != 1
+    ):
         return False
-    variable = cast("Any", ref.node).variable
-    if type(variable) not in _PLAIN or gradient.shape != variable.shape:
-        return False
-    if not (_is_stealable_sparse(gradient) or _has_stealable_layout(gradient, variable)):
+    is_plain = tensor_impl.is_stealable_for(gradient, variable)
+    if not is_plain and not _is_stealable(gradient, variable):
         return False
     with activity.lock:
         if activity.passes > 1 or variable.grad is not None:
             return False
-        variable.grad = _shallow_copy(gradient) if gradient.is_sparse else gradient.detach()
+        is_sparse = not is_plain and gradient.is_sparse
+        variable.grad = _shallow_copy(gradient) if is_sparse else gradient.detach()
     return True
 
 
-def _is_plain(gradient: Any) -> bool:
-    return (
-        type(gradient) is Tensor
-        and not gradient.is_nested
-        and cast("Any", gradient)._use_count() == 1
-        and not _C._functorch.is_functorch_wrapped_tensor(gradient)
-    )
-
-
-def _is_stealable_sparse(gradient: Tensor) -> bool:
-    return (
-        gradient.is_sparse
-        and gradient._indices().is_contiguous()
-        and gradient._values().is_contiguous()
-    )
+def _is_stealable(gradient: Tensor, variable: Tensor) -> bool:
+    if gradient.is_nested or _C._functorch.is_functorch_wrapped_tensor(gradient):
+        return False
+    if gradient.shape != variable.shape:
+        return False
+    if gradient.is_sparse:
+        return gradient._indices().is_contiguous() and gradient._values().is_contiguous()
+    if not _has_stealable_layout(gradient, variable):
+        return False
+    tensor_impl.learn(gradient)
+    tensor_impl.learn(variable)
+    return True
 
 
 def _shallow_copy(gradient: Tensor) -> Tensor:

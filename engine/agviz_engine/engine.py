@@ -635,7 +635,10 @@ class Engine:
             not fan_in
             or fan_in[ref.index] != 1
             or function_hook.has_tensor_pre_hooks(ref)
-            or bool(ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref))
+            or (
+                ref.is_accumulate_grad
+                and function_hook.leaf_has_hooks(ref, cast("Any", ref.node).variable)
+            )
         )
 
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
@@ -699,12 +702,15 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run an AccumulateGrad with its hooks. It has no outputs."""
-        variable = cast("Any", ref.node).variable if self.registry.gradient_measured else None
-        if variable is not None and variable.grad is None and not self._may_differ(graph_task, ref):
-            variable = None
-        if not function_hook.leaf_has_hooks(ref):
-            if graph_task.create_graph or not accumulate_grad.steal(ref, inputs, self.activity):
-                cast("Any", ref.node)(*inputs)
+        node = cast("Any", ref.node)
+        variable = node.variable
+        is_measured = self.registry.gradient_measured and (
+            variable.grad is not None or self._may_differ(graph_task, ref)
+        )
+        create_graph = graph_task.create_graph
+        if not function_hook.leaf_has_hooks(ref, variable):
+            if create_graph or not accumulate_grad.steal(variable, inputs, self.activity):
+                node(*inputs)
         elif function_hook.has_native_hooks(ref):
             with self._hooks_told(graph_task, ref):
                 self._run_node(graph_task, ref, inputs)
@@ -712,18 +718,17 @@ class Engine:
             report = self.tell.hook_report(graph_task, ref)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
             inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
-            create_graph = graph_task.create_graph
-            if not create_graph and accumulate_grad.steal(ref, inputs, self.activity):
+            if not create_graph and accumulate_grad.steal(variable, inputs, self.activity):
                 function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
             else:
                 given = inputs
                 if not create_graph and MEMORY[ref.base + self._layout.post_hooks]:
                     given = accumulate_grad.beside_post_hooks(inputs)
                 with self._hooks_told(graph_task, ref):
-                    cast("Any", ref.node)(*given)
+                    node(*given)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
-        if self.registry.leaf_accumulated or variable is not None:
-            gradient = None if variable is None else variable.grad
+        if self.registry.leaf_accumulated or is_measured:
+            gradient = variable.grad if is_measured else None
             self.tell.leaf_accumulated(graph_task, ref, gradient)
         return ()
 

@@ -118,15 +118,14 @@ def call_hooks(
     return values
 
 
-def leaf_has_hooks(ref: NodeRef) -> bool:
+def leaf_has_hooks(ref: NodeRef, variable: Tensor) -> bool:
     """Whether an AccumulateGrad or its variable has hooks of any kind. May say yes for none."""
     base, layout = ref.base, native_node.calibrate()
-    variable = cast("Any", ref.node).variable
     return bool(
         MEMORY[base + layout.pre_hooks]
         or MEMORY[base + layout.post_hooks]
         or native_node.leaf_hook_list(variable)
-        or variable._post_accumulate_grad_hooks
+        or cast("Any", variable)._post_accumulate_grad_hooks
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from agviz_engine import native_node
+from agviz_engine import native_node, tensor_impl
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import BYTES, MEMORY
 
@@ -155,7 +155,6 @@ _unpack = struct.Struct(
     f"=8s8xI4x{_INLINE_DIMENSIONS}Q{(_TAIL - _SHAPE_INLINE - _INLINE_DIMENSIONS) * _WORD}x5s"
 ).unpack_from
 _LAST = 2 + _INLINE_DIMENSIONS
-_STRIDED = torch.strided
 _kinds: dict[tuple[int, int], Kind] = {}
 
 
@@ -194,15 +193,10 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     """
     words = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
     dtype = _plain.get((words[0], words[_LAST]))
-    return (
-        dtype is not None
-        and type(gradient) is Tensor
-        and gradient.dtype is dtype
-        and gradient.layout is _STRIDED
-        and gradient.is_cpu
-        and not gradient.is_nested
-        and gradient.shape == words[2 : 2 + words[1]]
-    )
+    if dtype is None or type(gradient) is not Tensor:
+        return False
+    dimensions = words[1]
+    return tensor_impl.fits(gradient, dtype, dimensions, words[2 : 2 + dimensions])
 
 
 def stream_of(ref: NodeRef, slot: int) -> InputStream:

@@ -265,7 +265,7 @@ _TENSOR_WORDS = 7  # of a TensorImpl: what comes before its sizes
 _META_WORDS = 16
 
 
-def _tensor(tensor: Tensor) -> int:
+def tensor_base(tensor: Tensor) -> int:
     """Word number of the ``TensorImpl`` behind ``tensor`` (THPVariable: PyObject_HEAD, cdata)."""
     return MEMORY[(id(tensor) + object.__basicsize__) // _WORD] // _WORD
 
@@ -275,7 +275,8 @@ def _autograd_meta() -> int:
     found = [
         i
         for i in range(_TENSOR_WORDS)
-        if MEMORY[_tensor(plain) + i] == 0 and MEMORY[_tensor(leaf) + i] > _LOWEST_HEAP_ADDRESS
+        if MEMORY[tensor_base(plain) + i] == 0
+        and MEMORY[tensor_base(leaf) + i] > _LOWEST_HEAP_ADDRESS
     ]
     if len(found) != 1:
         raise UnsupportedTorchError(_refusal("a tensor's AutogradMeta"))
@@ -286,7 +287,7 @@ def _grad_accumulator(autograd_meta: int) -> int:
     leaf = torch.ones(2, requires_grad=True)
     with torch.enable_grad():
         accumulator = cast("Node", leaf.exp().grad_fn).next_functions[0][0]
-        begin = MEMORY[_tensor(leaf) + autograd_meta] // _WORD
+        begin = MEMORY[tensor_base(leaf) + autograd_meta] // _WORD
         for i in range(_META_WORDS):
             if MEMORY[begin + i] == base(cast("Node", accumulator)) * _WORD:
                 return i
@@ -295,7 +296,7 @@ def _grad_accumulator(autograd_meta: int) -> int:
 
 def _leaf_hooks(autograd_meta: int) -> int:
     leaf = torch.ones(2, requires_grad=True)
-    begin = MEMORY[_tensor(leaf) + autograd_meta] // _WORD
+    begin = MEMORY[tensor_base(leaf) + autograd_meta] // _WORD
     before = MEMORY[begin : begin + _META_WORDS]
     leaf.register_hook(lambda gradient: gradient)
     after = MEMORY[begin : begin + _META_WORDS]
@@ -305,7 +306,7 @@ def _leaf_hooks(autograd_meta: int) -> int:
 def leaf_hook_list(leaf: Tensor) -> list[int]:
     """Addresses of a leaf's tensor hooks (``impl::hooks``), as :func:`hook_list` has a node's."""
     layout = calibrate()
-    meta = MEMORY[_tensor(leaf) + layout.autograd_meta] // _WORD
+    meta = MEMORY[tensor_base(leaf) + layout.autograd_meta] // _WORD
     return hook_list(meta, layout.leaf_hooks)
 
 
@@ -315,7 +316,7 @@ def grad_accumulator(leaf: Tensor) -> int:
     A leaf that no graph has used has none, and after ``set_`` it gets a new one.
     """
     layout = calibrate()
-    meta = MEMORY[_tensor(leaf) + layout.autograd_meta] // _WORD
+    meta = MEMORY[tensor_base(leaf) + layout.autograd_meta] // _WORD
     return MEMORY[meta + layout.grad_accumulator] // _WORD if meta else 0
 
 
