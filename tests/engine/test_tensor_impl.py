@@ -1,0 +1,107 @@
+"""What is read of a tensor in place, held against what torch says when it is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import torch
+from torch import Tensor, func
+from torch.nn import Parameter
+from torch.testing._internal.two_tensor import TwoTensor
+
+from agviz_engine import tensor_impl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_plain: dict[str, Callable[[], Tensor]] = {
+    "contiguous": lambda: torch.ones(2, 3),
+    "no dimension": lambda: torch.ones(()),
+    "empty": lambda: torch.ones(0, 3),
+    "five dimensions": lambda: torch.ones(2, 3, 1, 2, 3),
+    "transposed": lambda: torch.ones(3, 2).t(),
+    "expanded": lambda: torch.ones(1, 3).expand(2, 3),
+    "part": lambda: torch.ones(4, 3)[::2],
+    "channels last": lambda: torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "double": lambda: torch.ones(2, 3, dtype=torch.float64),
+    "half": lambda: torch.ones(2, 3, dtype=torch.float16),
+    "complex": lambda: torch.ones(2, 3, dtype=torch.complex64),
+    "requires grad": lambda: torch.ones(2, 3, requires_grad=True),
+    "with a graph": lambda: torch.ones(2, 3, requires_grad=True) * 2,
+    "parameter": lambda: Parameter(torch.ones(2, 3)),
+}
+_other: dict[str, Callable[[], Tensor]] = {
+    "six dimensions": lambda: torch.ones(1, 1, 1, 1, 2, 3),
+    "sparse": lambda: torch.ones(2, 3).to_sparse(),
+    "compressed sparse": lambda: torch.ones(2, 3).to_sparse_csr(),
+    "meta": lambda: torch.ones(2, 3, device="meta"),
+    "mkldnn": lambda: torch.ones(2, 3).to_mkldnn(),
+    "conjugate": lambda: torch.ones(2, 3, dtype=torch.complex64).conj(),
+    "negative": lambda: torch._neg_view(torch.ones(2, 3)),
+    "zero tensor": lambda: torch._efficientzerotensor(2, 3),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2, 3)]),
+    "batched": lambda: cast("Any", torch._C)._functorch._add_batch_dim(torch.ones(4, 2, 3), 0, 1),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2, 3), 1.0, 0, torch.qint8),
+}
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def _learn_everything() -> None:
+    for make in (*_plain.values(), *_other.values()):
+        tensor_impl.learn(make())
+
+
+@pytest.mark.parametrize("kind", _plain)
+def test_a_plain_tensor_fits_what_it_is_and_nothing_else(kind: str) -> None:
+    _learn_everything()
+    tensor = _plain[kind]()
+    dtype, shape = tensor.dtype, tuple(tensor.shape)
+    assert tensor_impl.fits(tensor, dtype, len(shape), shape)
+    assert not tensor_impl.fits(tensor, torch.bfloat16, len(shape), shape)
+    assert not tensor_impl.fits(tensor, dtype, len(shape) + 1, (*shape, 1))
+    for i in range(len(shape)):
+        wrong = (*shape[:i], shape[i] + 1, *shape[i + 1 :])
+        assert not tensor_impl.fits(tensor, dtype, len(shape), wrong)
+
+
+@pytest.mark.parametrize("kind", _other)
+def test_nothing_is_said_of_other_tensors(kind: str) -> None:
+    _learn_everything()
+    tensor = _other[kind]()
+    shape = (1, 1, 1, 1, 2, 3) if kind == "six dimensions" else (2, 3)
+    assert not tensor_impl.fits(tensor, tensor.dtype, len(shape), shape)
+    assert not tensor_impl.is_stealable_for(tensor, tensor)
+
+
+def test_nothing_is_said_of_wrapped_tensors() -> None:
+    seen: list[bool] = []
+
+    def body(x: Tensor) -> Tensor:
+        tensor_impl.learn(x)
+        seen.append(tensor_impl.fits(x, torch.float32, 1, (3,)))
+        return x.sum()
+
+    func.vmap(body)(torch.ones(2, 3))
+    func.grad(body)(torch.ones(3))
+    func.functionalize(body)(torch.ones(3))
+    assert seen == [False] * 3
+
+
+def test_a_subclass_is_not_learnt() -> None:
+    wrapper = TwoTensor(torch.ones(2, 3), torch.ones(2, 3))
+    tensor_impl.learn(wrapper)
+    assert not tensor_impl.fits(wrapper, torch.float32, 2, (2, 3))
+
+
+@pytest.mark.parametrize("variable", _plain)
+@pytest.mark.parametrize("gradient", _plain)
+def test_which_gradients_can_be_stolen_at_a_glance(gradient: str, variable: str) -> None:
+    _learn_everything()
+    ours, theirs = _plain[gradient](), _plain[variable]()
+    assert tensor_impl.is_stealable_for(ours, theirs) == (
+        ours.is_contiguous()
+        and theirs.is_contiguous()
+        and ours.dtype == theirs.dtype
+        and ours.shape == theirs.shape
+    )
