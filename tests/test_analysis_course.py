@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
+import sqlite3
+import tempfile
+import threading
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
+from torch.utils.checkpoint import checkpoint
 
+import agviz_engine
 from agviz.analysis.course import courses
-from agviz.analysis.gauges import LIVE_BYTES
+from agviz.analysis.gauges import LIVE_BYTES, Gauges
+from agviz.analysis.passes import Passes
 from agviz.cli.chart import size, sparkline
 from agviz.errors import TraceError
 from agviz.traces.reader import Trace
@@ -20,8 +30,103 @@ from agviz_engine import events
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+def replayed(trace: Trace, graph_task: int, steps: int) -> dict[str, list[int]]:
+    """The same from the state after each event: the largest value by gauge and step."""
+    passes = Passes(trace, graph_task)
+    gauges, task = Gauges(passes), trace.graph_task(graph_task)
+    end_ns = passes.last_ns() if task.end_ns is None else task.end_ns
+    length = max(1, end_ns - task.begin_ns)
+    told: dict[str, dict[int, list[int]]] = {}
+    for event in passes.events():
+        for reading in gauges.apply(event):
+            step = (reading.time_ns - task.begin_ns) * steps // length
+            place = min(max(step, 0), steps - 1)
+            told.setdefault(reading.gauge, {}).setdefault(place, []).append(reading.value)
+    found = {}
+    for gauge, readings in told.items():
+        kept, values = 0, []
+        for step in range(steps):
+            within = [kept, *readings.get(step, [])]
+            values.append(max(within))
+            kept = within[-1]
+        if any(values):
+            found[gauge] = values
+    return found
+
+
+def agrees(trace: Trace) -> int:
+    """Number of values that were compared with the replay, which has to give the same."""
+    count = 0
+    for task in trace.graph_tasks:
+        for steps in (1, 3, 40, 777):
+            found = {course.gauge: course.values for course in courses(trace, task.id, steps)}
+            assert found == replayed(trace, task.id, steps)
+            count += sum(map(len, found.values()))
+    return count
+
+
+@given(st.integers(0, 2**32), st.integers(2, 40), st.integers(0, 3), st.data())
+@settings(max_examples=30, deadline=None)
+def test_the_replay_says_the_same(seed: int, size: int, devices: int, data: st.DataObject) -> None:
+    fails = data.draw(st.none() | st.integers(0, size - 1))
+    nodes = data.draw(st.sampled_from([None, re.compile("Simulated[36]")]))
+    registry = Registry()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "t.agviz")
+        with Recorder(path, nodes=nodes) as recorder:
+            registry.add(recorder)
+            simulator = Simulator(registry, Random(seed), devices=devices)
+            inner = random_graph(simulator.rng, size)
+            outer = random_graph(simulator.rng, size, devices)
+            simulator.backward(outer, reentrant=inner)
+            simulator.backward(outer, reentrant=inner, fail_at=fails)
+            simulator.backward(inner)
+            assert recorder.flush()
+            with Trace.open(path) as growing:
+                agrees(growing)
+        with Trace.open(path) as trace:
+            agrees(trace)
+            # Cut off anywhere, as by kill -9: what is under way has no end.
+            cut = data.draw(st.integers(0, trace.event_count()))
+        shorten(path, cut)
+        with Trace.open(path) as trace:
+            agrees(trace)
+
+
+def shorten(path: Path, count: int) -> None:
+    """Leave the first ``count`` events of a trace, as if the process had been killed then."""
+    database = sqlite3.connect(path)
+    database.execute("DELETE FROM event WHERE seq >= ?", (count,))
+    database.execute("DELETE FROM graph_task WHERE begin_seq >= ?", (count,))
+    database.execute(
+        "UPDATE graph_task SET end_seq = NULL, end_t = NULL, error = 0, message = 0,"
+        " executed = NULL WHERE end_seq >= ?",
+        (count,),
+    )
+    database.execute("UPDATE meta SET value = 'null' WHERE key = 'end_ns'")
+    for table in ("anchor", "keyframe"):
+        database.execute(f"DELETE FROM {table}")  # noqa: S608
+    database.commit()
+    database.close()
+
+
+def test_the_replay_says_the_same_of_threads_of_the_engine(tmp_path: Path) -> None:
+    def run() -> None:
+        weight = torch.randn(16, 16, requires_grad=True)
+        for _ in range(6):
+            x = checkpoint(torch.tanh, weight @ weight, use_reentrant=True)
+            (x.relu() @ weight + weight).sum().backward()
+
+    with Recorder(tmp_path / "t.agviz") as recorder, agviz_engine.installed(recorder):
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert len(trace.graph_tasks) == 3 * 6 * 2
+        assert agrees(trace) > 10_000
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def test_graph_and_threads(tmp_path: Path) -> None:
         total = Counter[str]()
         for x in executions:
             total[x.name] += (x.end_ns or 0) - x.start_ns
-        assert [(t.name, t.total_ns) for t in slowest.types] == sorted(
+        assert [(t.name, t.self_ns) for t in slowest.types] == sorted(
             total.items(), key=lambda item: (-item[1], item[0])
         )[:5]
         assert sum(t.executed for t in trace.thread_times()) == 40

@@ -189,6 +189,21 @@ def test_what_cannot_happen_is_refused(kind: type[Any], change: dict[str, int], 
     pytest.fail("no such event came by")
 
 
+def test_a_gradient_that_comes_after_the_end_is_not_kept() -> None:
+    """As where a thread was still busy when a graph task failed: nobody would take it out."""
+    keeper, registry = ShapeKeeper(), Registry()
+    registry.add(keeper)
+    simulator = Simulator(registry, Random(0))
+    number = simulator.backward(chain(4), fail_at=1)
+    state = BackwardState(shape_of(keeper.graphs))
+    for event in simulator.told:
+        state.apply(event)
+    late = simulator.told[-1].seq + 1, simulator.told[-1].time_ns, 0, number
+    state.apply(events.GradientAccumulated(*late, 3, 2, 0, False, 8))
+    assert state.live_bytes == 0
+    assert not state.buffers(number)
+
+
 def test_the_story_comes_with_the_objection() -> None:
     keeper, registry = ShapeKeeper(), Registry()
     registry.add(keeper)

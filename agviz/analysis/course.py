@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.analysis.gauges import LIVE_BYTES, Gauges
+from agviz.analysis.gauges import LIVE_BYTES, QueueNames
 from agviz.analysis.passes import Passes
 
 if TYPE_CHECKING:
@@ -35,18 +35,17 @@ def courses(trace: Trace, graph_task: int, steps: int) -> list[Course]:
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    passes = Passes(trace, graph_task)
     task = trace.graph_task(graph_task)
-    end_ns = passes.last_ns() if task.end_ns is None else task.end_ns
-    length = max(1, end_ns - task.begin_ns)
-    gauges = Gauges(passes)
+    end_ns = Passes(trace, graph_task).last_ns() if task.end_ns is None else task.end_ns
+    known = {task.id for task in trace.graph_tasks}
+    names = QueueNames(trace)
     found: dict[str, _Steps] = {}
-    for event in passes.events():
-        for reading in gauges.apply(event):
-            step = (reading.time_ns - task.begin_ns) * steps // length
-            found.setdefault(reading.gauge, _Steps(steps)).read(
-                min(max(step, 0), steps - 1), reading.value
-            )
+    for depth in trace.depths(graph_task, end_ns, steps):
+        if depth.graph_task in known:
+            name = names.of(depth.graph_task, depth.queue)
+            found.setdefault(name, _Steps(steps)).read(depth.step, depth.largest, depth.last)
+    for live in trace.live_bytes(graph_task, end_ns, steps):
+        found.setdefault(LIVE_BYTES, _Steps(steps)).read(live.step, live.largest, live.last)
     return [
         Course(name, "bytes" if name == LIVE_BYTES else "tasks", max(values), values)
         for name, course in sorted(found.items(), key=lambda item: (item[0] != LIVE_BYTES, item[0]))
@@ -62,10 +61,10 @@ class _Steps:
         self._last = [0] * steps
         """What the gauge showed at the end of each step that has a value."""
 
-    def read(self, step: int, value: int) -> None:
+    def read(self, step: int, largest: int, last: int) -> None:
         known = self._largest[step]
-        self._largest[step] = value if known is None else max(known, value)
-        self._last[step] = value
+        self._largest[step] = largest if known is None else max(known, largest)
+        self._last[step] = last
 
     def finish(self) -> Iterator[int]:
         """The largest value of each step; a gauge keeps its value until it is read again."""

@@ -20,7 +20,7 @@ from agviz.words import backward_passes, duration, plural
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from rich.console import Console
     from rich.table import Table
@@ -71,7 +71,6 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         shown_tasks = tasks
     slowest = trace.slowest(top, graph_task)
     thread_rows = {thread.id: thread for thread in trace.threads}
-    nodes = _Nodes(trace)
     return {
         "file": trace.path,
         "script": meta.script,
@@ -106,7 +105,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
             {
                 "graph_task": execution.graph_task,
                 "order": execution.order,
-                **_names(nodes.of(execution.graph_task)[execution.node]),
+                **_names(trace.node(execution.graph_task, execution.node)),
                 "thread": execution.thread,
                 "duration_ns": (execution.end_ns or execution.start_ns) - execution.start_ns,
             }
@@ -121,26 +120,14 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
                 "error": task.error,
                 "message": task.message,
                 "nodes": [
-                    _names(node) for node in nodes.of(task.id) if node.status is NodeStatus.FAILED
+                    _names(node)
+                    for node in trace.nodes(task.id)
+                    if node.status is NodeStatus.FAILED
                 ],
             }
-            for task in tasks
-            if task.status is GraphTaskStatus.FAILED
-        ][:top],
+            for task in [task for task in tasks if task.status is GraphTaskStatus.FAILED][:top]
+        ],
     }
-
-
-class _Nodes:
-    """The nodes of graph tasks, read once each."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self._nodes: dict[int, Sequence[NodeRow]] = {}
-
-    def of(self, graph_task: int) -> Sequence[NodeRow]:
-        if graph_task not in self._nodes:
-            self._nodes[graph_task] = self._trace.nodes(graph_task)
-        return self._nodes[graph_task]
 
 
 def _duration(task: GraphTaskRow) -> int | None:
@@ -321,18 +308,19 @@ def _thread_table(facts: dict[str, Any]) -> Table:
 
 def _type_table(facts: dict[str, Any]) -> Table:
     table = _table(
-        "Slowest types of nodes", ("type", False), ("calls", True), ("total", True),
-        ("mean", True), ("max", True), ("share", True),
+        "Slowest types of nodes", ("type", False), ("calls", True), ("self", True),
+        ("share", True), ("total", True), ("mean", True), ("max", True),
     )  # fmt: skip
     busy = sum(thread["busy_ns"] for thread in facts["threads"])
     for row in facts["slowest_types"]:
         table.add_row(
             _text(row["name"]),
             f"{row['calls']:,}",
+            duration(row["self_ns"]),
+            f"{row['self_ns'] / busy:.0%}" if busy else "",
             duration(row["total_ns"]),
             duration(row["total_ns"] / row["calls"]),
             duration(row["max_ns"]),
-            f"{row['total_ns'] / busy:.0%}" if busy else "",
         )
     return table
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import codec
-from agviz.traces.database import along, given
-from agviz.traces.nodes import NodeColumns, Nodes, Shape, short_name, undisturbed
+from agviz.traces.database import along, given, of
+from agviz.traces.executions import END, STARTED, executions, self_times
+from agviz.traces.nodes import NodeColumns, Nodes, Shape, make_row, short_name, undisturbed
 from agviz.traces.replay import Keyframe
 from agviz.traces.rows import (
     EdgeRow,
@@ -19,7 +19,6 @@ from agviz.traces.rows import (
     GraphTaskRow,
     GraphTaskStatus,
     Meta,
-    NodeStatus,
     NonFinite,
     SavedRow,
     ThreadRow,
@@ -33,13 +32,8 @@ from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:
     from agviz.traces.database import Database
+    from agviz.traces.rows import NodeRow
 
-_STARTED: Final = codec.KIND[events.NodeStarted]
-_END: Final = {
-    codec.KIND[events.NodeFinished]: NodeStatus.DONE,
-    codec.KIND[events.NodeFailed]: NodeStatus.FAILED,
-    codec.KIND[events.NodeSkipped]: NodeStatus.SKIPPED,
-}
 _MOST_OUTPUTS: Final = 100_000
 _SHAPES_KEPT: Final = 4
 _NEVER: Final = 2**63 - 1
@@ -56,6 +50,7 @@ class Contents:
         self._names: dict[int, list[str]] = {}
         self._nodes: dict[int, Nodes] = {}
         self._executions: dict[int | None, list[ExecutionRow]] = {}
+        self._self_times: dict[int | None, list[int]] = {}
         self._shapes_of: dict[int, GraphShape] = {}
 
     @cached_property
@@ -164,8 +159,16 @@ class Contents:
         nodes = self._nodes.get(graph_task)
         if nodes is None:
             with undisturbed():
-                nodes = self._nodes[graph_task] = self._read_nodes(graph_task)
+                nodes = self._nodes[graph_task] = Nodes(self._read_columns(graph_task))
         return nodes
+
+    def node(self, graph_task: int, index: int) -> NodeRow | None:
+        """One node, without reading the others where they are not known; None: there is none."""
+        nodes = self._nodes.get(graph_task)
+        if nodes is not None:
+            return nodes[index] if 0 <= index < len(nodes) else None
+        columns = self._read_columns(graph_task, index)
+        return make_row(columns, index) if index in columns.node else None
 
     @cached_property
     def stacks(self) -> StoredStacks:
@@ -187,10 +190,12 @@ class Contents:
         except ValueError as error:
             raise self._database.damaged(error) from error
 
-    def _origins(self, graph_task: int) -> dict[int, int]:
+    def _origins(self, graph_task: int, only: int | None) -> dict[int, int]:
         """Ids of stacks, by node."""
         rows = self._database.integers(
-            "SELECT node, stack FROM origin WHERE graph_task = ?", graph_task
+            f"SELECT node, stack FROM origin WHERE graph_task = ? {of(only, 'node')}",  # noqa: S608
+            graph_task,
+            *given(only),
         )
         origins = {node: stack for node, stack in rows}  # noqa: C416 - dict() takes pairs only
         if not all(stack in self.stacks for stack in set(origins.values())):
@@ -220,13 +225,15 @@ class Contents:
         with undisturbed():
             return list(map(EdgeRow._make, self._edges(graph_task)))
 
-    def _edges(self, graph_task: int) -> list[tuple[int, ...]]:
+    def _edges(self, graph_task: int, only: int | None = None) -> list[tuple[int, ...]]:
+        """Those of the producer ``only``; None: all."""
         rows = self._database.integers(
-            "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"
-            " ORDER BY producer, output",
+            "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"  # noqa: S608
+            f" {of(only, 'producer')} ORDER BY producer, output",
             graph_task,
+            *given(only),
         )
-        nodes = len(self._short_names(graph_task))
+        nodes = _NEVER if only is not None else len(self._short_names(graph_task))
         columns = list(zip(*rows, strict=True)) or [()] * 4
         for numbers, most in zip(columns, (nodes, _MOST_OUTPUTS, nodes), strict=False):
             if numbers and not 0 <= min(numbers) <= max(numbers) < most:
@@ -253,9 +260,21 @@ class Contents:
         """Nodes taken up, by NodeStarted; those skipped before they started have order 0."""
         rows = self._executions.get(graph_task)
         if rows is None:
+            everything = self._executions.get(None)
             with undisturbed():
-                rows = self._executions[graph_task] = self._read_executions(graph_task)
+                rows = self._executions[graph_task] = (
+                    self._read_executions(graph_task)
+                    if everything is None
+                    else [row for row in everything if row.graph_task == graph_task]
+                )
         return rows
+
+    def self_times(self, graph_task: int | None) -> list[int]:
+        """The self time of each of :meth:`executions`, without reentrant graph tasks of others."""
+        times = self._self_times.get(graph_task)
+        if times is None:
+            times = self._self_times[graph_task] = self_times(self.executions(graph_task))
+        return times
 
     def shape(self, graph_task: int) -> GraphShape:
         """What the replay of a graph task needs; those asked for last are kept."""
@@ -275,6 +294,27 @@ class Contents:
         if len(self._shapes_of) > _SHAPES_KEPT:
             del self._shapes_of[next(iter(self._shapes_of))]
         return shape
+
+    def family(self, graph_task: int) -> list[int]:
+        """A graph task, and the reentrant ones inside it; parents come before their children."""
+        found = {graph_task: None}
+        for number, task in self.graph_tasks.items():
+            if task.parent in found:
+                found[number] = None
+        return list(found)
+
+    def left_out(self, meanwhile: GraphTaskRow) -> dict[int, set[int]]:
+        """Nodes of whose events the file keeps none, by graph task; of those ``meanwhile``."""
+        last = _NEVER if meanwhile.end_seq is None else meanwhile.end_seq
+        found: dict[int, set[int]] = {}
+        for number, task in self.graph_tasks.items():
+            end = _NEVER if task.end_seq is None else task.end_seq
+            if task.begin_seq <= last and meanwhile.begin_seq <= end:
+                rows = self._database.integers(
+                    "SELECT idx FROM node WHERE graph_task = ? AND NOT recorded", number
+                )
+                found[number] = {node for (node,) in rows}
+        return found
 
     @cached_property
     def has_shortcuts(self) -> bool:
@@ -309,40 +349,30 @@ class Contents:
         """The text of an exception."""
         return clean_message(self._text(number))
 
-    def _read_executions(self, graph_task: int | None) -> list[ExecutionRow]:
-        start_ns = self.meta.start_ns
-        names: dict[int, list[str]] = {}
-        orders: Counter[int] = Counter()
-        place: dict[tuple[int, int], int] = {}
-        began: list[tuple[int, int, int, str, int, int]] = []
-        """The first six fields of an ExecutionRow; the lists below hold the others."""
-        ends: list[int | None] = []
-        statuses: list[NodeStatus] = []
-        seqs: list[int] = []
-        for seq, t, thread, number, kind, node in self._execution_events(graph_task):
-            if number not in names:
-                if number not in self.graph_tasks:
-                    continue  # it was under way when the recording began
-                names[number] = self._short_names(number)
-            is_start = kind == _STARTED
-            known = None if is_start else place.get((number, node))
-            if known is not None:
-                ends[known] = t + start_ns
-                statuses[known] = _END[kind]
-                continue
-            if not 0 <= node < len(names[number]):
-                raise self._database.damaged("an event concerns a node that is not there")
-            place[number, node] = len(began)
-            orders[number] += is_start
-            order = orders[number] if is_start else 0
-            began.append((number, order, node, names[number][node], thread, t + start_ns))
-            ends.append(None if is_start else t + start_ns)
-            statuses.append(NodeStatus.RUNNING if is_start else _END[kind])
-            seqs.append(seq)
-        rows = zip(began, ends, statuses, seqs, strict=True)
-        return [ExecutionRow(*begin, end, status, seq) for begin, end, status, seq in rows]
+    def _read_executions(
+        self, graph_task: int | None, only: int | None = None
+    ) -> list[ExecutionRow]:
+        """Those of the node ``only``, with an order of their own; None: of all nodes."""
+        told = self._execution_events(graph_task, only)
+        found = {row[3] for row in told}
+        names = {
+            number: self._short_names(number) if only is None else self._name_of(number, only)
+            for number in found & self.graph_tasks.keys()
+        }
+        if len(names) < len(found):
+            told = [row for row in told if row[3] in names]  # others were under way before
+        try:
+            return executions(told, names, self.meta.start_ns)
+        except (IndexError, KeyError) as error:
+            raise self._database.damaged("an event concerns a node that is not there") from error
 
-    def _execution_events(self, graph_task: int | None) -> list[tuple[int, ...]]:
+    def _name_of(self, graph_task: int, node: int) -> dict[int, str]:
+        rows = self._database.integers(
+            "SELECT name FROM node WHERE graph_task = ? AND idx = ?", graph_task, node
+        )
+        return {node: self._short(rows[0][0])} if rows else {}
+
+    def _execution_events(self, graph_task: int | None, only: int | None) -> list[tuple[int, ...]]:
         """Seq, t, thread, graph task, kind and node of the events that say what was executed."""
         first, last = 0, _NEVER
         if graph_task in self.graph_tasks:
@@ -350,59 +380,91 @@ class Contents:
             first = task.begin_seq
             if task.status is GraphTaskStatus.FINISHED and task.end_seq is not None:
                 last = task.end_seq
+        # Where one node is meant, there is an index for it; elsewhere the order of seq is wanted.
+        chosen = along(graph_task) if only is None else f"{of(graph_task)} {of(only, 'node')}"
         rows = self._database.integers(
             "SELECT seq, t, thread, graph_task, kind, node FROM event"  # noqa: S608
-            f" WHERE {EXECUTION} AND seq BETWEEN ? AND ? {along(graph_task)} ORDER BY seq",
+            f" WHERE {EXECUTION} AND seq BETWEEN ? AND ? {chosen} ORDER BY seq",
             first,
             last,
             *given(graph_task),
+            *given(only),
         )
-        if not {row[4] for row in rows} <= _END.keys() | {_STARTED}:
+        if not {row[4] for row in rows} <= END.keys() | {STARTED}:
             raise self._database.damaged("an index does not fit its table")
         return rows
 
-    def _read_nodes(self, graph_task: int) -> Nodes:
-        rows: list[tuple[Any, ...]] = self._database.numbers(
-            "SELECT sequence_nr, topological_nr, queue, num_inputs, dependencies, name, parameter,"
-            " module, shapes, recorded FROM node WHERE graph_task = ? ORDER BY idx",
-            graph_task,
+    def _read_columns(self, graph_task: int, only: int | None = None) -> NodeColumns:
+        """The nodes of a graph task; with ``only`` as much as that one's row is made of."""
+        needed = (
+            "SELECT ? UNION ALL SELECT consumer FROM edge WHERE graph_task = ? AND producer = ?"
         )
-        if any(None in column for column in list(zip(*rows, strict=True))[1:]):
+        numbered: list[tuple[Any, ...]] = self._database.numbers(
+            "SELECT idx, sequence_nr, topological_nr, queue, num_inputs, dependencies, name,"  # noqa: S608
+            " parameter, module, shapes, recorded FROM node WHERE graph_task = ?"
+            f" {'' if only is None else f'AND idx IN ({needed})'} ORDER BY idx",
+            graph_task,
+            *(() if only is None else (only, graph_task, only)),
+        )
+        columns = list(zip(*numbered, strict=True)) or [()] * 11
+        if any(None in columns[place] for place in (0, *range(2, 11))):
             raise self._database.damaged("a node lacks a fact")
-        *_, names, parameters, modules, shapes, _ = list(zip(*rows, strict=True)) or [()] * 5
-        executions = {row.node: row for row in self.executions(graph_task)}
-        return Nodes(
-            NodeColumns(
-                graph_task=graph_task,
-                node=rows,
-                edges=self._edges(graph_task),
-                names={number: (self.name(number), self._short(number)) for number in set(names)},
-                places={number: self.name(number) or None for number in {*parameters, *modules}},
-                shapes={number: self._shapes(number) for number in set(shapes) if number},
-                origins=self._origins(graph_task),
-                stacks=self.stacks,
-                executions=executions,
-                ready=self._ready(graph_task),
-                nonfinite={
-                    node: NonFinite(*counts)
-                    for node, *counts in self._database.integers(
-                        f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {CHECK}"  # noqa: S608
-                        " AND graph_task = ? GROUP BY node",
-                        graph_task,
-                    )
-                },
-            )
+        rows = [row[1:] for row in numbered]
+        indexes, *_, names, parameters, modules, shapes, _ = columns
+        edges = self._edges(graph_task, only)
+        if only is None:
+            executed = {row.node: row for row in self.executions(graph_task)}
+        else:
+            if not {edge[2] for edge in edges} <= set(indexes):
+                raise self._database.damaged("an edge leads to a node that is not there")
+            executed = self._execution_of(graph_task, only)
+        return NodeColumns(
+            graph_task=graph_task,
+            node=rows if only is None else dict(zip(indexes, rows, strict=True)),
+            edges=edges,
+            names={number: (self.name(number), self._short(number)) for number in set(names)},
+            places={number: self.name(number) or None for number in {*parameters, *modules}},
+            shapes={number: self._shapes(number) for number in set(shapes) if number},
+            origins=self._origins(graph_task, only),
+            stacks=self.stacks,
+            executions=executed,
+            ready=self._ready(graph_task, only),
+            nonfinite={
+                node: NonFinite(*counts)
+                for node, *counts in self._database.integers(
+                    f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {CHECK}"  # noqa: S608
+                    f" AND graph_task = ? {of(only, 'node')} GROUP BY node",
+                    graph_task,
+                    *given(only),
+                )
+            },
         )
 
-    def _ready(self, graph_task: int) -> frozenset[int]:
+    def _execution_of(self, graph_task: int, node: int) -> dict[int, ExecutionRow]:
+        rows = self._read_executions(graph_task, node)
+        if not rows:
+            return {}
+        row = rows[-1]
+        before = self._database.value(
+            f"SELECT count(*) FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+            " AND seq BETWEEN ? AND ?",
+            STARTED,
+            graph_task,
+            self.graph_tasks[graph_task].begin_seq,
+            row.seq,
+        )
+        return {node: row._replace(order=before if row.order else 0)}
+
+    def _ready(self, graph_task: int, only: int | None) -> frozenset[int]:
         """Nodes that were queued; asked for only where a graph task did not finish."""
         task = self.graph_tasks.get(graph_task)
         if task is None or task.status is GraphTaskStatus.FINISHED:
             return frozenset()
         rows = self._database.integers(
-            "SELECT node FROM event WHERE graph_task = ? AND kind = ?",
+            f"SELECT node FROM event WHERE graph_task = ? AND kind = ? {of(only, 'node')}",  # noqa: S608
             graph_task,
             codec.KIND[events.QueuePush],
+            *given(only),
         )
         return frozenset(node for (node,) in rows)
 

@@ -219,9 +219,9 @@ def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def of(graph_task: int | None) -> str:
-    """The condition that limits a query to a graph task; None: to none in particular."""
-    return "" if graph_task is None else "AND graph_task = ?"
+def of(number: int | None, column: str = "graph_task") -> str:
+    """The condition that limits a query to a graph task, say; None: to none in particular."""
+    return "" if number is None else f"AND {column} = ?"
 
 
 def along(graph_task: int | None) -> str:
@@ -229,6 +229,6 @@ def along(graph_task: int | None) -> str:
     return "" if graph_task is None else "AND +graph_task = ?"
 
 
-def given(graph_task: int | None) -> tuple[int, ...]:
+def given(number: int | None) -> tuple[int, ...]:
     """The parameter of :func:`of` or :func:`along`."""
-    return () if graph_task is None else (graph_task,)
+    return () if number is None else (number,)

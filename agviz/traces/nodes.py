@@ -28,7 +28,7 @@ class NodeColumns:
     """What rows are made of. Everything was checked: making a row neither reads nor raises."""
 
     graph_task: int
-    node: Sequence[tuple[Any, ...]]
+    node: Sequence[tuple[Any, ...]] | Mapping[int, tuple[Any, ...]]
     """Sequence_nr, topological_nr, queue, num_inputs, dependencies, name, parameter, module, shapes
     and recorded, by node: integers, and None where there is no number. Name to shapes are ids of
     texts."""
@@ -70,7 +70,7 @@ class Nodes(Sequence[NodeRow]):
             return [self[each] for each in range(len(self))[index]]
         row = self._rows[index]
         if row is None:
-            row = self._rows[index] = self._row(range(len(self))[index])
+            row = self._rows[index] = make_row(self._columns, range(len(self))[index])
         return row
 
     def __iter__(self) -> Iterator[NodeRow]:
@@ -86,68 +86,70 @@ class Nodes(Sequence[NodeRow]):
     def __repr__(self) -> str:
         return f"Nodes({list(self)})"
 
-    def _row(self, index: int) -> NodeRow:
-        columns = self._columns
-        (
-            sequence_nr,
-            topological_nr,
-            queue,
-            num_inputs,
-            dependencies,
-            name,
-            parameter,
-            module,
-            shapes,
-            recorded,
-        ) = columns.node[index]
-        full_name, short = columns.names[name]
-        received = columns.shapes[shapes] if shapes else None
-        order = thread = start_ns = end_ns = None
-        status = NodeStatus.READY if index in columns.ready else NodeStatus.WAITING
-        if not recorded:
-            status = NodeStatus.UNKNOWN
-        execution = columns.executions.get(index)
-        if execution is not None and recorded:
-            _, order, _, _, thread, start_ns, end_ns, status, _ = execution
-            if not order:
-                order = start_ns = None
-        return NodeRow(
-            graph_task=columns.graph_task,
-            index=index,
-            name=full_name,
-            short_name=short,
-            sequence_nr=sequence_nr,
-            topological_nr=topological_nr,
-            queue=queue,
-            num_inputs=num_inputs,
-            dependencies=dependencies,
-            parameter=columns.places[parameter],
-            shape=received[0] if received and short == "AccumulateGrad" else None,
-            module=columns.places[module],
-            stack=columns.stacks[columns.origins[index]] if index in columns.origins else (),
-            status=status,
-            order=order,
-            thread=thread,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            input_shapes=received,
-            output_shapes=self._output_shapes(index),
-            nonfinite=columns.nonfinite.get(index),
-        )
 
-    def _output_shapes(self, index: int) -> tuple[Shape | None, ...]:
-        edges, node, shapes = self._columns.edges, self._columns.node, self._columns.shapes
-        produced: list[Shape | None] = []
-        for place in range(bisect_left(edges, (index,)), len(edges)):
-            producer, output, consumer, slot = edges[place]
-            if producer != index:
-                break
-            produced += [None] * (output + 1 - len(produced))
-            number = node[consumer][_SHAPES]
-            received = shapes[number] if number else ()
-            if 0 <= slot < len(received):
-                produced[output] = received[slot]
-        return tuple(produced)
+def make_row(columns: NodeColumns, index: int) -> NodeRow:
+    """The row of one node, which the columns hold together with its consumers."""
+    (
+        sequence_nr,
+        topological_nr,
+        queue,
+        num_inputs,
+        dependencies,
+        name,
+        parameter,
+        module,
+        shapes,
+        recorded,
+    ) = columns.node[index]
+    full_name, short = columns.names[name]
+    received = columns.shapes[shapes] if shapes else None
+    order = thread = start_ns = end_ns = None
+    status = NodeStatus.READY if index in columns.ready else NodeStatus.WAITING
+    if not recorded:
+        status = NodeStatus.UNKNOWN
+    execution = columns.executions.get(index)
+    if execution is not None and recorded:
+        _, order, _, _, thread, start_ns, end_ns, status, _ = execution
+        if not order:
+            order = start_ns = None
+    return NodeRow(
+        graph_task=columns.graph_task,
+        index=index,
+        name=full_name,
+        short_name=short,
+        sequence_nr=sequence_nr,
+        topological_nr=topological_nr,
+        queue=queue,
+        num_inputs=num_inputs,
+        dependencies=dependencies,
+        parameter=columns.places[parameter],
+        shape=received[0] if received and short == "AccumulateGrad" else None,
+        module=columns.places[module],
+        stack=columns.stacks[columns.origins[index]] if index in columns.origins else (),
+        status=status,
+        order=order,
+        thread=thread,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        input_shapes=received,
+        output_shapes=_output_shapes(columns, index),
+        nonfinite=columns.nonfinite.get(index),
+    )
+
+
+def _output_shapes(columns: NodeColumns, index: int) -> tuple[Shape | None, ...]:
+    edges, node, shapes = columns.edges, columns.node, columns.shapes
+    produced: list[Shape | None] = []
+    for place in range(bisect_left(edges, (index,)), len(edges)):
+        producer, output, consumer, slot = edges[place]
+        if producer != index:
+            break
+        produced += [None] * (output + 1 - len(produced))
+        number = node[consumer][_SHAPES]
+        received = shapes[number] if number else ()
+        if 0 <= slot < len(received):
+            produced[output] = received[slot]
+    return tuple(produced)
 
 
 @contextmanager

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
-from agviz.traces import codec, health, values
+from agviz.traces import codec, health, over_time, values
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database, given, of
+from agviz.traces.executions import self_times
+from agviz.traces.over_time import Bytes, Depth, Steps
 from agviz.traces.pages import Pages
 from agviz.traces.replay import Replay
 from agviz.traces.rows import (
@@ -31,7 +34,7 @@ from agviz.traces.schema import CHECK
 from agviz_engine import events
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from os import PathLike
     from types import TracebackType
 
@@ -135,13 +138,14 @@ class Trace:
 
     def node(self, graph_task: int, node: int) -> NodeRow:
         """One node. Raises TraceError where the graph task has none of this index."""
-        nodes = self.nodes(graph_task)
-        if not 0 <= node < len(nodes):
+        self.graph_task(graph_task)
+        row = self._contents().node(graph_task, node)
+        if row is None:
             raise TraceError(
                 f"graph task {graph_task} of {self.path} holds no node {node}; "
-                f"it has {len(nodes)} nodes, counted from 0"
+                f"it has {len(self.nodes(graph_task))} nodes, counted from 0"
             )
-        return nodes[node]
+        return row
 
     def saved(self, graph_task: int, node: int) -> list[SavedRow]:
         """The tensors that a node had saved for its backward; empty where that is not known."""
@@ -292,17 +296,34 @@ class Trace:
         return values.stored(self._database, self._contents())
 
     def slowest(self, n: int = 10, graph_task: int | None = None) -> Slowest:
-        """The ``n`` types of nodes with the largest total time and the ``n`` longest executions."""
-        durations: dict[str, list[int]] = {}
+        """The ``n`` types of nodes with the largest self time and the ``n`` longest executions."""
+        rows, times = self._executed(graph_task)
+        totals: dict[str, list[int]] = {}
         ended = []
-        for row in self._contents().executions(graph_task):
+        for row, self_ns in zip(rows, times, strict=True):
             if row.order and row.end_ns is not None:
+                ended.append(row)
                 duration = row.end_ns - row.start_ns
-                durations.setdefault(row.name, []).append(duration)
-                ended.append((-duration, row.seq, row))
-        types = [TypeTime(name, len(ns), sum(ns), max(ns)) for name, ns in durations.items()]
-        types.sort(key=lambda row: (-row.total_ns, row.name))
-        return Slowest(types[:n], [row for _, _, row in heapq.nsmallest(n, ended)])
+                total = totals.setdefault(row.name, [0, 0, 0, 0])
+                total[0] += 1
+                total[1] += duration
+                total[2] += self_ns
+                total[3] = max(total[3], duration)
+        types = [TypeTime(name, *total) for name, total in totals.items()]
+        types.sort(key=lambda row: (-row.self_ns, row.name))
+        return Slowest(types[:n], heapq.nsmallest(n, ended, key=_longest_first))
+
+    def _executed(self, graph_task: int | None) -> tuple[list[ExecutionRow], list[int]]:
+        """Executions, and their times without whatever else ran inside them."""
+        contents = self._contents()
+        rows = contents.executions(graph_task)
+        inside = [] if graph_task is None else contents.family(graph_task)
+        if len(inside) < 2:
+            return rows, contents.self_times(graph_task)
+        everything = [row for number in inside for row in contents.executions(number)]
+        everything.sort(key=attrgetter("seq"))
+        times = zip(everything, self_times(everything), strict=True)
+        return rows, [self_ns for row, self_ns in times if row.graph_task == graph_task]
 
     def hook_times(self, graph_task: int | None = None) -> list[HookTime]:
         """Time spent in hooks, the largest total first."""
@@ -322,15 +343,36 @@ class Trace:
         """What every thread did, by thread id."""
         executed: Counter[int] = Counter()
         busy: Counter[int] = Counter()
-        busy_until: dict[int, int] = {}
-        for row in self._contents().executions(graph_task):
-            if not row.order or row.end_ns is None:
-                continue
-            executed[row.thread] += row.status is not NodeStatus.SKIPPED
-            if row.end_ns > busy_until.get(row.thread, row.start_ns - 1):
-                busy[row.thread] += row.end_ns - row.start_ns
-                busy_until[row.thread] = row.end_ns
+        contents = self._contents()
+        rows, times = contents.executions(graph_task), contents.self_times(graph_task)
+        for row, self_ns in zip(rows, times, strict=True):
+            if row.order and row.end_ns is not None:
+                executed[row.thread] += row.status is not NodeStatus.SKIPPED
+                busy[row.thread] += self_ns
         return [ThreadTime(thread, executed[thread], busy[thread]) for thread in sorted(executed)]
+
+    def depths(self, graph_task: int, end_ns: int, count: int) -> list[Depth]:
+        """How long queues were while a graph task ran, in order of time.
+
+        Args:
+            graph_task: whose time is looked at; what others push and pop at that time counts, too.
+            end_ns: where the last step ends.
+            count: number of steps of equal length, 1 or more.
+        """
+        steps = Steps.of(self.graph_task(graph_task), self.meta.start_ns, end_ns, count)
+        return over_time.depths(self._database, steps)
+
+    def live_bytes(self, graph_task: int, end_ns: int, count: int) -> Iterator[Bytes]:
+        """Bytes of the gradients in all InputBuffers meanwhile; arguments as for `depths`."""
+        task = self.graph_task(graph_task)
+        contents = self._contents()
+        return over_time.live_bytes(
+            self._database,
+            Steps.of(task, self.meta.start_ns, end_ns, count),
+            self.state_at(graph_task, 0),
+            contents.graph_tasks,
+            contents.left_out(task),
+        )
 
     def state_at(self, graph_task: int, position: int) -> BackwardState:
         """The engine's state after the first ``position`` events of a graph task.
@@ -399,3 +441,7 @@ def _flowed(
     condition = " AND ".join(["TRUE", *(f"{column} = ?" for column in given)])
     numbers = *given.values(), max(limit, 0)
     return (f"{condition} ORDER BY event.seq LIMIT ?", *numbers)
+
+
+def _longest_first(row: ExecutionRow) -> tuple[int, int]:
+    return (row.start_ns - (row.end_ns or row.start_ns), row.seq)

@@ -276,7 +276,11 @@ class TypeTime(NamedTuple):
     """Short name."""
     calls: int
     total_ns: int
+    """From NodeStarted to the end, hooks and reentrant calls included."""
+    self_ns: int
+    """The same without the nodes that reentrant calls ran inside it on the same thread."""
     max_ns: int
+    """Of the total time of one call."""
 
 
 class HookTime(NamedTuple):

@@ -356,8 +356,8 @@ class BackwardState:
     def _accumulated(self, now: Facts, event: events.GradientAccumulated) -> None:
         task = now.graph_tasks[event.graph_task]
         node = task.checked(event.node)
-        if node in task.shape.left_out:
-            return
+        if node in task.shape.left_out or task.ended:
+            return  # nobody will take it out
         if task.status[node] != _WAITING:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
             return
