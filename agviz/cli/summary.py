@@ -81,6 +81,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "complete": meta.end_ns is not None and not meta.stopped,
         "stopped": meta.stopped,
         "choice": meta.choice,
+        "values": _values(trace),
         "events": trace.event_count(graph_task),
         "graph_tasks": {
             "count": len(tasks),
@@ -128,6 +129,14 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
             for task in [task for task in tasks if task.status is GraphTaskStatus.FAILED][:top]
         ],
     }
+
+
+def _values(trace: Trace) -> dict[str, Any]:
+    """What was recorded of gradients."""
+    meta = trace.meta
+    if meta.values != "full":
+        return {"level": meta.values}
+    return {"level": meta.values, "ended": meta.values_stopped, **trace.stored_values()._asdict()}
 
 
 def _duration(task: GraphTaskRow) -> int | None:
@@ -241,7 +250,22 @@ def _show_heading(facts: dict[str, Any], console: Console) -> None:
         console.print("! the recording was cut off, or is still growing")
     if facts["choice"]:
         console.print(f"recorded: {facts['choice']}", markup=False)
+    if "stored" in facts["values"]:
+        _show_values(facts["values"], console)
     console.print()
+
+
+def _show_values(values: dict[str, Any], console: Console) -> None:
+    left_out = ", ".join(f"{count:,} {why}" for why, count in values["left_out"].items())
+    console.print(
+        f"values: {plural(values['stored'], 'gradient')}, {size(values['nbytes'])}"
+        + (f"; left out: {left_out}" if left_out else ""),
+        markup=False,
+    )
+    if values["ended"]:
+        console.print(
+            f"! of later gradients only the health is recorded: {values['ended']}", markup=False
+        )
 
 
 def _table(title: str, *columns: tuple[str, bool]) -> Table:

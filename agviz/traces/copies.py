@@ -52,6 +52,11 @@ class Room:
             self._settle()
             return self._waiting
 
+    @property
+    def free(self) -> int:
+        """Bytes that may still be copied; nothing is waited for, so that a signal may ask."""
+        return self.most - self._taken + sum(taken for taken, _ in list(self._changes))
+
     def take(self, nbytes: int) -> bool:
         """Whether there is room for so many bytes; if so, it is taken."""
         with self._lock:
@@ -101,11 +106,13 @@ class Contents:
         self.data = None
         self._room.written(self.nbytes)
 
-    def let_go(self) -> None:
-        """Forget the bytes, unless they were written."""
-        if self.data is not None:
-            self.data = None
-            self._room.given_back(self.nbytes)
+    def let_go(self) -> int:
+        """Forget the bytes, unless they were written; how many that were."""
+        if self.data is None:
+            return 0
+        self.data = None
+        self._room.given_back(self.nbytes)
+        return self.nbytes
 
     def __del__(self) -> None:
         self.let_go()
@@ -152,11 +159,11 @@ class Copier:
 
     Args:
         most: bytes of all copies.
-        make_room: called where there is no room for so many bytes; says whether to try again. None:
-            there is no way to make room, and nothing is copied after the first refusal.
+        make_room: called where there is no room; says how many bytes there are more. None: there is
+            no way to make room, and nothing is copied after the first refusal.
     """
 
-    def __init__(self, most: int, make_room: Callable[[int], bool] | None = None) -> None:
+    def __init__(self, most: int, make_room: Callable[[], int] | None = None) -> None:
         self.room = Room(most)
         self._largest = max(1, most // SHARE_OF_LARGEST)
         self._make_room = make_room
@@ -194,7 +201,7 @@ class Copier:
 
     def _take(self, nbytes: int) -> bool:
         while not self.room.take(nbytes):
-            if self._make_room is None or not self._make_room(nbytes):
+            if self._make_room is None or not self._make_room():
                 return False
         return True
 

@@ -39,6 +39,8 @@ OCCASIONS: Final = (NONFINITE, EXCEPTION, SIGNAL)
 _MOST_HELD: Final = 4_000_000
 """Numbers and texts of events in memory, and as many again of the graph task that runs: each 4
 million take some 160 MB."""
+_RESERVED: Final = 4
+"""What is written leaves one part in so many of the room for values to what is under way."""
 
 
 class _Flight:
@@ -112,6 +114,7 @@ class FlightRecorder(Recorder):
             The number of calls of backward that were not in the file before.
         """
         with self._ring:
+            self._make_room_for_the_rest()
             fresh = [flight for flight in self._flights if not flight.is_written]
             for flight in fresh:
                 flight.is_written = True
@@ -206,20 +209,27 @@ class FlightRecorder(Recorder):
                 flight.copied += [part.contents for part in copy.parts]
         self._keep(waiting)
 
-    def _let_go_of_oldest(self, nbytes: int) -> bool:  # noqa: ARG002
-        """Whether values were given up, of the oldest call of backward that has any."""
+    def _make_room_for_the_rest(self) -> None:
+        """Have room for the values of the calls under way: what is written is not given up."""
+        if self._copier is None:
+            return
+        missing = self._copier.room.most // _RESERVED - self._copier.room.free
+        while missing > 0 and (freed := self._let_go_of_oldest()):
+            missing -= freed
+
+    def _let_go_of_oldest(self) -> int:
+        """Give up the values of the oldest call of backward that has any; how many bytes."""
         with self._ring:
             for flight in self._flights:
-                if flight.ended and flight.copied and not flight.is_written:
-                    self._let_go(flight)
-                    return True
-        return False
+                if flight.ended and not flight.is_written and (freed := self._let_go(flight)):
+                    return freed
+        return 0
 
     @staticmethod
-    def _let_go(flight: _Flight) -> None:
-        for contents in flight.copied:
-            contents.let_go()
+    def _let_go(flight: _Flight) -> int:
+        freed = sum([contents.let_go() for contents in flight.copied])
         flight.copied.clear()
+        return freed
 
     def _keep_beside(self, thing: Beside) -> None:
         if isinstance(thing, Introduction):

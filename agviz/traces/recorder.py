@@ -462,9 +462,11 @@ def _in_words(steps: range) -> str:
 
 def _shapes(node: Any) -> str:
     try:
-        return ";".join([str(metadata.shape) for metadata in node._input_metadata])
+        shapes = ";".join([str(metadata.shape) for metadata in node._input_metadata])
     except (AttributeError, RuntimeError):
-        return ""  # a GraphRoot has none, and torch can't tell that of a nested tensor
+        return ""  # a GraphRoot has none, and torch can't tell that of a strided nested tensor
+    has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
+    return "" if has_symbols else shapes
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
