@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from tests.event_simulator import Simulator, random_graph
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agviz.traces.writer import Writer
     from agviz_engine import events
 
 CHOSEN = re.compile("Simulated[36]")
@@ -117,10 +119,25 @@ def test_nodes_are_known_by_parameter_and_module_too(tmp_path: Path) -> None:
         assert {n.status for n in known} == {NodeStatus.DONE}
 
 
+@pytest.mark.parametrize("lag", [None, 1_000_000, 1_500_000])
 @pytest.mark.parametrize("limit", [1_000_000, 3_000_000])
 def test_recording_ends_before_the_file_is_too_large(
-    tmp_path: Path, limit: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    limit: int,
+    lag: int | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also where the writer comes to its turn only after so many numbers have come to wait."""
+    if lag is not None:
+        drain = Recorder._drain_until_closed
+
+        def late(recorder: Recorder, writer: Writer) -> None:
+            while len(recorder._waiting) < lag:
+                time.sleep(0.01)
+            drain(recorder, writer)
+
+        monkeypatch.setattr(Recorder, "_drain_until_closed", late)
     path = tmp_path / "t.agviz"
     registry = Registry()
     with Recorder(path, max_bytes=limit) as recorder:

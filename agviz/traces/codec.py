@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.copies import Copied
 from agviz.traces.measured import Measured
-from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
+from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -109,6 +109,7 @@ MEASURED: Final = len(EVENT_TYPES)
 COPIED: Final = MEASURED + 1
 """The same before a :class:`~agviz.traces.copies.Copied`."""
 
+_GRAPH_TASK: Final = 2 + NodeStarted._fields.index("graph_task")
 _COPY: Final = 2 + Copied._fields.index("copy")
 
 BEGUN: Final = KIND[GraphTaskBegun]
@@ -124,6 +125,16 @@ def batches(waiting: list[Any], values: int, nbytes: int) -> Iterator[list[Any]]
         if end - begin >= values or copied >= nbytes or end == len(waiting):
             yield waiting[begin:end]
             begin, copied = end, 0
+
+
+def graph_tasks(waiting: list[Any]) -> set[int]:
+    """The graph tasks that the waiting events belong to."""
+    found = set()
+    place = 0
+    while place < len(waiting):
+        found.add(waiting[place + _GRAPH_TASK])
+        place += LAYOUTS[waiting[place]].width
+    return found
 
 
 def encode(waiting: list[Any], intern: Callable[[str], int]) -> Row:

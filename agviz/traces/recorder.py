@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from agviz import __version__
 from agviz.errors import TraceError
 from agviz.traces import shortcuts
-from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches
+from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, graph_tasks
 from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.measured import measured
 from agviz.traces.text import clean
-from agviz.traces.writer import Beside, Graph, Introduction, Writer, create
+from agviz.traces.writer import Beside, Graph, Introduction, Origins, Writer, create
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live
 
@@ -416,18 +416,25 @@ class Recorder(Instrument):
             written.set()
 
     def _write_bounded(self, writer: Writer, waiting: list[Any], beside: list[Beside]) -> None:
-        if beside:
-            writer.write([], beside)
+        """As `Writer.write`, a little at a time, each graph right before the events of its task.
+
+        A writer that lags may find the graphs of more backward passes than the file has room for.
+        """
         most = sys.maxsize if self._max_bytes is None else self._max_bytes
         share = int(most * _SHARE_OF_EVENTS)
         nbytes = min(most // 50, _BYTES_PER_BATCH)
         for batch in batches(waiting, most // 50 // _BYTES_PER_VALUE, nbytes):
-            if writer.size >= share:
+            told = graph_tasks(batch)
+            first = [thing for thing in beside if _is_needed(thing, told)]
+            beside = [thing for thing in beside if not _is_needed(thing, told)]
+            if not _fit(writer, first, share) or writer.size >= share:
                 break
             writer.write(batch, [])
-        if writer.size >= share:
-            self._stopped = f"the limit of {most:,} bytes was reached"
-            self._stop(f"has reached its limit of {most:,} bytes")
+        else:
+            if _fit(writer, beside, share) and writer.size < share:
+                return
+        self._stopped = f"the limit of {most:,} bytes was reached"
+        self._stop(f"has reached its limit of {most:,} bytes")
 
     def _stop(self, why: str) -> None:
         self._note = self._keep = _ignore
@@ -444,6 +451,27 @@ class Recorder(Instrument):
         self._waiting.clear()
         self._beside.clear()
         atexit.unregister(self.close)
+
+
+def _fit(writer: Writer, beside: list[Beside], share: int) -> bool:
+    """Write each for which there is room within ``share`` bytes; whether there was for all."""
+    for thing in beside:
+        if writer.size + _values(thing) * _BYTES_PER_VALUE >= share:
+            return False
+        writer.write([], [thing])
+    return True
+
+
+def _values(thing: Beside) -> int:
+    """Number of values that are written."""
+    if isinstance(thing, Graph):
+        return len(thing.nodes) + len(thing.edges)
+    return len(thing.saved) if isinstance(thing, Origins) else len(thing)
+
+
+def _is_needed(thing: Beside, told: set[int]) -> bool:
+    """Whether it has to be in the file before events of the graph tasks ``told``."""
+    return isinstance(thing, Introduction) or thing.graph_task in told
 
 
 def _ignore(waiting: object) -> None:
