@@ -429,6 +429,8 @@ def test_what_changes_afterwards_is_stored_as_it_was(tmp_path: Path, where: str)
     (root,) = (tensor for (_, role), tensor in found.items() if role == "root")
     assert root.tolist() == [2.0 if where == "between" else 1.0] * 60
     assert found["MulBackward0", "output"].tolist() == [[6.0] * 10] * 6
+    if ("ViewBackward0", "output") in found:  # the last of them, after the change
+        assert found["ViewBackward0", "output"].unique().tolist() == [2.0]
 
 
 def chunks(path: Path) -> int:
@@ -451,6 +453,32 @@ def test_equal_memory_is_stored_once(tmp_path: Path, copied: Callable[..., list[
     changed = torch.ones(1000)
     found = copied([*same, *tensors, changed, changed])
     assert [tensor.shape for tensor in found[:4]] == [(1000,), (10, 100), (999,), (1000,)]
+
+
+def test_memory_is_taken_for_equal_only_where_it_is() -> None:
+    copier = copies.Copier(100_000)
+
+    def contents(tensor: Tensor, graph_task: int = 0) -> copies.Contents:
+        copy = copier.copy(tensor, graph_task)
+        assert copy is not None
+        (part,) = copy.parts
+        assert part.contents.data == raw(tensor)
+        return part.contents
+
+    tensor = torch.arange(1000.0)
+    first = contents(tensor)
+    assert contents(tensor.view(10, 100)) is first
+    assert contents(tensor, graph_task=1) is not first
+    assert contents(tensor[1:]) is not contents(tensor[:-1])
+    assert contents(tensor.view(10, 100).t()) is not first
+    again = contents(tensor)
+    tensor.mul_(2)
+    assert contents(tensor) is not again
+    with torch.inference_mode():
+        untracked = torch.ones(1000)
+        assert contents(untracked) is not contents(untracked)
+    kept = [contents(torch.full((100,), float(number))) for number in range(50)]
+    assert len(set(map(id, kept))) == 50
 
 
 def test_an_expanded_gradient_takes_up_what_it_has(

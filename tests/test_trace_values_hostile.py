@@ -15,6 +15,7 @@ from torch.nn import functional
 import agviz
 from agviz.errors import TraceError
 from agviz.traces import schema
+from agviz.traces.database import Database
 from agviz.traces.reader import Trace
 from tests.test_trace_hostile import interior_page
 
@@ -265,6 +266,21 @@ def test_an_endless_tree_of_chunks_gives_no_more_than_the_file_is_large(
     path.write_bytes(bytes(data))
     with pytest.raises(TraceError, match="damaged"):
         read_everything(path)
+
+
+def test_no_gradient_is_larger_than_its_file(
+    good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks may share their pages in a file that was made to harm."""
+    (tmp_path / "t.agviz").write_bytes(good)
+    monkeypatch.setattr(Database, "size", 1_000_000)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        small, large = (
+            next(v for v in trace.values() if v.shape == shape) for shape in ((7, 3), (600_000,))
+        )
+        trace.value(small.seq)
+        with pytest.raises(TraceError, match="damaged"):
+            trace.value(large.seq)
 
 
 @pytest.mark.parametrize("seed", range(40))
