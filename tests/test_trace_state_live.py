@@ -135,18 +135,18 @@ class Witness(Instrument):
             number: {
                 index: slots
                 for index, buffer in task.not_ready.items()
-                if (slots := by_slot(buffer.buffer))
+                if (slots := by_slot(buffer))
             }
             for number, task in self._tasks.items()
         }
-        held = [item.inputs.buffer for item in waiting if item.inputs is not None]
+        held = [item.inputs for item in waiting if item.inputs is not None]
         self.seen[seq] = {
             "queue": pop_order(queue),
             "running": list(self._nodes),
             "dependencies": {n: list(task.dependencies) for n, task in self._tasks.items()},
             "buffers": buffers,
             "queued buffers": {
-                QueuedTask(item.base.id, item.node.index): by_slot(item.inputs.buffer)
+                QueuedTask(item.base.id, item.node.index): by_slot(item.inputs)
                 for item in waiting
                 if item.base is not None and item.node is not None and item.inputs is not None
             },

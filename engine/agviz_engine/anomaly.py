@@ -13,7 +13,7 @@ import os
 import traceback
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -111,7 +111,7 @@ def forward_stacks(ref: NodeRef) -> list[str]:
 
     One text for the node, and one for each node in whose backward it was made.
     """
-    metadata = cast("Any", ref.node).metadata
+    metadata = ref.node.metadata
     texts = [_forward_stack(metadata.get("traceback_"), ref.name, is_parent=False)]
     parent = metadata.get("parent_")
     while parent is not None:

@@ -214,7 +214,7 @@ class Engine:
             if oldest and MEMORY[ref.base + TOPOLOGICAL_NR] < oldest:
                 continue  # older than every input: no path leads from it to one
             next_edges: list[Edge | None] = []
-            for consumer, nr in cast("Any", ref.node).next_functions:
+            for consumer, nr in ref.node.next_functions:
                 if consumer is None:
                     next_edges.append(None)
                     continue
@@ -256,10 +256,10 @@ class Engine:
     def execute_with_graph_task(self, graph_task: GraphTask) -> None:
         """Queue the root and drive the graph task to its end (``execute_with_graph_task``)."""
         root = graph_task.nodes[0]
-        buffer = InputBuffer(root.num_inputs)
+        buffer = InputBuffer((None,) * root.num_inputs)
         if not isinstance(root, GraphRoot):
             slot, gradient = graph_task.root_edges[0][1], graph_task.root_gradients[0]
-            buffer.add(slot, gradient)
+            buffer[slot] = gradient
             self.tell.root_gradient(graph_task, root, slot, gradient)
         if current().worker_device == NO_DEVICE:
             current().worker_device = graph_task.owner = events.CPU_QUEUE
@@ -488,7 +488,12 @@ class Engine:
                 return
             following = graph_task.following
             if following is None:
-                if graph_task.decrement_outstanding_tasks():
+                if graph_task.threaded:
+                    is_last = graph_task.decrement_outstanding_tasks()
+                else:
+                    graph_task.outstanding_tasks -= 1
+                    is_last = not graph_task.outstanding_tasks
+                if is_last:
                     self.mark_as_completed_and_run_post_processing(graph_task)
                 return
             graph_task.following = None
@@ -575,7 +580,8 @@ class Engine:
     ) -> None:
         """Run a node and hand its outputs on (``Engine::evaluate_function``)."""
         hear = self.registry
-        inputs = input_buffer.take()
+        inputs = tuple(input_buffer)
+        input_buffer.clear()
         if hear.node_started:
             self.tell.node_started(graph_task, ref, inputs)
         if graph_task.exec_info is not None and not self._capture(graph_task, ref, inputs):
@@ -635,10 +641,7 @@ class Engine:
             not fan_in
             or fan_in[ref.index] != 1
             or function_hook.has_tensor_pre_hooks(ref)
-            or (
-                ref.is_accumulate_grad
-                and function_hook.leaf_has_hooks(ref, cast("Any", ref.node).variable)
-            )
+            or (ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref, ref.node.variable))
         )
 
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
@@ -649,7 +652,7 @@ class Engine:
             return self._call_custom_function(graph_task, ref, inputs)
         base = ref.base
         if not base:
-            return cast("Gradients", cast("Any", ref.node)())
+            return cast("Gradients", ref.node())
         layout = self._layout
         if MEMORY[base + layout.tensor_pre_hooks] or MEMORY[base + layout.retains_grad_hooks]:
             report = self.tell.hook_report(graph_task, ref)
@@ -659,7 +662,7 @@ class Engine:
                 ref, "pre", inputs, clock=clock, report=self.tell.hook_report(graph_task, ref)
             )
         had_post_hooks = MEMORY[base + layout.post_hooks]
-        result = cast("Any", ref.node)(*inputs)
+        result = ref.node(*inputs)
         if type(result) is not tuple:
             result = (result,)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
@@ -702,7 +705,7 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run an AccumulateGrad with its hooks. It has no outputs."""
-        node = cast("Any", ref.node)
+        node = ref.node
         variable = node.variable
         is_measured = self.registry.gradient_measured and (
             variable.grad is not None or self._may_differ(graph_task, ref)
@@ -795,38 +798,73 @@ class Engine:
             or graph_task.cpu_ready_queue.size()
         )
 
-    @staticmethod
-    def _distribute(
+    def _distribute(  # noqa: C901 - calls for each gradient would cost more than what they do
+        self,
         graph_task: GraphTask,
         ref: NodeRef,
         outputs: Gradients,
         happened: list[Decrement | Arrival] | None,
     ) -> list[tuple[NodeRef, InputBuffer]]:
         ready: list[tuple[NodeRef, InputBuffer]] = []
-        dependencies = graph_task.dependencies
+        dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
+        exec_info = graph_task.exec_info
+        is_watched = (
+            happened is not None
+            or graph_task.streams is not None
+            or (graph_task.create_graph and _C.is_anomaly_enabled())
+        )
         for edge, output in zip(ref.next_edges, outputs, strict=True):
             if edge is None:
                 continue
             consumer, slot = edge
-            remaining = dependencies[consumer.index] = dependencies[consumer.index] - 1
+            index = consumer.index
+            remaining = dependencies[index] = dependencies[index] - 1
             if happened is not None:
                 happened.append(Decrement(consumer, remaining, next_seq(), clock()))
-            buffer = graph_task.buffer_of(consumer, complete=not remaining)
+            buffer = not_ready.get(index)
             if buffer is None:
-                continue
+                if exec_info is not None and not exec_info[index].should_execute():
+                    continue
+                buffer = InputBuffer((None,) * consumer.num_inputs)
+                if remaining:
+                    not_ready[index] = buffer
+            elif not remaining:
+                del not_ready[index]
             if output is not None:
-                if graph_task.streams is not None:
-                    streams = graph_task.streams
-                    streams.hand_over(streams.of(ref), streams.of(consumer), output)
-                added = buffer.add(slot, output)
-                if added and graph_task.create_graph and _C.is_anomaly_enabled():
-                    anomaly.assign_parent(ref, buffer.buffer)
-                if happened is not None:
-                    held = cast("Tensor", buffer.buffer[slot])
-                    happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
+                if is_watched:
+                    self._accumulate(graph_task, ref, edge, buffer, output, happened)
+                elif buffer[slot] is None:
+                    buffer[slot] = output
+                else:
+                    buffer.accumulate(slot, output)
             if not remaining:
                 ready.append((consumer, buffer))
         return ready
+
+    @staticmethod
+    def _accumulate(
+        graph_task: GraphTask,
+        ref: NodeRef,
+        edge: Edge,
+        buffer: InputBuffer,
+        output: Tensor,
+        happened: list[Decrement | Arrival] | None,
+    ) -> None:
+        """Put an output of ``ref`` into the buffer of its consumer, where somebody looks on."""
+        consumer, slot = edge
+        streams = graph_task.streams
+        if streams is not None:
+            streams.hand_over(streams.of(ref), streams.of(consumer), output)
+        added = buffer[slot] is not None
+        if added:
+            buffer.accumulate(slot, output)
+            if graph_task.create_graph and _C.is_anomaly_enabled():
+                anomaly.assign_parent(ref, buffer)
+        else:
+            buffer[slot] = output
+        if happened is not None:
+            held = cast("Tensor", buffer[slot])
+            happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
 
     # -- queues ---------------------------------------------------------------------------------
 
@@ -842,7 +880,10 @@ class Engine:
         else:
             queue = self.device_threads.queue(ref.device)
         task = NodeTask(graph_task, ref, buffer)
-        graph_task.increment_outstanding_tasks()
+        if graph_task.threaded:
+            graph_task.increment_outstanding_tasks()
+        else:
+            graph_task.outstanding_tasks += 1
         if not self.registry.queue_push:
             queue.push(task)
             return

@@ -73,7 +73,7 @@ def _tensor_pre_hooks(ref: NodeRef) -> tuple[list[PythonHooks | None], bool]:
     An AccumulateGrad has those of its variable (``AccumulateGrad::tensor_pre_hooks``).
     """
     if ref.is_accumulate_grad:
-        leaf = native_node.leaf_hook_list(cast("Any", ref.node).variable)
+        leaf = native_node.leaf_hook_list(ref.node.variable)
         known = [native_node.python_hooks(hook) for hook in leaf]
         return known, None in known
     layout = native_node.calibrate()
@@ -124,7 +124,7 @@ def leaf_has_hooks(ref: NodeRef, variable: Tensor) -> bool:
     return bool(
         MEMORY[base + layout.pre_hooks]
         or MEMORY[base + layout.post_hooks]
-        or native_node.leaf_hook_list(variable)
+        or native_node.has_leaf_hooks(variable)
         or cast("Any", variable)._post_accumulate_grad_hooks
     )
 
@@ -141,7 +141,7 @@ def has_native_hooks(ref: NodeRef) -> bool:
     Then torch runs all of them, with the node, in its own order.
     """
     layout = native_node.calibrate()
-    hooks = native_node.leaf_hook_list(cast("Any", ref.node).variable)
+    hooks = native_node.leaf_hook_list(ref.node.variable)
     hooks += native_node.hook_list(ref.base, layout.pre_hooks)
     hooks += native_node.hook_list(ref.base, layout.post_hooks)
     return any(native_node.python_hooks(hook) is None for hook in hooks)
@@ -209,7 +209,7 @@ def _python_hooks(ref: NodeRef) -> list[tuple[str, dict[Any, Any]]]:
     layout = native_node.calibrate()
     after: dict[Any, Any] | None = None
     if ref.is_accumulate_grad:
-        variable = cast("Any", ref.node).variable
+        variable = ref.node.variable
         before = native_node.leaf_hook_list(variable)
         after = variable._post_accumulate_grad_hooks
     else:
@@ -262,7 +262,7 @@ def call_post_accumulate_grad_hooks(
     Raises:
         TypeError, RuntimeError: a hook returned something else, with torch's message.
     """
-    variable = cast("Any", ref.node).variable
+    variable = ref.node.variable
     for hook in list((variable._post_accumulate_grad_hooks or {}).values()):
         began = clock()
         result = hook(variable)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
-from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.node import NodeRef
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.autograd.graph import Node
 
+    from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.ready_queue import ReadyQueue
     from agviz_engine.streams import GraphStreams
     from agviz_engine.thread_state import ThreadLocalState
@@ -202,46 +202,21 @@ class GraphTask:
         self.dependencies.append(0)
         return ref
 
-    def buffer_of(self, consumer: NodeRef, *, complete: bool) -> InputBuffer | None:
-        """The buffer that gathers the gradients of ``consumer``; None where they are not wanted.
-
-        Args:
-            consumer: the node that is to get a gradient.
-            complete: whether it is the last one, so that the buffer leaves ``not_ready``.
-        """
-        index = consumer.index
-        buffer = self.not_ready.get(index)
-        if buffer is None:
-            if self.exec_info is not None and not self.exec_info[index].should_execute():
-                return None
-            buffer = InputBuffer(consumer.num_inputs)
-            if not complete:
-                self.not_ready[index] = buffer
-        elif complete:
-            del self.not_ready[index]
-        return buffer
-
     def can_checkpoint(self) -> bool:
         """Whether reentrant checkpointing may run in this task (``can_checkpoint``)."""
         return self.exec_info is None
 
     def increment_outstanding_tasks(self) -> None:
-        """One more task is in a queue or being worked on."""
-        if not self.threaded:
-            self.outstanding_tasks += 1
-            return
+        """One more task is in a queue or being worked on, where several threads take part."""
         with self.mutex:
             self.outstanding_tasks += 1
 
     def decrement_outstanding_tasks(self) -> bool:
-        """One task is done.
+        """One task is done, where several threads take part.
 
         Returns:
             True where that was the last one (``GraphTask::completed``).
         """
-        if not self.threaded:
-            self.outstanding_tasks -= 1
-            return self.outstanding_tasks == 0
         with self.mutex:
             self.outstanding_tasks -= 1
             return self.outstanding_tasks == 0

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, is_grad_enabled
 
 
-class InputBuffer:
+class InputBuffer(list[Tensor | None]):
     """One slot per input of the node; the implicit addition of gradients that meet there.
 
-    ``buffer[i]`` is None while input ``i`` is undefined.
+    Slot ``i`` is None while input ``i`` is undefined. It is a list and no more than that where
+    nothing has to be added, because one is made for every node.
     """
 
-    __slots__ = ("buffer",)
+    __slots__ = ()
 
-    def __init__(self, size: int) -> None:
-        self.buffer: list[Tensor | None] = [None] * size
-
-    def take(self) -> tuple[Tensor | None, ...]:
-        """The gradients, which the buffer then no longer holds (``InputBuffer::variables``)."""
-        gradients = tuple(self.buffer)
-        self.buffer.clear()
-        return gradients
-
-    def add(self, position: int, gradient: Tensor) -> bool:
-        """Add ``gradient`` to the slot ``position`` (``InputBuffer::add`` and ``accumulate``).
+    def accumulate(self, position: int, gradient: Tensor) -> None:
+        """Add ``gradient`` to that in the slot ``position`` (``InputBuffer::accumulate``).
 
         Torch adds in place where it holds the last reference to the older tensor; here both
         always give a new tensor, with the same values and the same operand order.
-
-        Returns:
-            True where a gradient was there before, so that an addition took place.
         """
-        buffer = self.buffer
-        old = buffer[position]
-        if old is None:
-            buffer[position] = gradient
-            return False
+        old = cast("Tensor", self[position])
         if not is_grad_enabled() and (old.is_sparse or old.is_sparse_csr):
-            buffer[position] = gradient + old
+            self[position] = gradient + old
         else:
-            buffer[position] = old + gradient
-        return True
+            self[position] = old + gradient

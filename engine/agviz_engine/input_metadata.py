@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from agviz_engine import native_node, tensor_impl
+from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import BYTES, MEMORY
+from agviz_engine.tensor_impl import POINTER, SIZES, known_tails, unpack_tensor
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -192,11 +193,17 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     and sparse tensors and those of an accelerator are not judged.
     """
     words = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
-    dtype = _plain.get((words[0], words[_LAST]))
-    if dtype is None or type(gradient) is not Tensor:
+    if type(gradient) is not Tensor:
         return False
+    facts = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
+    plain = known_tails.get(facts[-1])
     dimensions = words[1]
-    return tensor_impl.fits(gradient, dtype, dimensions, words[2 : 2 + dimensions])
+    return (
+        plain is not None
+        and plain.dtype is _plain.get((words[0], words[_LAST]))
+        and facts[: dimensions + 1] == words[1 : dimensions + 2]
+        and dimensions <= _INLINE_DIMENSIONS
+    )
 
 
 def stream_of(ref: NodeRef, slot: int) -> InputStream:

@@ -263,11 +263,12 @@ def calibrate() -> Layout:
 
 _TENSOR_WORDS = 7  # of a TensorImpl: what comes before its sizes
 _META_WORDS = 16
+_TENSOR_CDATA = object.__basicsize__  # THPVariable: PyObject_HEAD, then cdata
 
 
 def tensor_base(tensor: Tensor) -> int:
-    """Word number of the ``TensorImpl`` behind ``tensor`` (THPVariable: PyObject_HEAD, cdata)."""
-    return MEMORY[(id(tensor) + object.__basicsize__) // _WORD] // _WORD
+    """Word number of the ``TensorImpl`` behind ``tensor``."""
+    return MEMORY[(id(tensor) + _TENSOR_CDATA) // _WORD] // _WORD
 
 
 def _autograd_meta() -> int:
@@ -308,6 +309,14 @@ def leaf_hook_list(leaf: Tensor) -> list[int]:
     layout = calibrate()
     meta = MEMORY[tensor_base(leaf) + layout.autograd_meta] // _WORD
     return hook_list(meta, layout.leaf_hooks)
+
+
+def has_leaf_hooks(leaf: Tensor) -> bool:
+    """Whether a leaf has tensor hooks; at a glance, because every AccumulateGrad asks."""
+    layout = calibrate()
+    impl = MEMORY[(id(leaf) + _TENSOR_CDATA) >> 3] >> 3
+    end = (MEMORY[impl + layout.autograd_meta] >> 3) + layout.leaf_hooks
+    return MEMORY[end - 1] != MEMORY[end]
 
 
 def grad_accumulator(leaf: Tensor) -> int:

@@ -406,7 +406,7 @@ def run_node(
 
 def _zeros(ref: NodeRef) -> tuple[int, Tensor]:
     """A gradient that fits one of the node's inputs, and that input's number."""
-    for index, metadata in enumerate(cast("Any", ref.node)._input_metadata):
+    for index, metadata in enumerate(ref.node._input_metadata):
         kind, _ = expectation(ref, index)
         if kind.is_defined:
             dtype = kind.dtype or kind.input_dtype
@@ -441,7 +441,7 @@ def _retained_as_before(ref: NodeRef) -> Iterator[None]:
 def _run_undefined_leaf(ref: NodeRef) -> None:
     """Give an AccumulateGrad an undefined gradient: its hooks run, ``.grad`` stays as it is."""
     with torch.enable_grad():
-        parent = cast("Any", _Undefined).apply(cast("Any", ref.node).variable)
+        parent = cast("Any", _Undefined).apply(ref.node.variable)
     _run_backward(
         (GradientEdge(cast("Any", parent.grad_fn), 0),),
         (_ONE,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from agviz_engine import native_node
 from agviz_engine.native_node import MEMORY
@@ -81,7 +81,7 @@ class NodeRef:
             self.is_accumulate_grad,
             self.saves_tensors,
         ) = _facts[type(node)]
-        self.node = node
+        self.node: Any = node
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
         self.device = -1
@@ -92,7 +92,7 @@ class NodeRef:
     @property
     def name(self) -> str:
         """Torch's name of the node, for example ``MulBackward0``."""
-        return self.node.name()
+        return cast("str", self.node.name())
 
     @property
     def topological_nr(self) -> int:

@@ -37,8 +37,8 @@ class Plain(NamedTuple):
     is_contiguous: bool
 
 
-_known: dict[bytes, Plain] = {}
-"""By tail."""
+known_tails: dict[bytes, Plain] = {}
+"""What :func:`learn` found, by the bytes behind a tensor's strides."""
 
 
 def _size_word(*shape: int) -> list[int]:
@@ -100,27 +100,14 @@ def calibrate() -> int:
     return found[0]
 
 
-_SIZES = calibrate() * _WORD
-_POINTER = object.__basicsize__ // _WORD
+SIZES = calibrate() * _WORD
+POINTER = object.__basicsize__ // _WORD
 """THPVariable: PyObject_HEAD, then the pointer to the ``TensorImpl``."""
-_unpack = struct.Struct(f"={2 * _DIMENSIONS + 1}Q{_OFFSET_AND_NUMEL * _WORD}x{_TAIL}s").unpack_from
+unpack_tensor = struct.Struct(
+    f"={2 * _DIMENSIONS + 1}Q{_OFFSET_AND_NUMEL * _WORD}x{_TAIL}s"
+).unpack_from
 _STRIDES = 1 + _DIMENSIONS
 _plain_types = (Tensor, Parameter)
-
-
-def fits(tensor: Tensor, dtype: torch.dtype, dimensions: int, shape: tuple[int, ...]) -> bool:
-    """Whether ``tensor`` is a plain one of this dtype and shape. False says nothing.
-
-    It must be of type Tensor itself.
-    """
-    words = _unpack(BYTES, MEMORY[(id(tensor) >> 3) + _POINTER] + _SIZES)
-    plain = _known.get(words[-1])
-    return (
-        plain is not None
-        and plain.dtype is dtype
-        and words[0] == dimensions <= _DIMENSIONS
-        and words[1 : dimensions + 1] == shape
-    )
 
 
 def is_stealable_for(gradient: Tensor, variable: Tensor) -> bool:
@@ -128,9 +115,9 @@ def is_stealable_for(gradient: Tensor, variable: Tensor) -> bool:
 
     ``gradient`` must be of type Tensor itself, ``variable`` too or a Parameter.
     """
-    ours = _unpack(BYTES, MEMORY[(id(gradient) >> 3) + _POINTER] + _SIZES)
-    theirs = _unpack(BYTES, MEMORY[(id(variable) >> 3) + _POINTER] + _SIZES)
-    plain, other = _known.get(ours[-1]), _known.get(theirs[-1])
+    ours = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
+    theirs = unpack_tensor(BYTES, MEMORY[(id(variable) >> 3) + POINTER] + SIZES)
+    plain, other = known_tails.get(ours[-1]), known_tails.get(theirs[-1])
     if plain is None or other is None or plain.dtype is not other.dtype:
         return False
     dimensions = ours[0]
@@ -146,14 +133,14 @@ def learn(tensor: Tensor) -> None:
     """Ask Python about a tensor, so that the next of its kind is known at a glance."""
     if type(tensor) not in _plain_types or tensor.layout is not torch.strided:
         return
-    words = _unpack(BYTES, MEMORY[(id(tensor) >> 3) + _POINTER] + _SIZES)
+    words = unpack_tensor(BYTES, MEMORY[(id(tensor) >> 3) + POINTER] + SIZES)
     is_plain = (
         tensor.is_cpu
         and not tensor.is_nested
         and cast("Any", torch._C)._dispatch_keys(tensor) == _plain_keys()
     )
     if is_plain:
-        _known[words[-1]] = Plain(tensor.dtype, tensor.is_contiguous())
+        known_tails[words[-1]] = Plain(tensor.dtype, tensor.is_contiguous())
 
 
 @functools.cache

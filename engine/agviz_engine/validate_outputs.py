@@ -83,7 +83,7 @@ def _conform(
         gradient.is_nested and type(gradient) is Tensor
     )
     if not made_in_cpp:  # the sizes of a nested tensor made in C++ can't be read
-        shape = cast("Any", consumer.node)._input_metadata[slot].shape
+        shape = consumer.node._input_metadata[slot].shape
         if list(gradient.shape) != shape:
             gradient = _reduce(index, shape, gradient, format_error)
     if not gradient.is_floating_point() and (

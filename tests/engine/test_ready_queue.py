@@ -39,7 +39,7 @@ def _ref(sequence_nr: int) -> NodeRef:
 
 
 def _task(base: GraphTask, sequence_nr: int) -> NodeTask:
-    return NodeTask(base, _ref(sequence_nr), InputBuffer(1))
+    return NodeTask(base, _ref(sequence_nr), InputBuffer((None,)))
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_ties_leave_as_from_a_std_priority_queue(actions: list[Action]) -> None:
     pushed: dict[NodeTask, int] = {}
     for push, depth, number in actions:
         if push:
-            task = NodeTask(tasks[depth], refs[number], InputBuffer(1))
+            task = NodeTask(tasks[depth], refs[number], InputBuffer((None,)))
             pushed[task] = len(pushed)
             queue.push(task)
             model.push((depth, SimulatedNode(pushed[task], "", number, 0), 0))

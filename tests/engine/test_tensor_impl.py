@@ -11,6 +11,9 @@ from torch.nn import Parameter
 from torch.testing._internal.two_tensor import TwoTensor
 
 from agviz_engine import tensor_impl
+from agviz_engine.gradient_edge import leaf_edge
+from agviz_engine.input_metadata import expectation, fits_plainly
+from agviz_engine.node import NodeRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,17 +55,27 @@ def _learn_everything() -> None:
         tensor_impl.learn(make())
 
 
+def _leaf(dtype: torch.dtype, shape: tuple[int, ...]) -> NodeRef:
+    """A node with an input of this kind, which validate_outputs has met before."""
+    ref = NodeRef(leaf_edge(torch.empty(shape, dtype=dtype, requires_grad=True))[0], 0)
+    expectation(ref, 0)
+    return ref
+
+
+def _fits(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> bool:
+    return fits_plainly(_leaf(dtype, shape), 0, tensor)
+
+
 @pytest.mark.parametrize("kind", _plain)
 def test_a_plain_tensor_fits_what_it_is_and_nothing_else(kind: str) -> None:
     _learn_everything()
     tensor = _plain[kind]()
     dtype, shape = tensor.dtype, tuple(tensor.shape)
-    assert tensor_impl.fits(tensor, dtype, len(shape), shape)
-    assert not tensor_impl.fits(tensor, torch.bfloat16, len(shape), shape)
-    assert not tensor_impl.fits(tensor, dtype, len(shape) + 1, (*shape, 1))
+    assert _fits(tensor, dtype, shape) is (type(tensor) is Tensor)
+    assert not _fits(tensor, torch.bfloat16, shape)
+    assert not _fits(tensor, dtype, (*shape, 1))
     for i in range(len(shape)):
-        wrong = (*shape[:i], shape[i] + 1, *shape[i + 1 :])
-        assert not tensor_impl.fits(tensor, dtype, len(shape), wrong)
+        assert not _fits(tensor, dtype, (*shape[:i], shape[i] + 1, *shape[i + 1 :]))
 
 
 @pytest.mark.parametrize("kind", _other)
@@ -70,16 +83,18 @@ def test_nothing_is_said_of_other_tensors(kind: str) -> None:
     _learn_everything()
     tensor = _other[kind]()
     shape = (1, 1, 1, 1, 2, 3) if kind == "six dimensions" else (2, 3)
-    assert not tensor_impl.fits(tensor, tensor.dtype, len(shape), shape)
+    dtype = torch.float32 if tensor.is_quantized else tensor.dtype
+    assert not _fits(tensor, dtype, shape)
     assert not tensor_impl.is_stealable_for(tensor, tensor)
 
 
 def test_nothing_is_said_of_wrapped_tensors() -> None:
     seen: list[bool] = []
+    node = _leaf(torch.float32, (3,))
 
     def body(x: Tensor) -> Tensor:
         tensor_impl.learn(x)
-        seen.append(tensor_impl.fits(x, torch.float32, 1, (3,)))
+        seen.append(fits_plainly(node, 0, x))
         return x.sum()
 
     func.vmap(body)(torch.ones(2, 3))
@@ -91,7 +106,7 @@ def test_nothing_is_said_of_wrapped_tensors() -> None:
 def test_a_subclass_is_not_learnt() -> None:
     wrapper = TwoTensor(torch.ones(2, 3), torch.ones(2, 3))
     tensor_impl.learn(wrapper)
-    assert not tensor_impl.fits(wrapper, torch.float32, 2, (2, 3))
+    assert not _fits(wrapper, torch.float32, (2, 3))
 
 
 @pytest.mark.parametrize("variable", _plain)
