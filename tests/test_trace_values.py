@@ -462,7 +462,7 @@ def test_memory_is_taken_for_equal_only_where_it_is() -> None:
         copy = copier.copy(tensor, graph_task)
         assert copy is not None
         (part,) = copy.parts
-        assert part.contents.data == raw(tensor)
+        assert part.contents.data == bytearray(raw(tensor))
         return part.contents
 
     tensor = torch.arange(1000.0)

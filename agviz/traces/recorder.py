@@ -31,7 +31,16 @@ from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, graph
 from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.measured import measured
 from agviz.traces.text import clean
-from agviz.traces.writer import Beside, Graph, Introduction, Origins, Writer, create
+from agviz.traces.writer import (
+    PAGE_BYTES,
+    PAGE_BYTES_FOR_VALUES,
+    Beside,
+    Graph,
+    Introduction,
+    Origins,
+    Writer,
+    create,
+)
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live
 
@@ -157,6 +166,7 @@ class Recorder(Instrument):
                 "values_stopped": "",
                 "stopped": "",
             },
+            page_bytes=PAGE_BYTES if self._copier is None or max_bytes else PAGE_BYTES_FOR_VALUES,
         )
         self._closing = False
         self._values_stopped = ""
