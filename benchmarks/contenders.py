@@ -69,6 +69,7 @@ OURS = Contender("agviz, no instrument", agviz_engine.installed)
 RECORDING = (
     Contender("agviz, recording events", lambda: _recording("none")),
     Contender("agviz, recording events and health", lambda: _recording("health")),
+    Contender("agviz, recording events and values", lambda: _recording("full")),
 )
 PEERS = (
     Contender("native + detect_anomaly", lambda: torch.autograd.set_detect_anomaly(True)),
