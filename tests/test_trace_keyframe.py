@@ -9,11 +9,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import agviz_engine
 from agviz.errors import TraceError
-from agviz.traces import keyframe, replay, shortcuts
+from agviz.traces import by_node, keyframe, replay, shortcuts
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.state import BackwardState, GraphShape
@@ -69,10 +71,19 @@ def picture(state: BackwardState) -> Any:
     )
 
 
-def simulate(seed: int, size: int, devices: int, registry: Registry) -> Simulator:
+def simulate(
+    seed: int, size: int, devices: int, registry: Registry, *, in_order: bool = False
+) -> Simulator:
+    """Backward passes; ``in_order``: all nodes but leaves have sequence numbers of their own."""
     simulator = Simulator(registry, Random(seed), devices=devices)
     inner = random_graph(simulator.rng, size)
     outer = random_graph(simulator.rng, size, devices)
+    if in_order:
+        for graph in (inner, outer):
+            numbers = iter(simulator.rng.sample(range(size), size))
+            for node in graph:
+                if not node.is_accumulate_grad:
+                    node.sequence_nr = next(numbers)
     simulator.backward(outer, reentrant=inner, nan_at=size // 2)
     simulator.backward(inner, fail_at=size // 2)
     simulator.backward(outer, reentrant=inner)
@@ -93,6 +104,104 @@ def test_a_packed_state_is_the_same_state(seed: int, size: int, devices: int) ->
         through = through.unpack(packed)
         assert picture(through) == picture(straight)
         assert through.pack() == packed
+
+
+@pytest.mark.parametrize("devices", [0, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_queue_is_unpacked_in_the_order_of_its_keys(
+    monkeypatch: pytest.MonkeyPatch, seed: int, devices: int
+) -> None:
+    """Note [Long queues]: whatever is pushed later leaves it as if it had never been packed."""
+    monkeypatch.setattr(keyframe, "_LONG", 2)
+    monkeypatch.setattr(by_node, "_MANY", 4)
+    registry, shapes = Registry(), Shapes()
+    registry.add(shapes)
+    simulator = simulate(seed, 60, devices, registry, in_order=True)
+    long = set()
+    sort = keyframe.GraphShape.queued
+
+    def sorted_anew(shape: GraphShape, number: int, *arguments: Any) -> list[Any]:
+        long.add(number)
+        return sort(shape, number, *arguments)
+
+    monkeypatch.setattr(keyframe.GraphShape, "queued", sorted_anew)
+    through, straight, rarely = (BackwardState(shapes.found.__getitem__) for _ in range(3))
+    for event in simulator.told:
+        for state in (straight, through, rarely):
+            state.apply(event)  # strict: it objects where the order is another one
+        through = through.unpack(through.pack())
+        if simulator.rng.random() < 0.05:
+            rarely = rarely.unpack(rarely.pack())
+        if simulator.rng.random() < 0.2:
+            assert picture(through) == picture(rarely) == picture(straight)
+    assert len(long) > (1 if not devices else 0)
+
+
+def test_a_queue_with_equal_keys_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyframe, "_LONG", 2)
+    registry, shapes = Registry(), Shapes()
+    registry.add(shapes)
+    simulator = simulate(1, 60, 0, registry)
+    monkeypatch.setattr(keyframe.GraphShape, "queued", None)
+    through, straight = (BackwardState(shapes.found.__getitem__) for _ in range(2))
+    for event in simulator.told:
+        straight.apply(event)
+        through.apply(event)
+        through = through.unpack(through.pack())
+        assert picture(through) == picture(straight)
+
+
+def test_numbers_by_node() -> None:
+    rng = Random(0)
+    size = 5_000
+    for largest in (1, 300, 2**40, 2**63 - 1):
+        found, expected = by_node.ByNode(), dict[int, int]()
+        for step in range(30_000):
+            node = rng.randrange(size)
+            if rng.random() < (0.8 if step < 15_000 else 0.2):
+                found[node] = expected[node] = rng.randrange(largest) if step % 4_001 else -5
+            else:
+                assert found.pop(node, -7) == expected.pop(node, -7)
+            assert found.get(node, -7) == expected.get(node, -7)
+            assert (node in found) == (node in expected)
+            if step % 3_000 == 0:
+                twin = found.copy()
+                count, packed = found.pack(size)
+                assert found.numbers() == expected
+                if count:
+                    assert count == len(expected)
+                    found, length = by_node.ByNode.unpack(count, memoryview(packed + b"x"), size)
+                    assert length == len(packed)
+                assert found.numbers() == twin.numbers() == expected
+                twin.clear()
+                assert not twin.numbers()
+    with pytest.raises(ValueError, match="size"):
+        by_node.ByNode.unpack(1, memoryview(bytes([1] * 8)), 9)
+
+
+def test_seeking_in_a_long_queue_of_the_engine(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    leaf = torch.randn(4, requires_grad=True)
+    with Recorder(path) as recorder, agviz_engine.installed(recorder):
+        torch.stack([leaf * 1.5 for _ in range(4_000)]).sum().backward()
+    with Trace.open(path) as trace:
+        (task,) = trace.graph_tasks
+        count = trace.event_count(task.id)
+        places = sorted(random.Random(1).sample(range(2, count), 25))
+        state, wanted = trace.state_at(task.id, 2), {}
+        for place, event in enumerate(trace.events(task.id, 2, count), 3):
+            state.apply(event)
+            if place in places:
+                wanted[place] = picture(state)
+        assert (
+            max(len(queue.tasks) for queue in trace.state_at(task.id, count // 2).queues()) > 1_024
+        )
+        for place in random.Random(2).sample(list(wanted), len(wanted)):
+            assert picture(trace.state_at(task.id, place)) == wanted[place]
+    database = sqlite3.connect(path)
+    ((largest,),) = database.execute("SELECT max(length(state)) FROM keyframe")
+    database.close()
+    assert largest < 2_000
 
 
 def test_numbers_of_all_sizes() -> None:

@@ -2,22 +2,33 @@
 
 Note [Keyframes]
 A keyframe is :class:`Facts` packed into bytes: integers in columns, and a byte per node for how far
-it has come, compressed. Where a recording is closed, keyframes are stored in the file at intervals
-such that seeking replays few events (``replay.py``); a reader makes its own where there are none.
+it has come, compressed; of long queues no more than that (Note [Long queues]). Where a recording is
+closed, keyframes are stored in the file at intervals such that seeking replays few events
+(``replay.py``); a reader makes its own where there are none.
 They are believed as little as the rest of a file: :func:`unpack` takes integers and nothing else,
 at most :data:`MOST_BYTES` of them, and checks every index, so that a false keyframe gives false
 facts but never an error outside this module.
+
+Note [Long queues]
+In which order tasks leave a heap depends on where they stand in it only as far as their keys are
+equal. Where no two nodes of a graph task have the same sequence number, AccumulateGrad apart, its
+nodes in a queue are therefore unpacked in the order of their keys, wherever they stood. That is
+exact for what is pushed later, too: sifting never asks which of several smaller keys it passes, so
+the larger ones (AccumulateGrad, reentrant graph tasks) take the same places; and in the queue of a
+calling thread nothing else has the depth of this graph task.
 """
 
 from __future__ import annotations
 
-import sys
 import zlib
 from array import array
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, compress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from agviz.traces.by_node import ByNode
+from agviz.traces.words import from_planes, planes
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -27,13 +38,18 @@ NO_NODE: Final = -1
 MOST_BYTES: Final = 32 * 2**20
 """Longest keyframe, unpacked."""
 
-STATUSES: Final = 6
-"""A node's status is one of 0 to 5: waiting, ready, running, done, skipped, failed."""
+STATUSES: Final = 7
+"""A node's status is one of 0 to 6: waiting, queued, running, done, skipped, failed; taken from its
+queue but not started yet."""
 
 _EACH_STATUS: Final = bytes(range(STATUSES))
 _ACCUMULATE_GRAD_SEQUENCE_NR: Final = 2**64 - 1
-_WORD: Final = 8
 _LEVEL: Final = 6
+_QUEUED: Final = 1
+_IS_QUEUED: Final = bytes(status == _QUEUED for status in range(256))
+_LONG: Final = 1_024
+"""A queue of more tasks is long, if the graph has not too many nodes for each."""
+_MOST_NODES_PER_TASK: Final = 64
 
 
 class QueuedTask(NamedTuple):
@@ -77,6 +93,10 @@ class GraphShape:
     left_out: frozenset[int] = frozenset()
     """Nodes of whose events the recording keeps none."""
     _unpacked: dict[int, HeapEntry] = field(default_factory=dict, repr=False)
+    _is_ordered: bool | None = field(default=None, repr=False)
+    _pop_order: tuple[list[HeapEntry], Callable[[bytearray], tuple[int, ...]]] | None = field(
+        default=None, repr=False
+    )
 
     def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
         """The NodeTask of a node as it stands in a heap: deeper ones first, then later-made ones.
@@ -97,6 +117,34 @@ class GraphShape:
             if node not in known:
                 known[node] = self.entry(graph_task, depth, node)
         return list(map(known.__getitem__, nodes))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether all nodes but AccumulateGrad nodes have sequence numbers of their own."""
+        if self._is_ordered is None:
+            numbers = [
+                n for n in self.sequence_nrs if n not in {None, _ACCUMULATE_GRAD_SEQUENCE_NR}
+            ]
+            self._is_ordered = len(set(numbers)) == len(numbers)
+        return self._is_ordered
+
+    def queued(self, graph_task: int, depth: int, status: bytearray) -> list[HeapEntry]:
+        """The NodeTasks of all nodes that are in a queue, first to be popped first.
+
+        Args:
+            graph_task: the one whose graph this is.
+            depth: its reentrant depth.
+            status: of each node.
+        """
+        known = self._pop_order
+        if known is None:
+            everything = [self.entry(graph_task, depth, node) for node in range(len(status))]
+            everything.sort()
+            nodes = [tied.task.node for _, tied in everything]
+            # An itemgetter of a single place would give no tuple.
+            known = self._pop_order = everything, itemgetter(*nodes, 0)
+        entries, in_order = known
+        return list(compress(entries, in_order(status.translate(_IS_QUEUED))))
 
 
 class GraphTaskFacts:
@@ -126,9 +174,9 @@ class GraphTaskFacts:
         self.executed = 0
         self.shape = GraphShape((), ())
         self.status = bytearray()
-        self.remaining: dict[int, int] = {}
+        self.remaining = ByNode()
         """Remaining dependencies, for waiting nodes that lost some."""
-        self.slot_0: dict[int, int] = {}
+        self.slot_0 = ByNode()
         """Bytes of the gradient in slot 0 of the InputBuffer, by node: most nodes have no other."""
         self.further_slots: dict[int, dict[int, int]] = {}
         """The same for all other slots, by node and slot."""
@@ -193,29 +241,54 @@ def pack(facts: Facts) -> bytes:
         words.append(len(column))
         words.extend(column)
 
+    tail = []
     put((facts.seq, facts.time_ns, facts.live_bytes))
     put(facts.graph_tasks)
     for task in facts.graph_tasks.values():
         put((task.parent, task.depth, task.thread, task.cpu_queue, task.ended, task.executed))
         words.append(len(task.status))
+        tail.append(bytes(task.status))
         for by_node in (task.remaining, task.slot_0):
-            put(by_node)
-            put(by_node.values())
+            count, packed = by_node.pack(len(task.status))
+            tail.append(packed)
+            words.append(count)
+            if not count:
+                put(by_node.numbers())
+                put(by_node.numbers().values())
         put(task.further_slots)
         for slots in task.further_slots.values():
             put(slots)
             put(slots.values())
         put(sorted(task.nonfinite))
     put(facts.heaps)
-    for heap in facts.heaps.values():
-        owners = [tied.task.graph_task for _, tied in heap]
-        put(owners[:1] if len(set(owners)) == 1 else owners)
-        put([tied.task.node for _, tied in heap])
+    for queue, heap in facts.heaps.items():
+        long = _long_queue(facts, queue, heap)
+        put(() if long is None else (long,))
+        if long is None:
+            owners = [tied.task.graph_task for _, tied in heap]
+            put(owners[:1] if len(set(owners)) == 1 else owners)
+            put([tied.task.node for _, tied in heap])
     put(facts.running)
     for tasks in facts.running.values():
         put(chain.from_iterable(tasks))
-    statuses = (task.status for task in facts.graph_tasks.values())
-    return zlib.compress(b"".join([_planes(words), *statuses]), _LEVEL)
+    return zlib.compress(b"".join([planes(words), *tail]), _LEVEL)
+
+
+def _long_queue(facts: Facts, queue: int, heap: list[HeapEntry]) -> int | None:
+    """The graph task of a queue of which no more needs to be kept: Note [Long queues]."""
+    if queue >= 0 or len(heap) <= _LONG:
+        return None
+    own = [task for task in facts.graph_tasks.items() if task[1].cpu_queue == queue]
+    own = [(number, task) for number, task in own if _QUEUED in task.status]
+    if len(own) != 1 or not own[0][1].shape.is_ordered:
+        return None
+    number, task = own[0]
+    leaf, _ = GraphShape([None], [0]).entry(number, task.depth, 0)
+    if heap[1][0] == leaf or heap[2][0] == leaf or heap[0] is SHUTDOWN:
+        return None
+    if len(heap) * _MOST_NODES_PER_TASK < len(task.status):
+        return None
+    return number if task.status.count(_QUEUED) == len(heap) else None
 
 
 def unpack(packed: bytes, shape: Callable[[int], GraphShape]) -> Facts:
@@ -241,7 +314,8 @@ class _Unpacking:
         unpacking = zlib.decompressobj()
         data = unpacking.decompress(packed, MOST_BYTES)
         _require(unpacking.eof and not unpacking.unused_data)
-        self._words, self._statuses = _from_planes(data)
+        self._words, tail = from_planes(data)
+        self._tail = memoryview(tail)
         self._place = 0
         self._shape = shape
 
@@ -260,7 +334,7 @@ class _Unpacking:
             for task in tasks:
                 facts.graph_tasks[task.graph_task].checked(task.node)
             facts.running[thread] = tasks
-        _require(self._place == len(self._words) and not self._statuses)
+        _require(self._place == len(self._words) and not self._tail)
         return facts
 
     def _graph_task(self, number: int) -> GraphTaskFacts:
@@ -269,9 +343,9 @@ class _Unpacking:
         task.ended = bool(ended)
         task.executed = executed
         length = self._word()
-        _require(0 <= length <= len(self._statuses))
-        task.status = bytearray(self._statuses[:length])
-        self._statuses = self._statuses[length:]
+        _require(0 <= length <= len(self._tail))
+        task.status = bytearray(self._tail[:length])
+        self._tail = self._tail[length:]
         if length:
             task.shape = self._shape(number)
             _require(len(task.shape.dependencies) == length)
@@ -279,11 +353,17 @@ class _Unpacking:
         task.remaining = self._by_node(length)
         task.slot_0 = self._by_node(length)
         for node in self._nodes(length):
-            task.further_slots[node] = self._by_node(None)
+            column = self._column()
+            task.further_slots[node] = dict(zip(column, self._column(), strict=True))
         task.nonfinite = set(self._nodes(length))
         return task
 
     def _heap(self, tasks: Mapping[int, GraphTaskFacts]) -> list[HeapEntry]:
+        long = self._column()
+        if long:
+            (number,) = long
+            task = tasks[number]
+            return task.shape.queued(number, task.depth, task.status)
         owners = self._column()
         if len(owners) == 1 and owners[0] != NO_GRAPH_TASK:
             task = tasks[owners[0]]
@@ -298,10 +378,13 @@ class _Unpacking:
                 heap.append(task.shape.entry(owner, task.depth, task.checked(node)))
         return heap
 
-    def _by_node(self, length: int | None) -> dict[int, int]:
-        keys = self._column() if length is None else self._nodes(length)
-        values = self._column()
-        return dict(zip(keys, values, strict=True))
+    def _by_node(self, length: int) -> ByNode:
+        count = self._word()
+        if count:
+            found, end = ByNode.unpack(count, self._tail, length)
+            self._tail = self._tail[end:]
+            return found
+        return ByNode(zip(self._nodes(length), self._column(), strict=True))
 
     def _nodes(self, length: int) -> Sequence[int]:
         column = self._column()
@@ -329,34 +412,3 @@ class _Unpacking:
 def _require(condition: object) -> None:
     if not condition:
         raise ValueError("a keyframe is none")
-
-
-def _planes(words: array[int]) -> bytes:
-    """The number of words, then the first byte of each, the second of each, and so on.
-
-    Most numbers are small, so that most planes are all zeros, which are compressed to nothing.
-    """
-    data = _little_endian(words).tobytes()
-    length = len(words).to_bytes(_WORD, "little")
-    return b"".join([length, *(data[byte::_WORD] for byte in range(_WORD))])
-
-
-def _from_planes(data: bytes) -> tuple[array[int], bytes]:
-    """The words, and what follows them."""
-    count = int.from_bytes(data[:_WORD], "little")
-    end = _WORD + count * _WORD
-    _require(len(data) >= end)
-    mixed = bytearray(count * _WORD)
-    for byte in range(_WORD):
-        begin = _WORD + byte * count
-        mixed[byte::_WORD] = data[begin : begin + count]
-    words = array("q")
-    words.frombytes(mixed)
-    return _little_endian(words), data[end:]
-
-
-def _little_endian(words: array[int]) -> array[int]:
-    if sys.byteorder == "big":
-        words = words[:]
-        words.byteswap()
-    return words

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.traces.nodes import undisturbed
 from agviz.traces.state import BackwardState, GraphShape
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
-_EVENTS_PER_KEYFRAME: Final = 2_048
+_EVENTS_PER_KEYFRAME: Final = 768
 _BYTES_PER_EVENT: Final = 2
 """Keyframes take at most this much of a file; where they are large, they stand further apart."""
 _MOST_BYTES: Final = 64 * 2**20
@@ -93,12 +94,13 @@ class Replay:
             agviz.traces.state.ImpossibleEventError: an event on the way can't have happened.
             ValueError: a stored keyframe is none.
         """
-        state, left = self._start(seq)
-        self._last = self._idle  # until nothing can go wrong any more
-        for keyframe in self._go(state, seq, left):
-            self._keep(keyframe)
-        self._last = state
-        return state.copy()
+        with undisturbed():
+            state, left = self._start(seq)
+            self._last = self._idle  # until nothing can go wrong any more
+            for keyframe in self._go(state, seq, left):
+                self._keep(keyframe)
+            self._last = state
+            return state.copy()
 
     def keyframes(self) -> Iterator[Keyframe]:
         """Those with which any event is found quickly. Raises as :meth:`state_at` does."""

@@ -34,7 +34,7 @@ __all__ = [
 
 _EVENTS_REMEMBERED: Final = 64
 
-_WAITING, _READY, _RUNNING, _DONE, _SKIPPED, _FAILED = range(6)
+_WAITING, _READY, _RUNNING, _DONE, _SKIPPED, _FAILED, _TAKEN = range(keyframe.STATUSES)
 _STATUS: Final = (
     NodeStatus.WAITING,
     NodeStatus.READY,
@@ -42,6 +42,7 @@ _STATUS: Final = (
     NodeStatus.DONE,
     NodeStatus.SKIPPED,
     NodeStatus.FAILED,
+    NodeStatus.READY,
 )
 
 
@@ -219,7 +220,8 @@ class BackwardState:
     def buffers(self, graph_task: int) -> dict[int, dict[int, int]]:
         """All InputBuffers of a graph task that hold a gradient, by node: bytes by slot."""
         task = self._now.graph_tasks[graph_task]
-        return {node: _buffer(task, node) for node in task.slot_0.keys() | task.further_slots}
+        nodes = task.slot_0.numbers().keys() | task.further_slots
+        return {node: _buffer(task, node) for node in nodes}
 
     def queues(self) -> list[QueueContents]:
         """The ReadyQueues seen so far, callers' queues first."""
@@ -288,7 +290,7 @@ class BackwardState:
         if (remaining := _remaining(task, node)) != 0:
             self._object(event, f"the node waits for {remaining} more gradients")
         task.status[node] = _READY
-        task.remaining.pop(node, None)
+        task.remaining.pop(node, 0)
         entry = task.shape.entry(event.graph_task, task.depth, node)
         heapq.heappush(_heap(now, task, event.queue), entry)
 
@@ -296,6 +298,8 @@ class BackwardState:
         task = now.graph_tasks[event.graph_task]
         heap = _heap(now, task, event.queue)
         popped = QueuedTask(event.graph_task, task.checked(event.node))
+        if task.status[event.node] == _READY:
+            task.status[event.node] = _TAKEN
         if heap and heap[0][1].task == popped:
             heapq.heappop(heap)
             return
@@ -317,7 +321,7 @@ class BackwardState:
     def _started(self, now: Facts, event: events.NodeStarted) -> None:
         task = now.graph_tasks[event.graph_task]
         node = task.checked(event.node)
-        if task.status[node] != _READY:
+        if task.status[node] not in {_READY, _TAKEN}:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
         task.status[node] = _RUNNING
         running = now.running.setdefault(event.thread, [])
@@ -338,7 +342,7 @@ class BackwardState:
 
     def _skipped(self, now: Facts, event: events.NodeSkipped) -> None:
         task = now.graph_tasks[event.graph_task]
-        if task.status[task.checked(event.node)] not in {_READY, _RUNNING}:
+        if task.status[task.checked(event.node)] not in {_READY, _TAKEN, _RUNNING}:
             self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
         _leave(now, task, event, _SKIPPED)
 
@@ -377,7 +381,7 @@ class BackwardState:
     def _ended(self, now: Facts, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
         task = now.graph_tasks[event.graph_task]
         task.ended = True
-        now.live_bytes -= sum(task.slot_0.values())
+        now.live_bytes -= sum(task.slot_0.numbers().values())
         now.live_bytes -= sum(sum(slots.values()) for slots in task.further_slots.values())
         task.slot_0.clear()
         task.further_slots.clear()
@@ -420,12 +424,11 @@ class BackwardState:
 def _remaining(task: GraphTaskFacts, node: int) -> int:
     if task.status[task.checked(node)] != _WAITING:
         return 0
-    remaining = task.remaining.get(node)
-    return task.shape.dependencies[node] if remaining is None else remaining
+    return task.remaining.get(node, task.shape.dependencies[node])
 
 
 def _buffer(task: GraphTaskFacts, node: int) -> dict[int, int]:
-    first = {0: task.slot_0[node]} if node in task.slot_0 else {}
+    first = {0: task.slot_0.get(node, 0)} if node in task.slot_0 else {}
     return first | task.further_slots.get(node, {})
 
 
