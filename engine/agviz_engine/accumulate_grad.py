@@ -99,11 +99,7 @@ def _is_stealable(gradient: Tensor, variable: Tensor) -> bool:
         return False
     if gradient.is_sparse:
         return gradient._indices().is_contiguous() and gradient._values().is_contiguous()
-    if not _has_stealable_layout(gradient, variable):
-        return False
-    tensor_impl.learn(gradient)
-    tensor_impl.learn(variable)
-    return True
+    return _has_stealable_layout(gradient, variable)
 
 
 def _shallow_copy(gradient: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import BYTES, MEMORY
-from agviz_engine.tensor_impl import POINTER, SIZES, known_tails, unpack_tensor
+from agviz_engine.tensor_impl import CODE, DTYPES, KEYS, PLAIN_KEYS, POINTER, SIZES, unpack_tensor
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -196,11 +196,12 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     if type(gradient) is not Tensor:
         return False
     facts = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
-    plain = known_tails.get(facts[-1])
+    dtype = _plain.get((words[0], words[_LAST]))
     dimensions = words[1]
     return (
-        plain is not None
-        and plain.dtype is _plain.get((words[0], words[_LAST]))
+        dtype is not None
+        and facts[KEYS] == PLAIN_KEYS
+        and DTYPES.get(facts[CODE]) is dtype
         and facts[: dimensions + 1] == words[1 : dimensions + 2]
         and dimensions <= _INLINE_DIMENSIONS
     )

@@ -6,14 +6,16 @@ caches, so that together they cost more than all else the engine does. The answe
 side in the tensor and are read in place, as a node's bookkeeping is
 (:mod:`agviz_engine.native_node`), and by the same rule: their place is found by an experiment.
 
-What follows the sizes and strides, its dtype, device, flags and dispatch keys, is not taken apart.
-It is compared as a whole with that of tensors about which Python was asked: :func:`learn`.
+Only plain tensors are known here: strided, in the CPU's memory, of up to five dimensions, with
+nothing in their dispatch keys that an ordinary tensor does not have.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
+from operator import mul
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -23,32 +25,43 @@ from torch.nn import Parameter
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import BYTES, MEMORY, tensor_base
 
+DIMENSIONS = 5
+"""As many sizes and strides are kept in the tensor itself."""
 _WORD = 8
 _SEARCHED = 16  # words
-_DIMENSIONS = 5  # as many sizes and strides are kept in the tensor itself
-_OFFSET_AND_NUMEL = 2  # words between the strides and the tail
-_TAIL = 16  # bytes
+_OFFSET_AND_NUMEL = 2  # words between the strides and the dtype
+_DTYPE, _KEYS = 1 + 2 * DIMENSIONS + _OFFSET_AND_NUMEL, 2 + 2 * DIMENSIONS + _OFFSET_AND_NUMEL
+_CODE = 0xFFFF  # of the dtype's word; device and flags follow, with bits that nobody sets
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.complex128,
+)
+_SHAPES_KEPT = 4096
 
 
-class Plain(NamedTuple):
-    """A strided tensor in the CPU's memory whose operators are torch's own."""
+class ImplLayout(NamedTuple):
+    """How the ``TensorImpl`` of a plain tensor lies in memory."""
 
-    dtype: torch.dtype
-    is_contiguous: bool
-
-
-known_tails: dict[bytes, Plain] = {}
-"""What :func:`learn` found, by the bytes behind a tensor's strides."""
+    sizes: int
+    """Byte at which the number of dimensions stands; sizes, strides and the rest follow."""
+    keys: int
+    """Its dispatch keys, as one number."""
+    dtypes: dict[int, torch.dtype]
+    """By ``ScalarType`` number."""
 
 
 def _size_word(*shape: int) -> list[int]:
     """Where the number of dimensions stands, with sizes, strides and the rest behind it."""
-    tensor = torch.empty(2, *shape)[1]
+    tensor = torch.empty(2, *shape, device="cpu")[1]
     begin, dimensions = tensor_base(tensor), len(shape)
     found = []
     for i in range(_SEARCHED):
-        words = MEMORY[begin + i : begin + i + 1 + 2 * _DIMENSIONS + _OFFSET_AND_NUMEL]
-        strides = words[1 + _DIMENSIONS :][:dimensions]
+        words = MEMORY[begin + i : begin + i + _DTYPE]
+        strides = words[1 + DIMENSIONS :][:dimensions]
         if (words[0], words[1 : 1 + dimensions], strides, words[-2:]) == (
             dimensions,
             list(shape),
@@ -65,87 +78,45 @@ class _Wrapper(Tensor):
         return NotImplemented
 
 
+def _unlike(tensor: Tensor) -> list[Tensor]:
+    """Tensors that are not plain."""
+    sizes, strides, offsets = torch.tensor([[2, 3]]), torch.tensor([[3, 1]]), torch.tensor([0])
+    return [
+        tensor.to_sparse(),
+        tensor.to_mkldnn(),
+        tensor.to("meta"),
+        tensor.to(torch.complex64).conj(),
+        torch._neg_view(tensor),
+        torch._efficientzerotensor(2, 3),
+        torch._nested_view_from_buffer(tensor.flatten(), sizes, strides, offsets),
+        Tensor._make_wrapper_subclass(_Wrapper, (2, 3)),
+        cast("Any", torch._C)._functorch._add_batch_dim(tensor, 0, 1),
+    ]
+
+
 @functools.cache
-def calibrate() -> int:
-    """Find where a tensor keeps its sizes, in words from the beginning of the ``TensorImpl``.
+def calibrate() -> ImplLayout:
+    """Find how a tensor lies in memory; once per process.
 
     Raises:
-        UnsupportedTorchError: this torch keeps them, or what follows them, in another way.
+        UnsupportedTorchError: this torch keeps it in another way.
     """
     found = _size_word(7, 11, 13)
     if len(found) != 1 or _size_word(2, 3, 5, 7, 11) != found or _size_word(17) != found:
         raise _refusal("the sizes")
-    tensor, other = torch.empty(2, 3), torch.empty(4, 3)
-    unlike = [
-        tensor.t(),
-        other[::2],
-        tensor.double(),
-        tensor.to_sparse(),
-        tensor.to("meta"),
-        tensor.to(torch.complex64).conj(),
-        torch._efficientzerotensor(2, 3),
-        torch._nested_view_from_buffer(
-            tensor.flatten(), torch.tensor([[2, 3]]), torch.tensor([[3, 1]]), torch.tensor([0])
-        ),
-        Tensor._make_wrapper_subclass(_Wrapper, (2, 3)),
-        cast("Any", torch._C)._functorch._add_batch_dim(tensor, 0, 1),
-    ]
-    begin = (found[0] + 1 + 2 * _DIMENSIONS + _OFFSET_AND_NUMEL) * _WORD
-    tails = []
-    for each in (tensor, other, Parameter(other), *unlike):
-        address = tensor_base(each) * _WORD + begin
-        tails.append(bytes(BYTES[address : address + _TAIL]))
-    if len(set(tails[:3])) != 1 or tails[0] in tails[3:]:
-        raise _refusal("the kind")
-    return found[0]
 
+    def word(tensor: Tensor, number: int) -> int:
+        return MEMORY[tensor_base(tensor) + found[0] + number]
 
-SIZES = calibrate() * _WORD
-POINTER = object.__basicsize__ // _WORD
-"""THPVariable: PyObject_HEAD, then the pointer to the ``TensorImpl``."""
-unpack_tensor = struct.Struct(
-    f"={2 * _DIMENSIONS + 1}Q{_OFFSET_AND_NUMEL * _WORD}x{_TAIL}s"
-).unpack_from
-_STRIDES = 1 + _DIMENSIONS
-_plain_types = (Tensor, Parameter)
-
-
-def is_stealable_for(gradient: Tensor, variable: Tensor) -> bool:
-    """Whether both are plain, contiguous and alike in dtype and shape. False says nothing.
-
-    ``gradient`` must be of type Tensor itself, ``variable`` too or a Parameter.
-    """
-    ours = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
-    theirs = unpack_tensor(BYTES, MEMORY[(id(variable) >> 3) + POINTER] + SIZES)
-    plain, other = known_tails.get(ours[-1]), known_tails.get(theirs[-1])
-    if plain is None or other is None or plain.dtype is not other.dtype:
-        return False
-    dimensions = ours[0]
-    return (
-        plain.is_contiguous
-        and other.is_contiguous
-        and dimensions <= _DIMENSIONS
-        and ours[: dimensions + 1] == theirs[: dimensions + 1]
-    )
-
-
-def learn(tensor: Tensor) -> None:
-    """Ask Python about a tensor, so that the next of its kind is known at a glance."""
-    if type(tensor) not in _plain_types or tensor.layout is not torch.strided:
-        return
-    words = unpack_tensor(BYTES, MEMORY[(id(tensor) >> 3) + POINTER] + SIZES)
-    is_plain = (
-        tensor.is_cpu
-        and not tensor.is_nested
-        and cast("Any", torch._C)._dispatch_keys(tensor) == _plain_keys()
-    )
-    if is_plain:
-        known_tails[words[-1]] = Plain(tensor.dtype, tensor.is_contiguous())
-
-
-@functools.cache
-def _plain_keys() -> Any:
-    return cast("Any", torch._C)._dispatch_keys(torch.empty(0))
+    tensor = torch.ones(2, 3, dtype=torch.float32, device="cpu")
+    plain = [tensor, tensor.t(), tensor[1:], Parameter(tensor), tensor.double()]
+    keys = {word(each, _KEYS) for each in plain}
+    if len(keys) != 1 or any(word(each, _KEYS) in keys for each in _unlike(tensor)):
+        raise _refusal("the dispatch keys")
+    dtypes = {word(tensor.to(dtype), _DTYPE) & _CODE: dtype for dtype in _DTYPES}
+    if len(dtypes) != len(_DTYPES):
+        raise _refusal("the dtype")
+    return ImplLayout(found[0] * _WORD, keys.pop(), dtypes)
 
 
 def _refusal(what: str) -> UnsupportedTorchError:
@@ -153,3 +124,44 @@ def _refusal(what: str) -> UnsupportedTorchError:
         f"agviz can't serve torch {torch.__version__}: {what} of a tensor was not found in its "
         "TensorImpl; install torch 2.13 or update agviz"
     )
+
+
+SIZES, PLAIN_KEYS, DTYPES = calibrate()
+POINTER = object.__basicsize__ // _WORD
+"""THPVariable: PyObject_HEAD, then the pointer to the ``TensorImpl``."""
+unpack_tensor = struct.Struct(f"={1 + 2 * DIMENSIONS}Q{_OFFSET_AND_NUMEL * _WORD}xH6xQ").unpack_from
+"""Number of dimensions, sizes, strides, number of the dtype, dispatch keys."""
+CODE, KEYS = -2, -1
+_STRIDES = 1 + DIMENSIONS
+_contiguous: dict[tuple[int, ...], tuple[int, ...]] = {}
+"""Strides by number of dimensions and sizes."""
+
+
+def is_stealable_for(gradient: Tensor, variable: Tensor) -> bool:
+    """Whether both are plain, contiguous and alike in dtype and shape. False says nothing.
+
+    Both must be of type Tensor itself or Parameter.
+    """
+    ours = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
+    theirs = unpack_tensor(BYTES, MEMORY[(id(variable) >> 3) + POINTER] + SIZES)
+    dimensions = ours[0]
+    if (
+        ours[CODE:] != theirs[CODE:]
+        or ours[KEYS] != PLAIN_KEYS
+        or dimensions > DIMENSIONS
+        or ours[: dimensions + 1] != theirs[: dimensions + 1]
+    ):
+        return False
+    end = _STRIDES + dimensions
+    strides = _contiguous_strides(ours[: dimensions + 1])
+    return bool(ours[_STRIDES:end] == strides == theirs[_STRIDES:end])
+
+
+def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = _contiguous.get(shape)
+    if strides is None:
+        if len(_contiguous) >= _SHAPES_KEPT:
+            _contiguous.clear()
+        steps = itertools.accumulate((max(size, 1) for size in shape[:1:-1]), mul, initial=1)
+        strides = _contiguous[shape] = tuple(steps)[::-1] if len(shape) > 1 else ()
+    return strides

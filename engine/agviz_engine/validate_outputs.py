@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from agviz_engine import tensor_impl
 from agviz_engine.input_metadata import Kind, expectation, fits_plainly
 
 if TYPE_CHECKING:
@@ -66,8 +65,6 @@ def validate_outputs(
         ):
             conformed = _conform(i, consumer, slot, kind, gradient, format_error)
             gradients = (*gradients[:i], conformed, *gradients[i + 1 :])
-        else:
-            tensor_impl.learn(gradient)
     return gradients
 
 
