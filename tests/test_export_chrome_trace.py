@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import re
 import sqlite3
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
@@ -351,6 +353,47 @@ def test_arguments_line_up_with_the_profilers(tmp_path: Path) -> None:
     ]
     assert found == wanted
     assert len(found) == 10
+
+
+def frames(stack: str) -> list[tuple[str, str]]:
+    """File and function of the frames in an argument ``Call stack`` that belong to this file."""
+    found = re.findall(r"([^;]*?)\((\d+)\): ([^;]*);", stack)
+    assert "".join(f"{file}({line}): {name};" for file, line, name in found) in stack
+    return [(file, name) for file, _, name in found if file.endswith("test_export_chrome_trace.py")]
+
+
+def test_call_stacks_are_written_as_in_the_profiler_of_torch(tmp_path: Path) -> None:
+    """The profiler sees the operation that makes a node, which has the same sequence number."""
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return (x * x).tanh()
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return inner(x.exp()).relu()
+
+    x = torch.ones(2, 3, requires_grad=True)
+    verbose = _ExperimentalConfig(verbose=True)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        with profile(with_stack=True, experimental_config=verbose) as profiler:
+            loss = outer(x).sum()
+        loss.backward()
+    profiler.export_chrome_trace(str(tmp_path / "torch.json"))
+    theirs: dict[int, list[str]] = {}
+    for event in json.loads((tmp_path / "torch.json").read_text())["traceEvents"]:
+        number = event.get("args", {}).get("Sequence number")
+        if number is not None:
+            theirs.setdefault(number, []).append(event["args"]["Call stack"])
+    found = [slice_.args for slice_ in timeline(tmp_path / "t.agviz").named("node")]
+    depths = Counter[int]()
+    for args in found:
+        if "Sequence number" not in args:
+            continue  # AccumulateGrad
+        ours = frames(args["Call stack"])
+        assert ours in [frames(stack) for stack in theirs[args["Sequence number"]]]
+        file, line, function = re.findall(r"^(.*?)\((\d+)\): (.*?);", args["Call stack"])[0]
+        assert args["created by"] == f"{file}:{line} in {function}"
+        depths[len(ours)] += 1
+    assert depths == {1: 1, 2: 2, 3: 2}
 
 
 # -- threads, times, one graph task ---------------------------------------------------------------

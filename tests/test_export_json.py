@@ -8,7 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
+import agviz
 from agviz.analysis import passes as passes_module
 from agviz.export import json_trace as module
 from agviz.export.json_trace import json_trace
@@ -80,11 +82,53 @@ def test_the_document_holds_every_row(path: Path) -> None:
         assert len(found["graph_tasks"]) == 8
         for task, got in zip(trace.graph_tasks, found["graph_tasks"], strict=True):
             nodes = [as_json(asdict(node), zero) for node in trace.nodes(task.id)]
-            assert got.pop("nodes") == nodes
+            found_nodes = got.pop("nodes")
+            for node in found_nodes:
+                assert (node.pop("line"), node["stack"]) == (None, None)
+                node["stack"] = []
+            assert found_nodes == nodes
+            assert got.pop("stacks") == got.pop("saved") == []
             assert got.pop("edges") == [edge._asdict() for edge in trace.edges(task.id)]
             row = as_json(task._asdict(), zero)
             row["node_count"], row["edge_count"] = row.pop("nodes"), row.pop("edges")
             assert got == row
+
+
+def test_where_nodes_come_from_and_what_they_saved(tmp_path: Path) -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return (x * x).tanh()
+
+    x = torch.ones(2, 3, requires_grad=True)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        (inner(x) + x.exp()).sum().backward()
+    (task,) = document(tmp_path / "t.agviz")["graph_tasks"]
+    by_name = {node["short_name"]: node for node in task["nodes"]}
+    first = inner.__code__.co_firstlineno
+    for name, function, line in (
+        ("MulBackward0", "inner", first + 1),
+        ("TanhBackward0", "inner", first + 1),
+        ("ExpBackward0", "test_where_nodes_come_from_and_what_they_saved", first + 5),
+    ):
+        stack = task["stacks"][by_name[name]["stack"]]
+        frame = [frame for frame in stack if not frame["hidden"]][-1]
+        assert (frame["line"], frame["function"]) == (line, function)
+        assert by_name[name]["line"] == f"{frame['file']}:{line} in {function}"
+    assert by_name["MulBackward0"]["stack"] != by_name["ExpBackward0"]["stack"]
+    assert by_name["AddBackward0"]["stack"] == by_name["ExpBackward0"]["stack"]
+    assert sorted(
+        (task["nodes"][row["node"]]["short_name"], row["name"], row["shape"], row["dtype"])
+        for row in task["saved"]
+        if task["nodes"][row["node"]]["short_name"] in {"MulBackward0", "ExpBackward0"}
+    ) == [
+        ("ExpBackward0", "result", [2, 3], "float32"),
+        ("MulBackward0", "other", [2, 3], "float32"),
+        ("MulBackward0", "self", [2, 3], "float32"),
+    ]
+    assert all(row["nbytes"] == 24 for row in task["saved"] if row["shape"] == [2, 3])
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        for node in trace.nodes(0):
+            each = [row for row in task["saved"] if row["node"] == node.index]
+            assert each == [as_json(row._asdict(), 0) for row in trace.saved(0, node.index)]
 
 
 def test_the_events_can_be_made_again(path: Path) -> None:

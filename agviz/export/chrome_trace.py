@@ -350,6 +350,13 @@ def _node_args(node: NodeRow) -> dict[str, Any]:
         args["Input Dims"] = node.input_shapes
     args["topological number"] = node.topological_nr
     args["status"] = str(node.status)
+    if node.line is not None:
+        args["created by"] = node.line
+        args["Call stack"] = "".join(
+            f"{frame.file}({frame.line}): {frame.function};"
+            for frame in reversed(node.stack)
+            if not frame.hidden
+        )
     return args
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow
+    from agviz.traces.rows import Frame, GraphTaskRow
     from agviz_engine.events import Event
 
 _TIMES: Final = frozenset({"time_ns", "begin_ns", "start_ns", "end_ns"})
@@ -72,14 +72,22 @@ class _Document:
         facts["node_count"], facts["edge_count"] = facts.pop("nodes"), facts.pop("edges")
         yield json.dumps(facts)[:-1] + ",\n"
         nodes = self._trace.nodes(task.id)
-        yield from _rows("nodes", map(self._node, nodes))
+        stacks: dict[tuple[Frame, ...], int] = {}
+        yield from _rows("nodes", (self._node(node, stacks) for node in nodes))
         yield ",\n"
         yield from _rows("edges", (edge._asdict() for edge in self._trace.edges(task.id)))
+        yield ",\n"
+        yield from _rows("stacks", ([frame._asdict() for frame in stack] for stack in stacks))
+        yield ",\n"
+        yield from _rows("saved", (saved._asdict() for saved in self._trace.all_saved(task.id)))
         yield "}"
         self._forget(len(nodes))
 
-    def _node(self, node: NodeRow) -> dict[str, Any]:
-        return self._relative({name: getattr(node, name) for name in _NODE_FIELDS})
+    def _node(self, node: NodeRow, stacks: dict[tuple[Frame, ...], int]) -> dict[str, Any]:
+        facts = self._relative({name: getattr(node, name) for name in _NODE_FIELDS})
+        facts["line"] = node.line
+        facts["stack"] = stacks.setdefault(node.stack, len(stacks)) if node.stack else None
+        return facts
 
     def _event(self, event: Event) -> dict[str, Any]:
         return {"kind": type(event).__name__} | self._relative(event._asdict())
@@ -112,7 +120,7 @@ class _Document:
             self._nodes_read = 0
 
 
-def _rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _rows(name: str, rows: Iterable[object]) -> Iterator[str]:
     """``"name": [...]``, one row a line."""
     yield f'"{name}": ['
     separator = "\n"

@@ -202,22 +202,22 @@ class Contents:
             raise self._database.damaged("a stack is missing")
         return origins
 
-    def saved(self, graph_task: int, node: int) -> list[SavedRow]:
-        """What a node had saved, in torch's order of names."""
+    def saved(self, graph_task: int, node: int | None = None) -> list[SavedRow]:
+        """What a node had saved, in torch's order of names; None: what all nodes had."""
         rows = self._database.numbers(
-            "SELECT name, shape, dtype, bytes FROM saved WHERE graph_task = ? AND node = ?"
-            " ORDER BY number",
+            "SELECT node, name, shape, dtype, bytes FROM saved WHERE graph_task = ?"  # noqa: S608
+            f" {of(node, 'node')} ORDER BY node, number",
             graph_task,
-            node,
+            *given(node),
         )
         found = []
-        for name, shape, dtype, nbytes in cast("list[Any]", rows):
-            if None in {name, shape, dtype} or (nbytes is not None and nbytes < 0):
+        for index, name, shape, dtype, nbytes in cast("list[Any]", rows):
+            if None in {index, name, shape, dtype} or (nbytes is not None and nbytes < 0):
                 raise self._database.damaged("a saved tensor lacks a fact")
             shapes = self._shapes(shape) if shape else (None,)
             if len(shapes) != 1:
                 raise self._database.damaged("a shape is none")
-            found.append(SavedRow(node, self.name(name), shapes[0], self.name(dtype), nbytes))
+            found.append(SavedRow(index, self.name(name), shapes[0], self.name(dtype), nbytes))
         return found
 
     def edges(self, graph_task: int) -> list[EdgeRow]:

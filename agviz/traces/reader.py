@@ -152,6 +152,11 @@ class Trace:
         self.graph_task(graph_task)
         return self._contents().saved(graph_task, node)
 
+    def all_saved(self, graph_task: int) -> list[SavedRow]:
+        """The same of all nodes of a graph task, in order of nodes."""
+        self.graph_task(graph_task)
+        return self._contents().saved(graph_task)
+
     def edges(self, graph_task: int) -> list[EdgeRow]:
         """The edges of a graph task, by producer and output."""
         self.graph_task(graph_task)
