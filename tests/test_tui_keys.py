@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from agviz.tui.screens.help import Help
 from agviz.tui.screens.tasks import TaskPicker
 from agviz.tui.title import PanelTab, Status, Title
 from agviz_engine.events import NodeFailed, NodeStarted, NonFiniteChecked
-from tests.tui_support import NODES, lines, press, record, settle, write
+from tests.tui_support import NODES, lines, mlp, press, record, settle, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -143,6 +144,37 @@ async def test_c_stops_at_a_failure(tmp_path: Path) -> None:
         assert view.moment.node_state(12) is State.FAILED
         assert any("✗ RuntimeError" in line for line in lines(session.query_one(Inspector)))
         assert "✗ RuntimeError" in session.query_one(Title).render().plain
+
+
+async def test_nodes_that_were_not_recorded_are_unknown_in_every_panel(tmp_path: Path) -> None:
+    path = record(tmp_path / "some.agviz", chosen=re.compile("Addmm|Relu"))
+    recorded = {n.index for n in mlp()[0] if n.name in {"AddmmBackward0", "ReluBackward0"}}
+    unknown = sorted(set(range(NODES)) - recorded)
+    async with opened(path, size=(160, 80)) as pilot:
+        session = await press(pilot, "n")
+        first = view_of(session)
+        assert first.selected in recorded
+        while position(session) < first.recording.event_count:
+            view = view_of(session)
+            states = [view.moment.node_state(node) for node in range(NODES)]
+            assert [n for n, state in enumerate(states) if state is State.UNKNOWN] == unknown
+            session = await press(pilot, "n")
+        states = [view_of(session).moment.node_state(node) for node in range(NODES)]
+        assert [n for n, state in enumerate(states) if state is State.DONE] == sorted(recorded)
+        panel = session.query_one(Nodes)
+        rows = [line for line in lines(panel) if "Backwar" in line or "Accumulate" in line]
+        assert len(rows) == NODES
+        assert sum(" ? " in line for line in rows) == len(unknown)
+        assert sum("✓" in line for line in rows) == len(recorded)
+        assert all(("Addmm" in line or "Relu" in line) == ("?" not in line) for line in rows)
+        panel.focus()
+        session = await press(pilot, "G")
+        assert view_of(session).selected in unknown
+        told = lines(session.query_one(Inspector))
+        assert any("? unknown" in line for line in told)
+        assert any("its events were not recorded" in line for line in told)
+        lanes = session.query_one(Threads)
+        assert not any("?" in line for line in lines(lanes))
 
 
 async def test_x_goes_to_the_first_non_finite_gradient(trace: Path) -> None:

@@ -7,17 +7,19 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+import agviz
 from agviz.traces.reader import Trace
 from agviz.traces.rows import ExecutionRow, NodeStatus
 from agviz.tui import commands, text
 from agviz.tui.describe import SHORT, describe
 from agviz.tui.folding import groups, visible
 from agviz.tui.inspection import inspect
-from agviz.tui.model import Key, Moment, Playhead, Recording, State, View, find
+from agviz.tui.model import Key, Moment, Playhead, Recording, State, Story, View, find
 from agviz.tui.reader_thread import Loaded, ReaderThread
 from agviz.tui.timeline import Lane, Window
 from agviz_engine.events import EVENT_TYPES, NodeFailed, NodeStarted, NonFiniteChecked
@@ -313,9 +315,9 @@ def test_events_of_other_graph_tasks_nodes_are_described_too(with_nan: Path) -> 
     assert describe(event, load(with_nan)) == "node 99999"
 
 
-def story(path: Path, node: int) -> tuple[int, tuple[Event, ...]]:
+def story(path: Path, node: int) -> Story:
     with Trace.open(path) as trace:
-        return node, tuple(trace.story(0, node))
+        return Story(node, tuple(trace.story(0, node)), tuple(trace.saved(0, node)))
 
 
 def test_the_inspector_tells_what_the_trace_holds(with_nan: Path) -> None:
@@ -333,6 +335,53 @@ def test_the_inspector_tells_what_the_trace_holds(with_nan: Path) -> None:
     into = {edge.producer for edge in recording.edges if edge.consumer == node}
     links = {entry.node for entry in inspect(view, 100)} - {None}
     assert links == out | into
+
+
+def test_the_inspector_shows_what_was_saved_for_backward(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    x = torch.randn(3, 4, requires_grad=True)
+    with agviz.trace(path=path):
+        product = x @ torch.randn(4, 5, dtype=x.dtype).requires_grad_()
+        loss = product.softmax(1).double().sum()
+        assert product.grad_fn is not None
+        softmax: Any = loss.grad_fn
+        for _ in range(2):
+            softmax = softmax.next_functions[0][0]
+        held = {
+            node.name(): {
+                name.removeprefix("_saved_"): getattr(node, name)
+                for name in dir(node)
+                if name.startswith("_saved_") and isinstance(getattr(node, name), torch.Tensor)
+            }
+            for node in (product.grad_fn, softmax)
+        }
+        loss.backward()
+    assert {name: len(saved) for name, saved in held.items()} == {
+        "MmBackward0": 2,
+        "SoftmaxBackward0": 1,
+    }
+    recording = load(path)
+    for node in recording.nodes:
+        saved = held.get(node.name, {})
+        for width in (38, 100):
+            for position in (2, recording.event_count):
+                then = moment(path, position)
+                of_node = story(path, node.index)
+                view = View(recording=recording, moment=then, selected=node.index, story=of_node)
+                told = [text.plain(entry.line) for entry in inspect(view, width)]
+                headings = [line for line in told if line.startswith("Saved")]
+                if node.name not in held:
+                    continue
+                now = ", released" if position > 2 else ""
+                assert headings == [f"Saved tensors ({len(saved)}{now})"]
+                at = told.index(headings[0])
+                assert max(map(cell_len, told[at : at + 1 + len(saved)])) <= width
+                found = [line.split() for line in told[at + 1 : at + 1 + len(saved)]]
+                wanted = [
+                    f"{name} float32 {list(tensor.shape)} {4 * tensor.numel()} B".split()
+                    for name, tensor in sorted(saved.items())
+                ]
+                assert found == wanted
 
 
 def test_the_inspector_names_the_exception(failed: Path) -> None:

@@ -14,6 +14,7 @@ from agviz_engine.instruments import Registry
 from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
 
 if TYPE_CHECKING:
+    import re
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -91,11 +92,16 @@ def record(
     nan_at: int | None = None,
     fail_at: int | None = None,
     graph_tasks: int = 1,
+    chosen: re.Pattern[str] | None = None,
 ) -> Path:
-    """Write a trace of ``graph_tasks`` backward passes through :func:`mlp`."""
+    """Write a trace of ``graph_tasks`` backward passes through :func:`mlp`.
+
+    ``chosen``: the events of other nodes are left out.
+    """
     nodes, names = mlp()
     registry = Registry()
-    with Recorder(path, names=cast("Names", names), script="train.py", argv=[]) as recorder:
+    named = cast("Names", names)
+    with Recorder(path, names=named, script="train.py", argv=[], nodes=chosen) as recorder:
         registry.add(recorder)
         simulator = Simulator(registry, Random(7), devices=DEVICES)
         for _ in range(graph_tasks):

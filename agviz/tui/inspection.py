@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from rich.cells import cell_len
+
 from agviz.tui.describe import nonfinite
 from agviz.tui.model import State, queue_label
 from agviz.tui.text import Line, Span, count, duration, left, milliseconds, shape, size, tail, wrap
@@ -12,11 +14,13 @@ from agviz_engine import events as e
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agviz.traces.rows import EdgeRow, NodeRow
+    from agviz.traces.rows import EdgeRow, NodeRow, SavedRow
     from agviz.tui.model import View
 
 _LABEL = 15
 _MOST_FRAMES = 12
+_WIDE = 52
+"""Where the panel is narrower, columns are as narrow as what stands in them."""
 
 
 class Entry(NamedTuple):
@@ -32,14 +36,16 @@ def inspect(view: View, width: int) -> list[Entry]:
         return []
     node = view.recording.nodes[view.selected]
     story: Sequence[e.Event] = ()
-    if view.story is not None and view.story[0] == node.index:
-        story = view.story[1]
+    saved: Sequence[SavedRow] = ()
+    if view.story is not None and view.story.node == node.index:
+        story, saved = view.story.events, view.story.saved
     return [
         *_facts(view, node, width),
         *_problems(node, story, width),
         *_gradients_in(view, node, story),
         *_gradients_out(view, node, story),
         *_hooks(node, story, width),
+        *_saved(view, node, story, saved, width),
         *_stack(node, width),
         *_edges(view, node, width),
         *_place_in_graph(view, node, width),
@@ -169,6 +175,35 @@ def _hooks(node: NodeRow, story: Iterable[e.Event], width: int) -> list[Entry]:
         change = ", changed the gradient" if call.changed else ""
         text = f"{call.name}  {duration(call.duration_ns)}{change}"
         entries += _fact(call.kind, text, width)
+    return entries
+
+
+def _saved(
+    view: View, node: NodeRow, story: Iterable[e.Event], saved: Sequence[SavedRow], width: int
+) -> list[Entry]:
+    """The tensors saved for backward: a line each, as long as there is room for it."""
+    if not saved:
+        return []
+    released = any(
+        isinstance(event, e.SavedTensorsReleased)
+        and event.node == node.index
+        and event.seq <= view.moment.state.seq
+        for event in story
+    )
+    now = ", released" if released else ""
+    entries = _heading(f"Saved tensors ({len(saved):,}{now})")
+    longest = max(cell_len(row.name) for row in saved) + 1
+    name = min(max(longest, _LABEL if width >= _WIDE else 0), width // 2)
+    for row in saved:
+        dtype = row.dtype or "not known"
+        text = f"{dtype} {shape(row.shape)}" if row.shape is not None else dtype
+        room = width - name - 11
+        line = [
+            Span(left(row.name, name - 1) + " ", "muted"),
+            Span(left(text, min(room, 26)), "name"),
+            Span("" if row.nbytes is None else f" {size(row.nbytes):>10}", "number"),
+        ]
+        entries.append(Entry(line))
     return entries
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Meta,
         NodeRow,
         NonFiniteRow,
+        SavedRow,
         ThreadRow,
     )
     from agviz.traces.state import BackwardState, QueueContents
@@ -239,6 +240,16 @@ class Moment:
         return None if self.event is None else self.event.time_ns
 
 
+class Story(NamedTuple):
+    """What was read of one node."""
+
+    node: int
+    events: tuple[Event, ...]
+    """All that concern it."""
+    saved: tuple[SavedRow, ...]
+    """The tensors it had saved for backward."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class View:
     """Everything a panel needs to draw itself."""
@@ -247,8 +258,8 @@ class View:
     moment: Moment
     selected: int | None = None
     """The node the user looks at."""
-    story: tuple[int, tuple[Event, ...]] | None = None
-    """A node and the events that concern it, once they were read."""
+    story: Story | None = None
+    """What was read of a node, once it was."""
     thread: int | None = None
     """Only this thread; None: all."""
 

@@ -18,7 +18,7 @@ from textual.message import Message
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import NodeStatus
-from agviz.tui.model import PAGE, Key, Moment, Playhead, Recording
+from agviz.tui.model import PAGE, Key, Moment, Playhead, Recording, Story
 from agviz_engine.events import Event, NodeFailed
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Arrived(Message):
     moment: Moment
     moved: bool
     """False where it was there before."""
-    story: list[Event]
-    """The events that concern the moment's node."""
+    story: Story | None
+    """Of the moment's node."""
 
 
 @dataclass
@@ -67,11 +67,10 @@ class PageRead(Message):
 
 @dataclass
 class StoryRead(Message):
-    """Every event that concerns a node."""
+    """A node was read."""
 
     key: Key
-    node: int
-    events: list[Event]
+    story: Story
 
 
 @dataclass
@@ -131,7 +130,7 @@ class ReaderThread(threading.Thread):
         self._requests.put(lambda: self._read_page(page))
 
     def story(self, node: int) -> None:
-        """Read the events of a node: posts :class:`StoryRead`."""
+        """Read what happened to a node and what it saved: posts :class:`StoryRead`."""
         self._story = node
         self._requests.put(self._read_story)
 
@@ -228,9 +227,9 @@ class ReaderThread(threading.Thread):
             self._moves.get()(self._playhead)
         if moves:
             key, moment = self._recording.key, self._moment()
-            story: list[Event] = []
+            story = None
             if moment.node is not None:
-                story = self._traces[key.file].story(key.graph_task, moment.node)
+                story = self._story_of(moment.node)
             moved = self._playhead.position != before
             self._post(Arrived(key, moment, moved, story))
 
@@ -243,8 +242,13 @@ class ReaderThread(threading.Thread):
         node, self._story = self._story, None
         if node is not None:
             key = self._recording.key
-            events = self._traces[key.file].story(key.graph_task, node)
-            self._post(StoryRead(key, node, events))
+            self._post(StoryRead(key, self._story_of(node)))
+
+    def _story_of(self, node: int) -> Story:
+        key = self._recording.key
+        trace = self._traces[key.file]
+        events, saved = trace.story(key.graph_task, node), trace.saved(key.graph_task, node)
+        return Story(node, tuple(events), tuple(saved))
 
     def _locate(self, seq: int) -> None:
         key = self._recording.key

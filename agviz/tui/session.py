@@ -191,8 +191,7 @@ class Session(Screen[None]):
         if node is None:
             self.view = replace(view, moment=message.moment)
         else:
-            story = node, tuple(message.story)
-            self.view = replace(view, moment=message.moment, selected=node, story=story)
+            self.view = replace(view, moment=message.moment, selected=node, story=message.story)
 
     def on_page_read(self, message: PageRead) -> None:
         """Show events."""
@@ -202,7 +201,7 @@ class Session(Screen[None]):
     def on_story_read(self, message: StoryRead) -> None:
         """Show what happened to a node."""
         if self.view is not None and self.view.recording.key == message.key:
-            self.view = replace(self.view, story=(message.node, tuple(message.events)))
+            self.view = replace(self.view, story=message.story)
 
     def on_located(self, message: Located) -> None:
         """Put the cursor of the events where a node was taken up."""
