@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from functools import cached_property
+from operator import ne
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import codec
@@ -31,6 +32,8 @@ from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.traces.database import Database
     from agviz.traces.rows import NodeRow
 
@@ -247,11 +250,16 @@ class Contents:
             rows = self._database.integers(
                 "SELECT idx, name FROM node WHERE graph_task = ? ORDER BY idx", graph_task
             )
-            if [row[0] for row in rows] != list(range(len(rows))):
-                raise self._database.damaged("a node is missing")
-            short = {number: self._short(number) for number in {row[1] for row in rows}}
-            names = self._names[graph_task] = [short[row[1]] for row in rows]
+            names = self._shorten(graph_task, [row[0] for row in rows], [row[1] for row in rows])
         return names
+
+    def _shorten(self, graph_task: int, indexes: Sequence[int], names: Sequence[int]) -> list[str]:
+        """Keep the short names of all nodes, whose names are ids of texts."""
+        if any(map(ne, indexes, range(len(indexes)))):
+            raise self._database.damaged("a node is missing")
+        short = {number: self._short(number) for number in set(names)}
+        found = self._names[graph_task] = [short[number] for number in names]
+        return found
 
     def _short(self, number: int) -> str:
         return short_name(self.name(number))
@@ -411,6 +419,8 @@ class Contents:
             raise self._database.damaged("a node lacks a fact")
         rows = [row[1:] for row in numbered]
         indexes, *_, names, parameters, modules, shapes, _ = columns
+        if only is None:
+            self._shorten(graph_task, indexes, names)
         edges = self._edges(graph_task, only)
         if only is None:
             executed = {row.node: row for row in self.executions(graph_task)}
