@@ -36,7 +36,7 @@ _BY_FUNCTION = {
     "release_variables": "release",
     "_hand_on": "hand on, buffers",
     "_distribute": "hand on, buffers",
-    "buffer_of": "hand on, buffers",
+    "_accumulate": "hand on, buffers",
     "release": "take down",
     "execute": "take down",
 }
@@ -45,6 +45,7 @@ _BY_FILE = {
     "native_node.py": "hook check, call",
     "validate_outputs.py": "validate",
     "input_metadata.py": "validate",
+    "tensor_impl.py": "validate",
     "ready_queue.py": "queue",
     "input_buffer.py": "hand on, buffers",
     "accumulate_grad.py": "leaves, custom Functions",

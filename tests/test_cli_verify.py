@@ -48,13 +48,14 @@ def test_a_script_that_is_equal(tmp_path: Path) -> None:
 
 WRONG = """
 import runpy, sys, torch
-from agviz_engine.input_buffer import InputBuffer
-right = InputBuffer.add
-def add(self, position, gradient):
+from agviz_engine.engine import Engine
+right = Engine._call_accumulate_grad
+def wrong(self, graph_task, ref, inputs):
+    (gradient,) = inputs
     if gradient.shape == (16, 4):
         gradient = gradient * 1.5
-    return right(self, position, gradient)
-InputBuffer.add = add
+    return right(self, graph_task, ref, (gradient,))
+Engine._call_accumulate_grad = wrong
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

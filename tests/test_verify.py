@@ -24,7 +24,6 @@ from agviz.verify.findings import Findings, Outcome
 from agviz.verify.session import Verification
 from agviz.verify.values import compare, take
 from agviz_engine.engine import Engine
-from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.node import NodeRef
 from tests.engine.oracle import same_bits
 from tests.engine.programs import PROGRAMS
@@ -130,15 +129,16 @@ def test_a_wrong_gradient_is_named_and_the_program_goes_on_with_the_right_one(
 ) -> None:
     torch.manual_seed(0)
     native = small_training()
-    right = InputBuffer.add
+    right = Engine._call_accumulate_grad
 
-    def add(self: InputBuffer, position: int, gradient: Tensor) -> bool:
+    def wrong(self: Engine, graph_task: Any, ref: NodeRef, inputs: Any) -> Any:
+        (gradient,) = inputs
         if gradient.shape == (4, 3):
             gradient = gradient.clone()
             gradient[2, 1] += 1
-        return right(self, position, gradient)
+        return right(self, graph_task, ref, (gradient,))
 
-    monkeypatch.setattr(InputBuffer, "add", add)
+    monkeypatch.setattr(Engine, "_call_accumulate_grad", wrong)
     torch.manual_seed(0)
     with verifying() as findings:
         verified = small_training()
@@ -155,12 +155,13 @@ def test_a_wrong_gradient_is_named_and_the_program_goes_on_with_the_right_one(
 
 
 def test_a_lost_gradient_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = InputBuffer.take
+    right = Engine._call_accumulate_grad
 
-    def take_without(self: InputBuffer) -> tuple[Tensor | None, ...]:
-        return tuple(None if g is not None and g.shape == (2, 4) else g for g in right(self))
+    def without(self: Engine, graph_task: Any, ref: NodeRef, inputs: Any) -> Any:
+        (gradient,) = inputs
+        return right(self, graph_task, ref, (None if gradient.shape == (2, 4) else gradient,))
 
-    monkeypatch.setattr(InputBuffer, "take", take_without)
+    monkeypatch.setattr(Engine, "_call_accumulate_grad", without)
     with verifying() as findings:
         small_training()
     first = findings.first_difference

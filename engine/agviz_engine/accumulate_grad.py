@@ -81,7 +81,7 @@ def steal(
         or cast("Any", gradient)._use_count() != 1
     ):
         return False
-    is_plain = tensor_impl.is_stealable_for(gradient, variable)
+    is_plain = tensor_impl.are_alike(gradient, variable)
     if not is_plain and not _is_stealable(gradient, variable):
         return False
     with activity.lock:

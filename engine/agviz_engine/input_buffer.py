@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
+import sys
+from typing import Any, cast
 
+import torch
 from torch import Tensor, is_grad_enabled
+
+from agviz_engine import tensor_impl
+
+_C = cast("Any", torch._C)
+_REFERENCES = 3
+"""Holders of a gradient of which only the buffer is one: the buffer, a variable here, and
+``getrefcount``'s own."""
 
 
 class InputBuffer(list[Tensor | None]):
@@ -17,13 +26,25 @@ class InputBuffer(list[Tensor | None]):
     __slots__ = ()
 
     def accumulate(self, position: int, gradient: Tensor) -> None:
-        """Add ``gradient`` to that in the slot ``position`` (``InputBuffer::accumulate``).
-
-        Torch adds in place where it holds the last reference to the older tensor; here both
-        always give a new tensor, with the same values and the same operand order.
-        """
+        """Add ``gradient`` to that in the slot ``position`` (``InputBuffer::accumulate``)."""
         old = cast("Tensor", self[position])
-        if not is_grad_enabled() and (old.is_sparse or old.is_sparse_csr):
+        if is_grad_enabled():
+            self[position] = old + gradient
+        elif sys.getrefcount(old) <= _REFERENCES and _can_accumulate_inplace(old, gradient):
+            old.add_(gradient)
+        elif old.is_sparse or old.is_sparse_csr:
             self[position] = gradient + old
         else:
             self[position] = old + gradient
+
+
+def _can_accumulate_inplace(old: Tensor, gradient: Tensor) -> bool:
+    """``can_accumulate_inplace``, for plain tensors; under a torch-dispatch mode none is plain."""
+    return (
+        type(old) is Tensor
+        and type(gradient) is Tensor
+        and tensor_impl.fits_into(gradient, old)
+        and cast("Any", old)._use_count() == 1
+        and tensor_impl.has_own_storage(old)
+        and not _C._len_torch_dispatch_stack()
+    )

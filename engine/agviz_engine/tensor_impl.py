@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
 from agviz_engine.errors import UnsupportedTorchError
@@ -41,6 +42,8 @@ _DTYPES = (
     torch.complex128,
 )
 _SHAPES_KEPT = 4096
+_HOLDERS = 2**32 - 1
+_REFERENCES_SEARCHED = 4  # words
 
 
 class ImplLayout(NamedTuple):
@@ -52,6 +55,10 @@ class ImplLayout(NamedTuple):
     """Its dispatch keys, as one number."""
     dtypes: dict[int, torch.dtype]
     """By ``ScalarType`` number."""
+    storage: int
+    """Word that points to the ``StorageImpl``."""
+    references: int
+    """Word of a ``StorageImpl`` whose low 32 bits count its holders."""
 
 
 def _size_word(*shape: int) -> list[int]:
@@ -116,7 +123,31 @@ def calibrate() -> ImplLayout:
     dtypes = {word(tensor.to(dtype), _DTYPE) & _CODE: dtype for dtype in _DTYPES}
     if len(dtypes) != len(_DTYPES):
         raise _refusal("the dtype")
-    return ImplLayout(found[0] * _WORD, keys.pop(), dtypes)
+    storage = _storage_word(found[0])
+    return ImplLayout(found[0] * _WORD, keys.pop(), dtypes, storage, _reference_word(storage))
+
+
+def _storage_word(end: int) -> int:
+    tensor = torch.ones(2, device="cpu")
+    begin, storage = tensor_base(tensor), tensor.untyped_storage()._cdata
+    found = [i for i in range(end) if MEMORY[begin + i] == storage]
+    if len(found) != 1:
+        raise _refusal("the storage")
+    return found[0]
+
+
+def _reference_word(storage: int) -> int:
+    tensor = torch.ones(2, device="cpu")
+    begin = MEMORY[tensor_base(tensor) + storage] // _WORD
+    counts = []
+    views: list[Tensor] = []
+    for _ in range(4):
+        counts.append([MEMORY[begin + i] & _HOLDERS for i in range(_REFERENCES_SEARCHED)])
+        views.append(tensor[:1])
+    found = [i for i, count in enumerate(zip(*counts, strict=True)) if count == (1, 2, 3, 4)]
+    if len(found) != 1:
+        raise _refusal("the number of holders")
+    return found[0]
 
 
 def _refusal(what: str) -> UnsupportedTorchError:
@@ -126,7 +157,7 @@ def _refusal(what: str) -> UnsupportedTorchError:
     )
 
 
-SIZES, PLAIN_KEYS, DTYPES = calibrate()
+SIZES, PLAIN_KEYS, DTYPES, _STORAGE, _REFERENCES = calibrate()
 POINTER = object.__basicsize__ // _WORD
 """THPVariable: PyObject_HEAD, then the pointer to the ``TensorImpl``."""
 unpack_tensor = struct.Struct(f"={1 + 2 * DIMENSIONS}Q{_OFFSET_AND_NUMEL * _WORD}xH6xQ").unpack_from
@@ -137,24 +168,49 @@ _contiguous: dict[tuple[int, ...], tuple[int, ...]] = {}
 """Strides by number of dimensions and sizes."""
 
 
-def is_stealable_for(gradient: Tensor, variable: Tensor) -> bool:
+def has_own_storage(tensor: Tensor) -> bool:
+    """Whether no other tensor has the storage of this one, which must have one."""
+    impl = MEMORY[(id(tensor) >> 3) + POINTER] >> 3
+    return MEMORY[(MEMORY[impl + _STORAGE] >> 3) + _REFERENCES] & _HOLDERS == 1
+
+
+def are_alike(gradient: Tensor, variable: Tensor) -> bool:
     """Whether both are plain, contiguous and alike in dtype and shape. False says nothing.
 
     Both must be of type Tensor itself or Parameter.
     """
     ours = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
     theirs = unpack_tensor(BYTES, MEMORY[(id(variable) >> 3) + POINTER] + SIZES)
+    return _are_of_a_kind(ours, theirs) and _is_contiguous(ours) and _is_contiguous(theirs)
+
+
+def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
+    """Whether both are plain and alike in dtype and shape, and ``tensor`` is dense.
+
+    Both must be of type Tensor itself or Parameter. False says nothing.
+    """
+    ours = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
+    theirs = unpack_tensor(BYTES, MEMORY[(id(tensor) >> 3) + POINTER] + SIZES)
+    return _are_of_a_kind(ours, theirs) and (
+        _is_contiguous(theirs) or is_non_overlapping_and_dense_or_false(tensor)
+    )
+
+
+def _are_of_a_kind(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
     dimensions = ours[0]
-    if (
-        ours[CODE:] != theirs[CODE:]
-        or ours[KEYS] != PLAIN_KEYS
-        or dimensions > DIMENSIONS
-        or ours[: dimensions + 1] != theirs[: dimensions + 1]
-    ):
-        return False
-    end = _STRIDES + dimensions
-    strides = _contiguous_strides(ours[: dimensions + 1])
-    return bool(ours[_STRIDES:end] == strides == theirs[_STRIDES:end])
+    return (
+        ours[CODE:] == theirs[CODE:]
+        and ours[KEYS] == PLAIN_KEYS
+        and dimensions <= DIMENSIONS
+        and ours[: dimensions + 1] == theirs[: dimensions + 1]
+    )
+
+
+def _is_contiguous(facts: tuple[int, ...]) -> bool:
+    """As ``is_contiguous``, but for the strides of dimensions of size 1, which must be usual."""
+    dimensions = facts[0]
+    strides = _contiguous_strides(facts[: dimensions + 1])
+    return facts[_STRIDES : _STRIDES + dimensions] == strides
 
 
 def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def test_nothing_is_said_of_other_tensors(kind: str) -> None:
     shape = (1, 1, 1, 1, 2, 3) if kind == "six dimensions" else (2, 3)
     dtype = torch.float32 if tensor.is_quantized else tensor.dtype
     assert not _fits(tensor, dtype, shape)
-    assert not tensor_impl.is_stealable_for(tensor, tensor)
+    assert not tensor_impl.are_alike(tensor, tensor)
 
 
 def test_nothing_is_said_of_wrapped_tensors() -> None:
@@ -107,7 +107,7 @@ def test_nothing_is_said_of_a_subclass() -> None:
 @pytest.mark.parametrize("gradient", _plain)
 def test_which_gradients_can_be_stolen_at_a_glance(gradient: str, variable: str) -> None:
     ours, theirs = _plain[gradient](), _plain[variable]()
-    assert tensor_impl.is_stealable_for(ours, theirs) == (
+    assert tensor_impl.are_alike(ours, theirs) == (
         ours.is_contiguous()
         and theirs.is_contiguous()
         and ours.dtype == theirs.dtype
