@@ -216,6 +216,17 @@ def test_a_trace_says_what_anomaly_mode_says(name: str, tmp_path: Path) -> None:
     assert all(stack for *_, stack in found[0])
 
 
+def test_several_roots(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with agviz.trace(path=tmp_path / "t.agviz") as t:
+        for _ in range(2):
+            x = torch.ones(3, requires_grad=True)
+            torch.autograd.backward([x.exp().sum(), x.sin().sum()])
+    lines = [node.line for node in t.nodes if node.short_name in {"ExpBackward0", "SinBackward0"}]
+    assert len(lines) == 4
+    assert all(line is not None and "test_trace_provenance.py" in line for line in lines)
+    assert not caplog.records
+
+
 def record(tmp_path: Path, loss: Callable[[], Tensor]) -> tuple[agviz.Trace, list[NodeRow]]:
     with agviz.trace(path=tmp_path / "t.agviz"):
         loss().backward()

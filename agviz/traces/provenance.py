@@ -225,6 +225,9 @@ class Provenance(Listener):
         saved: list[int | str | None] = []
         try:
             for ref in refs:
+                if not ref.base:  # the GraphRoot, which torch does not know
+                    captured.append(None)
+                    continue
                 captured.append(self.captured(ref.node))
                 for number, each in enumerate(self.saved(ref.node)):
                     saved += ref.index, number, *each
