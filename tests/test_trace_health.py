@@ -66,7 +66,8 @@ def test_what_the_engine_measured_is_read_back(tmp_path: Path) -> None:
         rows = trace.health()
         assert HealthRow._fields[5:] == Health._fields
         assert {row.seq: Health(*row[5:]) for row in rows} == heard.found
-        assert {row.role for row in rows} == {"output", "root", "accumulated", "captured"}
+        roles = {"output", "root", "sum", "accumulated", "captured"}
+        assert {row.role for row in rows} == roles
         assert {row.layout for row in rows} == {"strided", "sparse_coo"}
         assert any(row.nan for row in rows)
         assert any(row.posinf for row in rows)
@@ -84,6 +85,28 @@ def test_what_the_engine_measured_is_read_back(tmp_path: Path) -> None:
         assert trace.health(0, 0, 1) == [row for row in rows if row[:2] == (0, 0) and row.slot == 1]
         assert trace.health(limit=3) == rows[:3]
         assert trace.health_at(10**9) is None
+
+
+def test_what_gradients_that_meet_come_to(tmp_path: Path) -> None:
+    """Once for each slot, when the last has come; the first in which two infinities make NaN."""
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        x = torch.ones(3, requires_grad=True)
+        y = x * 2
+        parts = [y.sin().sum(), y.cos().sum(), (y * math.inf).sum(), (y * -math.inf).sum()]
+        torch.stack(parts).sum().backward()
+        a, b = torch.ones(4, requires_grad=True).split(2)
+        (a.exp() + a * b + b.exp()).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        sums = [row for row in trace.health() if row.role == "sum"]
+        sums.sort(key=lambda row: (row.graph_task, row.slot))
+        names = [(trace.node(row.graph_task, row.node).short_name, row.slot) for row in sums]
+        assert names == [("MulBackward0", 0), ("SplitBackward0", 0), ("SplitBackward0", 1)]
+        assert [row.nan for row in sums] == [3, 0, 0]
+        outputs = [row for row in trace.health() if row.role == "output" and row.seq < sums[0].seq]
+        assert not any(row.nan for row in outputs)
+        a, b = a.detach(), b.detach()
+        for row, expected in zip(sums[1:], (a.exp() + b, b.exp() + a), strict=True):
+            assert row.mean == pytest.approx(float(expected.mean()))
 
 
 def test_nothing_is_measured_unless_asked_for(tmp_path: Path) -> None:

@@ -13,19 +13,22 @@ if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
 
-ROLES: Final = {
-    codec.KIND[events.NonFiniteChecked]: "output",
-    codec.KIND[events.GradientAccumulated]: "root",
-    codec.KIND[events.LeafAccumulated]: "accumulated",
-    codec.KIND[events.GradientCaptured]: "captured",
-}
+_ACCUMULATED: Final = codec.KIND[events.GradientAccumulated]
+ROLES: Final = ("output", "root", "sum", "accumulated", "captured")
+ROLE: Final = (
+    f"CASE event.kind WHEN {codec.KIND[events.NonFiniteChecked]} THEN 0"
+    f" WHEN {_ACCUMULATED} THEN iif(event.a < 0, 1, 2)"
+    f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 3"
+    f" WHEN {codec.KIND[events.GradientCaptured]} THEN 4 ELSE 5 END"
+)
+"""Number among ``ROLES``, in SQL; nothing is measured in any other event."""
 SLOT: Final = (
-    f"CASE event.kind WHEN {codec.KIND[events.GradientAccumulated]} THEN event.b"
+    f"CASE event.kind WHEN {_ACCUMULATED} THEN event.b"
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 ELSE event.a END"
 )
 """The slot, in SQL."""
 _COLUMNS: Final = (
-    f"event.seq, event.graph_task, event.node, event.kind, {SLOT}, dtype, shape, device, layout,"
+    f"event.seq, event.graph_task, event.node, {ROLE}, {SLOT}, dtype, shape, device, layout,"
     " numel, bytes, numbers, nan, posinf, neginf, zero, min, max, mean, norm, unknown"
 )
 
@@ -40,11 +43,13 @@ class HealthRow(NamedTuple):
     node: int
     role: str
     """``output``: what the node put out; ``root``: the caller's gradient of a single root, which
-    the node received; ``accumulated``: what stood in the ``.grad`` of the node's variable
-    afterwards; ``captured``: what ``grad`` took from the node's inputs. The last two are there only
-    where they may differ from what one node put out."""
+    the node received; ``sum``: what several gradients that the node received came to;
+    ``accumulated``: what stood in the ``.grad`` of the node's variable afterwards; ``captured``:
+    what ``grad`` took from the node's inputs. The last two are there only where they may differ
+    from what one node put out."""
     slot: int
-    """Number among the node's outputs; for ``root`` and ``captured`` among its inputs; else 0."""
+    """Number among the node's outputs; for ``root``, ``sum`` and ``captured`` among its inputs; 0
+    for ``accumulated``."""
     seq: int
     """Of the event in which it flowed."""
     dtype: str
@@ -85,12 +90,12 @@ def read(
     )
     try:
         return [_row(contents, row) for row in rows]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (IndexError, TypeError, ValueError, RecursionError) as error:
         raise database.damaged("a gradient's health makes no sense") from error
 
 
 def _row(contents: Contents, row: tuple[Any, ...]) -> HealthRow:
-    seq, graph_task, node, kind, slot, dtype, shape, device, layout, *numbers, unknown = row
+    seq, graph_task, node, role, slot, dtype, shape, device, layout, *numbers, unknown = row
     counts, reals = numbers[:7], numbers[7:]
     for number in (node, slot, *counts):
         if type(number) is not int or number < 0:
@@ -105,6 +110,6 @@ def _row(contents: Contents, row: tuple[Any, ...]) -> HealthRow:
         if not (all(map(math.isfinite, (least, most, mean))) and least <= most and norm >= 0):
             raise ValueError("numbers contradict each other")
     text = contents.name
-    place = graph_task, node, ROLES[kind], slot, seq
+    place = graph_task, node, ROLES[role], slot, seq
     facts = text(dtype), read_shape(text(shape)), text(device), text(layout)
     return HealthRow._make((*place, *facts, *counts, *reals, text(unknown)))

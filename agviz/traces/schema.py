@@ -140,8 +140,8 @@ CREATE TABLE event (
     "health": """
 CREATE TABLE health (
     seq INTEGER PRIMARY KEY,       -- seq of the event: NonFiniteChecked for what a node puts out,
-                                   -- GradientAccumulated for a root's gradient, LeafAccumulated,
-                                   -- GradientCaptured
+                                   -- GradientAccumulated for a root's gradient and for the sum
+                                   -- of several, LeafAccumulated, GradientCaptured
     dtype INTEGER NOT NULL,        -- string: "float32"
     shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
     device INTEGER NOT NULL,       -- string: "cpu"

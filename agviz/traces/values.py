@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz.traces.health import ROLES, SLOT
+from agviz.traces.health import ROLE, ROLES, SLOT
 from agviz.traces.schema import CHUNK_BYTES
 from agviz.traces.shape_text import read_ragged_shape, read_shape
 
@@ -39,7 +39,7 @@ _COMPRESSED: Final = {
     "sparse_bsc": ("ccol_indices", "row_indices"),
 }
 _COLUMNS: Final = (
-    f"event.seq, event.graph_task, event.node, event.kind, {SLOT}, dtype, shape, layout, coalesced,"
+    f"event.seq, event.graph_task, event.node, {ROLE}, {SLOT}, dtype, shape, layout, coalesced,"
     " unknown"
 )
 _LARGEST: Final = 2**62
@@ -115,7 +115,7 @@ def read(
     )
     try:
         return [_row(contents, row) for row in rows]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _senseless(database) from error
 
 
@@ -134,7 +134,7 @@ def read_parts(database: Database, contents: Contents, seq: int) -> dict[str, Pa
             text(name): _part(database, text(dtype), read_shape(text(shape)), chunk)
             for name, dtype, shape, chunk in rows
         }
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _senseless(database) from error
 
 
@@ -155,12 +155,12 @@ def tensor(database: Database, contents: Contents, row: ValueRow) -> Tensor:
 
 
 def _row(contents: Contents, row: tuple[int, ...]) -> ValueRow:
-    seq, graph_task, node, kind, slot, dtype, shape, layout, coalesced, unknown = row
+    seq, graph_task, node, role, slot, dtype, shape, layout, coalesced, unknown = row
     if node < 0 or slot < 0 or coalesced not in {0, 1}:
         raise ValueError(row)
     text = contents.name
     sizes = read_ragged_shape(text(shape))
-    place = graph_task, node, ROLES[kind], slot, seq
+    place = graph_task, node, ROLES[role], slot, seq
     return ValueRow(*place, text(dtype), sizes, text(layout), bool(coalesced), text(unknown))
 
 

@@ -773,7 +773,8 @@ class Engine:
 
     def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         """Give each output to its consumer, and queue the consumers that are then complete."""
-        told = self.registry.dependency_decremented or self.registry.gradient_accumulated
+        hear = self.registry
+        told = hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured
         happened: list[Decrement | Arrival] | None = [] if told else None
         if graph_task.threaded:
             with graph_task.mutex:

@@ -379,7 +379,35 @@ class Telling:
         hear = self._hear
         if hear.flat is not None:
             self._handed_on_flat(hear.flat, graph_task.id, ref.index, happened)
-            return
+        else:
+            self._handed_on_to_all(graph_task, ref, happened)
+        if hear.gradient_measured:
+            self._sums_measured(graph_task, ref, happened)
+
+    def _sums_measured(
+        self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
+    ) -> None:
+        """Measure what gradients that met in a slot came to, where no more can come."""
+        remaining = 0
+        for fact in happened:
+            if type(fact) is Decrement:
+                remaining = fact.remaining
+            elif type(fact) is Arrival and fact.added:
+                consumer, slot, added, gradient, seq, now = fact
+                if remaining and consumer.num_inputs == 1:
+                    continue
+                thread, nbytes = current().thread_id, held_bytes(gradient)
+                event = events.GradientAccumulated(
+                    *(seq, now, thread, graph_task.id, consumer.index, ref.index),
+                    *(slot, added, nbytes),
+                )
+                live = self.live(graph_task, ref)
+                self._measured(event, gradient, _health(gradient), live)
+
+    def _handed_on_to_all(
+        self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
+    ) -> None:
+        hear = self._hear
         live = self.live(graph_task, ref)
         thread = current().thread_id
         for fact in happened:

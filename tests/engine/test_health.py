@@ -187,9 +187,9 @@ def test_what_is_not_known_says_why(tensor: Tensor, why: str) -> None:
     assert found.shape == tuple(tensor.shape)
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
 def test_a_nested_tensor_is_not_known() -> None:
-    with pytest.warns(UserWarning, match="nested tensors"):
-        strided = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    strided = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     for tensor in (strided, jagged):
         found = measured(tensor)
