@@ -1,4 +1,4 @@
-"""Peak memory during backward, each engine in a process of its own.
+"""Peak memory during backward, each contender in a process of its own.
 
 Each figure hides something. *Tensors*: what torch's CPU allocator reports to the profiler, exact,
 but blind to Python objects. *Process*: how far the resident memory rose above where it stood before
@@ -17,19 +17,18 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-import agviz_engine
+from benchmarks.contenders import NATIVE, OURS, RECORDING
 from benchmarks.graphs import GRAPHS
 
 if TYPE_CHECKING:
     from benchmarks.graphs import Graph
 
-ENGINES = ("native", "ours")
+CONTENDERS = {each.title: each for each in (NATIVE, OURS, *RECORDING)}
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
@@ -42,15 +41,15 @@ class Peak(NamedTuple):
 
 
 def measure(graph: str, repeats: int) -> dict[str, Peak]:
-    """Peaks of both engines on the graph of that name, medians of ``repeats`` processes each."""
-    taken: dict[str, list[Peak]] = {engine: [] for engine in ENGINES}
+    """Peaks on the graph of that name by contender, medians of ``repeats`` processes each."""
+    taken: dict[str, list[Peak]] = {title: [] for title in CONTENDERS}
     for _ in range(repeats):
-        for engine in ENGINES:
-            (tensors,) = _in_a_process(graph, engine, "tensors")
-            taken[engine].append(Peak(tensors, *_in_a_process(graph, engine, "process")))
+        for title in CONTENDERS:
+            (tensors,) = _in_a_process(graph, title, "tensors")
+            taken[title].append(Peak(tensors, *_in_a_process(graph, title, "process")))
     return {
-        engine: Peak(*(statistics.median(column) for column in zip(*peaks, strict=True)))
-        for engine, peaks in taken.items()
+        title: Peak(*(statistics.median(column) for column in zip(*peaks, strict=True)))
+        for title, peaks in taken.items()
     }
 
 
@@ -65,13 +64,12 @@ def _in_a_process(*arguments: str) -> list[float]:
     return [float(figure) for figure in json.loads(finished.stdout)]
 
 
-def _main(graph_name: str, engine: str, kind: str) -> None:
+def _main(graph_name: str, contender: str, kind: str) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     graph = GRAPHS[graph_name]()
-    around = agviz_engine.installed() if engine == "ours" else nullcontext()
     measured = {"tensors": _tensor_growth, "process": _process_growth}[kind]
-    with around:
+    with CONTENDERS[contender].around():
         graph.forward().backward()  # what is made once is made now
         for leaf in graph.leaves:
             leaf.grad = None

@@ -45,19 +45,22 @@ def tiny(results: Mapping[str, Tiny]) -> Table:
 
 
 def memory(results: Mapping[str, Mapping[str, Peak]]) -> Table:
-    """One row per graph."""
+    """One row per graph and contender."""
     table = _table("memory during backward, MB: native, agviz, ratio")
+    table.add_column("")
     for column in ("growth of tensors", "growth of the process", "peak of the process"):
         table.add_column(column, justify="right")
-    for title, engines in results.items():
-        native, ours = engines["native"], engines["ours"]
-        table.add_row(
-            title,
-            *(
-                f"{a / _MB:,.2f}  {b / _MB:,.2f}  {b / a:.3f}" if a else "-"
-                for a, b in zip(native, ours, strict=True)
-            ),
-        )
+    for title, contenders in results.items():
+        (_, native), *others = contenders.items()
+        for number, (name, ours) in enumerate(others):
+            table.add_row(
+                "" if number else title,
+                name,
+                *(
+                    f"{a / _MB:,.2f}  {b / _MB:,.2f}  {b / a:.3f}" if a else "-"
+                    for a, b in zip(native, ours, strict=True)
+                ),
+            )
     return table
 
 

@@ -109,6 +109,7 @@ def test_reading_is_measured_on_recorded_traces() -> None:
 @pytest.mark.slow
 def test_memory_is_measured_in_processes_of_their_own() -> None:
     found = memory.measure("lstm", 1)
+    assert len(found) == 5
     gradients = 4 * (256 * 128 + 256 * 256 + 2 * 256) * 4
     for peak in found.values():
         assert gradients < peak.tensors < 10 * gradients
