@@ -126,9 +126,10 @@ def test_where_nodes_come_from_and_what_they_saved(tmp_path: Path) -> None:
     ]
     assert all(row["nbytes"] == 24 for row in task["saved"] if row["shape"] == [2, 3])
     with Trace.open(tmp_path / "t.agviz") as trace:
-        for node in trace.nodes(0):
+        number = trace.graph_tasks[0].id
+        for node in trace.nodes(number):
             each = [row for row in task["saved"] if row["node"] == node.index]
-            assert each == [as_json(row._asdict(), 0) for row in trace.saved(0, node.index)]
+            assert each == [as_json(row._asdict(), 0) for row in trace.saved(number, node.index)]
 
 
 def test_the_events_can_be_made_again(path: Path) -> None:

@@ -22,6 +22,7 @@ from agviz.tui.inspection import inspect
 from agviz.tui.model import Key, Moment, Playhead, Recording, State, Story, View, find
 from agviz.tui.reader_thread import Loaded, ReaderThread
 from agviz.tui.timeline import Lane, Window
+from agviz_engine import graph_task
 from agviz_engine.events import EVENT_TYPES, NodeFailed, NodeStarted, NonFiniteChecked
 from tests.tui_support import LAYERS, NODES, record
 
@@ -337,7 +338,10 @@ def test_the_inspector_tells_what_the_trace_holds(with_nan: Path) -> None:
     assert links == out | into
 
 
-def test_the_inspector_shows_what_was_saved_for_backward(tmp_path: Path) -> None:
+def test_the_inspector_shows_what_was_saved_for_backward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_task, "_next_id", itertools.count().__next__)
     path = tmp_path / "t.agviz"
     x = torch.randn(3, 4, requires_grad=True)
     with agviz.trace(path=path):
