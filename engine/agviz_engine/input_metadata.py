@@ -17,8 +17,8 @@ from torch import Tensor
 
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
-from agviz_engine.native_node import BYTES, MEMORY
-from agviz_engine.tensor_impl import CODE, DTYPES, KEYS, PLAIN_KEYS, POINTER, SIZES, unpack_tensor
+from agviz_engine.native_node import BYTES, MEMORY, POINTER
+from agviz_engine.tensor_impl import CODE, DTYPES, KEYS, PLAIN_KEYS, SIZES, unpack_tensor
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -40,14 +40,6 @@ _LAYOUTS = {  # enum Layout, c10/core/Layout.h
     6: torch.sparse_bsc,
     7: torch.jagged,
 }
-_DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.complex64,
-    torch.complex128,
-)
 
 
 class Kind(NamedTuple):
@@ -79,8 +71,6 @@ class MetadataLayout(NamedTuple):
     array: int
     """Word of the node that points to it."""
     stride: int
-    dtypes: dict[int, torch.dtype]
-    """By ``ScalarType`` number."""
 
 
 def _refusal(what: str) -> UnsupportedTorchError:
@@ -101,18 +91,18 @@ def calibrate() -> MetadataLayout:
     with torch.enable_grad():
         node = cast("Node", torch.ones(6, requires_grad=True).split(2)[0].grad_fn)
     stride = _stride(MEMORY[native_node.base(node) + array])
-    layout = MetadataLayout(array, stride, {})
-    for dtype in _DTYPES:
+    layout = MetadataLayout(array, stride)
+    for code, dtype in DTYPES.items():
         with torch.enable_grad():
             leaf = torch.empty(1, dtype=dtype, requires_grad=True)
             accumulator = torch.autograd.graph.get_gradient_edge(leaf).node
         begin = MEMORY[native_node.base(accumulator) + array] // _WORD
-        code = MEMORY[begin] >> 16 & 0xFFFF
+        if MEMORY[begin] >> 16 & 0xFFFF != code:
+            raise _refusal("the dtype")
         if MEMORY[begin + stride - 3] & 0xFFFF != MEMORY[begin] & 0xFFFF:
             raise _refusal("the stream")
         if MEMORY[begin + stride - 1] >> 24 & 0xFFFF != code | 1 << 8:
             raise _refusal("grad_dtype")
-        layout.dtypes[code] = dtype
     _check_undefined(layout)
     return layout
 
@@ -217,10 +207,10 @@ def stream_of(ref: NodeRef, slot: int) -> InputStream:
 
 def _kind(node: Node, slot: int, options: int, tail: int) -> Kind:
     metadata = cast("Any", node)._input_metadata[slot]
-    input_dtype = _LAYOUT.dtypes.get(options >> 16 & 0xFFFF, metadata.dtype)
+    input_dtype = DTYPES.get(options >> 16 & 0xFFFF, metadata.dtype)
     has_dtype = tail >> 32 & 0xFF
     return Kind(
-        dtype=_LAYOUT.dtypes.get(tail >> 24 & 0xFF, input_dtype) if has_dtype else None,
+        dtype=DTYPES.get(tail >> 24 & 0xFF, input_dtype) if has_dtype else None,
         input_dtype=input_dtype,
         device=metadata.device,
         layout=_LAYOUTS.get(options >> 32 & 0xFF, torch.strided),

@@ -263,12 +263,13 @@ def calibrate() -> Layout:
 
 _TENSOR_WORDS = 7  # of a TensorImpl: what comes before its sizes
 _META_WORDS = 16
-_TENSOR_CDATA = object.__basicsize__  # THPVariable: PyObject_HEAD, then cdata
+POINTER = object.__basicsize__ // _WORD
+"""Word of a tensor's Python object that points to its ``TensorImpl`` (THPVariable)."""
 
 
 def tensor_base(tensor: Tensor) -> int:
     """Word number of the ``TensorImpl`` behind ``tensor``."""
-    return MEMORY[(id(tensor) + _TENSOR_CDATA) // _WORD] // _WORD
+    return MEMORY[(id(tensor) >> 3) + POINTER] >> 3
 
 
 def _autograd_meta() -> int:
@@ -314,8 +315,7 @@ def leaf_hook_list(leaf: Tensor) -> list[int]:
 def has_leaf_hooks(leaf: Tensor) -> bool:
     """Whether a leaf has tensor hooks; at a glance, because every AccumulateGrad asks."""
     layout = calibrate()
-    impl = MEMORY[(id(leaf) + _TENSOR_CDATA) >> 3] >> 3
-    end = (MEMORY[impl + layout.autograd_meta] >> 3) + layout.leaf_hooks
+    end = (MEMORY[tensor_base(leaf) + layout.autograd_meta] >> 3) + layout.leaf_hooks
     return MEMORY[end - 1] != MEMORY[end]
 
 

@@ -24,7 +24,7 @@ from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
 from agviz_engine.errors import UnsupportedTorchError
-from agviz_engine.native_node import BYTES, MEMORY, tensor_base
+from agviz_engine.native_node import BYTES, MEMORY, POINTER, tensor_base
 
 DIMENSIONS = 5
 """As many sizes and strides are kept in the tensor itself."""
@@ -54,7 +54,7 @@ class ImplLayout(NamedTuple):
     keys: int
     """Its dispatch keys, as one number."""
     dtypes: dict[int, torch.dtype]
-    """By ``ScalarType`` number."""
+    """Those of gradients, by ``ScalarType`` number."""
     storage: int
     """Word that points to the ``StorageImpl``."""
     references: int
@@ -158,8 +158,6 @@ def _refusal(what: str) -> UnsupportedTorchError:
 
 
 SIZES, PLAIN_KEYS, DTYPES, _STORAGE, _REFERENCES = calibrate()
-POINTER = object.__basicsize__ // _WORD
-"""THPVariable: PyObject_HEAD, then the pointer to the ``TensorImpl``."""
 unpack_tensor = struct.Struct(f"={1 + 2 * DIMENSIONS}Q{_OFFSET_AND_NUMEL * _WORD}xH6xQ").unpack_from
 """Number of dimensions, sizes, strides, number of the dtype, dispatch keys."""
 CODE, KEYS = -2, -1
@@ -170,8 +168,7 @@ _contiguous: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 def has_own_storage(tensor: Tensor) -> bool:
     """Whether no other tensor has the storage of this one, which must have one."""
-    impl = MEMORY[(id(tensor) >> 3) + POINTER] >> 3
-    return MEMORY[(MEMORY[impl + _STORAGE] >> 3) + _REFERENCES] & _HOLDERS == 1
+    return MEMORY[(MEMORY[tensor_base(tensor) + _STORAGE] >> 3) + _REFERENCES] & _HOLDERS == 1
 
 
 def are_alike(gradient: Tensor, variable: Tensor) -> bool:
