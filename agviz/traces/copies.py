@@ -15,6 +15,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz_engine.recent import Recent
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,8 +28,6 @@ MOST_BYTES: Final = 256 * 1024**2
 """The bound unless told otherwise."""
 SHARE_OF_LARGEST: Final = 16
 """One gradient may take one part in so many of the bound."""
-_REMEMBERED: Final = 32
-"""Contents that may be referred to again, by thread."""
 
 
 class Room:
@@ -196,7 +196,8 @@ class Copier:
                     found, taken = _without(found, type(error).__name__), []
                 contents = [Contents(data, self.room) for data in taken]
         if found.identity is not None and found.parts:
-            self._remember(found.identity, graph_task, contents)
+            known = _Known(found.identity, contents)
+            self._memory().keep((found.identity.storage, graph_task), known)
         return _waiting(found, contents)
 
     def _take(self, nbytes: int) -> bool:
@@ -213,17 +214,12 @@ class Copier:
             return []
         return known.contents if all(each.is_there for each in known.contents) else []
 
-    def _memory(self) -> dict[tuple[int, int], _Known]:
-        memory: dict[tuple[int, int], _Known] = self._thread.__dict__.setdefault("known", {})
+    def _memory(self) -> Recent[tuple[int, int], _Known]:
+        """Contents that may be referred to again, of this thread, by storage and graph task."""
+        memory: Recent[tuple[int, int], _Known] = self._thread.__dict__.setdefault(
+            "known", Recent()
+        )
         return memory
-
-    def _remember(self, identity: Identity, graph_task: int, contents: list[Contents]) -> None:
-        memory = self._memory()
-        key = identity.storage, graph_task
-        memory.pop(key, None)
-        memory[key] = _Known(identity, contents)
-        if len(memory) > _REMEMBERED:
-            del memory[next(iter(memory))]
 
 
 class _Known(NamedTuple):

@@ -32,6 +32,7 @@ from torch.nn import Parameter
 
 from agviz_engine import native_run
 from agviz_engine.instruments import Health
+from agviz_engine.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -49,8 +50,6 @@ _SUMMABLE = {torch.float32: (1e-12, 1e15), torch.float64: (1e-140, 1e140)}
 """Between these magnitudes a chunk's squares neither overflow nor vanish."""
 _WIDENED = {torch.int64, torch.int32, torch.uint32, torch.uint64}
 """Dtypes of which float32 does not hold every value."""
-_REMEMBERED = 32
-"""Gradients; what is a view of an older one is measured again."""
 _thread = threading.local()
 _next_generation = itertools.count(1).__next__
 _generation = [0]
@@ -234,14 +233,11 @@ def _remembered(gradient: Tensor) -> _Part:
     ):
         return _combined(_parts(gradient))
     storage = gradient.untyped_storage()
-    memory: dict[int, _Known] = _thread.__dict__.setdefault("known", {})
-    key: int = storage._cdata
-    known = memory.pop(key, None)
+    memory: Recent[int, _Known] = _thread.__dict__.setdefault("known", Recent())
+    known = memory.get(storage._cdata)
     if known is None or known.state != state:
         known = _Known(StorageWeakRef(storage), state, _combined(_parts(gradient)))
-    memory[key] = known
-    if len(memory) > _REMEMBERED:
-        del memory[next(iter(memory))]
+    memory.keep(storage._cdata, known)
     return known.whole
 
 
