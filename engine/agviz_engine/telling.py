@@ -73,6 +73,16 @@ def _stamp_of_none() -> tuple[int, int, int, int]:
     return next_seq(), clock(), current().thread_id, events.NO_GRAPH_TASK
 
 
+def _accumulated(
+    graph_task: GraphTask, producer: NodeRef, fact: Arrival
+) -> events.GradientAccumulated:
+    consumer, slot, added, gradient, seq, now = fact
+    thread, nbytes = current().thread_id, held_bytes(gradient)
+    return events.GradientAccumulated(
+        *(seq, now, thread, graph_task.id, consumer.index, producer.index), *(slot, added, nbytes)
+    )
+
+
 def _health(gradient: Tensor) -> Health:
     with unseen():
         return measure(gradient)
@@ -393,16 +403,11 @@ class Telling:
             if type(fact) is Decrement:
                 remaining = fact.remaining
             elif type(fact) is Arrival and fact.added:
-                consumer, slot, added, gradient, seq, now = fact
-                if remaining and consumer.num_inputs == 1:
+                if remaining and fact.consumer.num_inputs == 1:
                     continue
-                thread, nbytes = current().thread_id, held_bytes(gradient)
-                event = events.GradientAccumulated(
-                    *(seq, now, thread, graph_task.id, consumer.index, ref.index),
-                    *(slot, added, nbytes),
-                )
+                event = _accumulated(graph_task, ref, fact)
                 live = self.live(graph_task, ref)
-                self._measured(event, gradient, _health(gradient), live)
+                self._measured(event, fact.gradient, _health(fact.gradient), live)
 
     def _handed_on_to_all(
         self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
@@ -419,19 +424,8 @@ class Telling:
                     )
                     hear.emit(hear.dependency_decremented, decremented, live)
             elif type(fact) is Arrival and hear.gradient_accumulated:
-                consumer, slot, added, gradient, seq, now = fact
-                live.gradient = gradient
-                arrived = events.GradientAccumulated(
-                    seq,
-                    now,
-                    thread,
-                    graph_task.id,
-                    consumer.index,
-                    ref.index,
-                    slot,
-                    added,
-                    held_bytes(gradient),
-                )
+                live.gradient = fact.gradient
+                arrived = _accumulated(graph_task, ref, fact)
                 hear.emit(hear.gradient_accumulated, arrived, live)
         live.gradient = None
 
