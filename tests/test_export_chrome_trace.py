@@ -20,7 +20,6 @@ from torch.utils.checkpoint import checkpoint
 
 import agviz
 from agviz.analysis import passes as passes_module
-from agviz.export import chrome_trace as module
 from agviz.export.chrome_trace import chrome_trace
 from agviz.export.output import write
 from agviz.traces.reader import Trace
@@ -561,7 +560,7 @@ def test_the_same_trace_gives_the_same_bytes(recorded: Path, tmp_path: Path) -> 
 def test_memory_does_not_grow_with_the_number_of_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_NODES_KEPT", 50)
+    monkeypatch.setattr(passes_module, "_NODES_KEPT", 50)
     monkeypatch.setattr(passes_module, "_EVENTS_PER_PAGE", 500)
     peaks = []
     for passes in (8, 24):

@@ -12,7 +12,6 @@ import torch
 
 import agviz
 from agviz.analysis import passes as passes_module
-from agviz.export import json_trace as module
 from agviz.export.json_trace import json_trace
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
@@ -202,7 +201,7 @@ def test_a_trace_without_a_backward_pass(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_number_of_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_NODES_KEPT", 50)
+    monkeypatch.setattr(passes_module, "_NODES_KEPT", 50)
     monkeypatch.setattr(passes_module, "_EVENTS_PER_PAGE", 500)
     peaks = []
     for passes in (8, 24):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _EVENTS_PER_PAGE: Final = 5_000
+_NODES_KEPT: Final = 50_000
 
 
 class Passes:
@@ -43,6 +44,7 @@ class Passes:
             if task.end_seq is not None:
                 self._end = trace.position(task.end_seq) + 1
         self._whole = graph_task is None
+        self._nodes_read = 0
 
     @property
     def count(self) -> int:
@@ -59,6 +61,16 @@ class Passes:
         """Whether ``event`` belongs to what is meant; one of no graph task belongs to the trace."""
         number = event.graph_task
         return number in self.tasks or (self._whole and number == NO_GRAPH_TASK)
+
+    def forget(self, nodes: int) -> None:
+        """So many nodes were read and are no longer needed.
+
+        Every now and then the trace drops what it keeps: counting anew takes its time.
+        """
+        self._nodes_read += nodes
+        if self._nodes_read > _NODES_KEPT:
+            self.trace.forget()
+            self._nodes_read = 0
 
     def last_ns(self) -> int:
         """Time of the last event of the stretch; the start of the recording where there is none."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from agviz.traces.rows import EdgeRow, NodeRow
     from agviz_engine.events import Event
 
-_NODES_KEPT: Final = 50_000
-
 
 def chrome_trace(trace: Trace, graph_task: int | None = None) -> Iterator[str]:
     """The trace as JSON in the Trace Event Format, piece by piece, in ASCII.
@@ -120,7 +118,6 @@ class _Export:
         self._threads: dict[int, _Thread] = {}
         self._graphs: dict[int, _Graph] = {}
         self._flows = 1
-        self._nodes_read = 0
 
     def pieces(self) -> Iterator[str]:
         """The whole file."""
@@ -188,7 +185,6 @@ class _Export:
             nodes, edges = self._trace.nodes(number), self._trace.edges(number)
             graph = self._graphs[number] = _Graph(nodes, edges, self._flows)
             self._flows += graph.flows
-            self._nodes_read += len(nodes)
         return graph
 
     def _us(self, ns: int) -> str:
@@ -248,10 +244,9 @@ class _Export:
     def _ended(self, event: events.GraphTaskFinished | events.GraphTaskFailed) -> Iterator[str]:
         task = self._passes.tasks[event.graph_task]
         self._thread(task.thread).leave(task.begin_ns, event.time_ns)
-        self._graphs.pop(event.graph_task, None)
-        if self._nodes_read > _NODES_KEPT:
-            self._trace.forget()
-            self._nodes_read = 0
+        graph = self._graphs.pop(event.graph_task, None)
+        if graph is not None:
+            self._passes.forget(len(graph.nodes))
         if isinstance(event, events.GraphTaskFailed):
             args = {"graph task": task.id, "error": event.error, "message": event.message}
             yield self._instant("failure", "graph task failed", event, args)

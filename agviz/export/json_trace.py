@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _TIMES: Final = frozenset({"time_ns", "begin_ns", "start_ns", "end_ns"})
 """Fields that are moments, told since the start of the recording."""
 _NODE_FIELDS: Final = tuple(field.name for field in fields(NodeRow))
-_NODES_KEPT: Final = 50_000
 _ALL: Final = 2**31 - 1
 
 
@@ -46,7 +45,6 @@ class _Document:
         self._trace = trace
         self._passes = passes
         self._start_ns = trace.meta.start_ns
-        self._nodes_read = 0
 
     def pieces(self) -> Iterator[str]:
         trace, tasks = self._trace, self._passes.tasks.values()
@@ -81,7 +79,7 @@ class _Document:
         yield ",\n"
         yield from _rows("saved", (saved._asdict() for saved in self._trace.all_saved(task.id)))
         yield "}"
-        self._forget(len(nodes))
+        self._passes.forget(len(nodes))
 
     def _node(self, node: NodeRow, stacks: dict[tuple[Frame, ...], int]) -> dict[str, Any]:
         facts = self._relative({name: getattr(node, name) for name in _NODE_FIELDS})
@@ -95,7 +93,7 @@ class _Document:
     def _findings(self, task: GraphTaskRow) -> Iterator[dict[str, Any]]:
         for row in self._trace.nonfinite(task.id, limit=_ALL):
             yield {"kind": "non_finite"} | self._relative(row._asdict())
-        self._forget(task.nodes)
+        self._passes.forget(task.nodes)
         if task.status is GraphTaskStatus.FAILED:
             nodes = self._trace.nodes(task.id)
             yield {
@@ -111,13 +109,6 @@ class _Document:
             key: value - self._start_ns if key in _TIMES and value is not None else value
             for key, value in facts.items()
         }
-
-    def _forget(self, nodes: int) -> None:
-        """Let the reader drop what it keeps, every now and then: counting anew takes its time."""
-        self._nodes_read += nodes
-        if self._nodes_read > _NODES_KEPT:
-            self._trace.forget()
-            self._nodes_read = 0
 
 
 def _rows(name: str, rows: Iterable[object]) -> Iterator[str]:
