@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from agviz.traces.words import WORD, little_endian
+from agviz.traces.integers import WORD, little_endian
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -28,7 +28,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from agviz.traces.by_node import ByNode
-from agviz.traces.words import from_planes, planes
+from agviz.traces.integers import from_planes, planes
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:

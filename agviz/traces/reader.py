@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
 from agviz.traces import codec, health, over_time, values
+from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database, given, of
 from agviz.traces.executions import self_times
@@ -36,7 +37,6 @@ from agviz_engine import events
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from os import PathLike
-    from types import TracebackType
 
     from torch import Tensor
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 
-class Trace:
+class Trace(Closable):
     """A recorded file, finished or still growing. Use :meth:`open`; it is a context manager.
 
     Everything is read when asked for, so a growing file shows its newest committed state. A trace
@@ -79,17 +79,6 @@ class Trace:
     def close(self) -> None:
         """Let go of the file; a second call has no effect."""
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def forget(self) -> None:
         """Drop the rows that are kept for the next question; for who goes through a long trace."""

@@ -22,11 +22,12 @@ import time
 import weakref
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz import __version__
 from agviz.errors import TraceError
 from agviz.traces import shortcuts
+from agviz.traces.closable import Closable
 from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, graph_tasks
 from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.measured import measured
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Sequence
     from os import PathLike
-    from types import TracebackType
 
     from torch import Tensor
 
@@ -82,7 +82,7 @@ LEAST_BYTES: Final = 1_000_000
 T = TypeVar("T")
 
 
-class Recorder(Instrument):
+class Recorder(Instrument, Closable):
     """Records every event, the graphs and the threads into one file.
 
     Args:
@@ -186,17 +186,6 @@ class Recorder(Instrument):
         self._wake.set()
         self._thread.join()
         self._note = self._keep = _ignore
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def is_recording(self) -> bool:
