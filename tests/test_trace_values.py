@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import agviz
@@ -28,6 +27,7 @@ from agviz.traces.values import ITEM_BYTES
 from agviz.traces.writer import FORGOTTEN
 from agviz_engine import copying, installed
 from tests.engine.test_health import Wrapped, random_tensor
+from tests.unnoticed import Noticed, noticed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -625,49 +625,9 @@ def test_what_is_left_out_is_not_copied_either(
 def test_a_program_does_not_notice(tmp_path: Path) -> None:
     """Random numbers, modes, versions, the profilers and the gradients are as without."""
 
-    class Counting(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(str(func))
-            return func(*args, **(kwargs or {}))
+    def run(values: Any) -> Noticed:
+        return noticed(agviz.trace(path=tmp_path / "t.agviz", values=values, provenance=False))
 
-    def pack(tensor: Tensor) -> Tensor:
-        seen.append("pack")
-        return tensor
-
-    def run(values: Any) -> tuple[Any, ...]:
-        torch.manual_seed(0)
-        x = torch.randn(300, 70, requires_grad=True)
-        versions: list[int] = []
-        z = torch.dropout(x, 0.5, train=True).relu()
-        z.register_hook(lambda gradient: versions.append(gradient._version))
-        loss = (z * z.t().mean()).sum()
-        with (
-            agviz.trace(path=tmp_path / "t.agviz", values=values, provenance=False),
-            torch.autocast("cpu", dtype=torch.bfloat16),
-            Counting(),  # type: ignore[no-untyped-call]
-            torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved),
-            torch.profiler.profile(profile_memory=True) as profile,
-        ):
-            seen.clear()
-            (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
-            operations = list(seen)
-            enabled = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
-        allocated = [e for e in profile.events() if e.name == "[memory]"]
-        names = sorted(e.name for e in profile.events() if e.name != "[memory]")
-        return (
-            operations,
-            versions,
-            enabled,
-            names,
-            sum(e.cpu_memory_usage > 10_000 for e in allocated),
-            torch.get_rng_state().tolist(),
-            gradient.tolist(),
-            gradient._version,
-        )
-
-    seen: list[str] = []
     assert run("full") == run("health")
     assert run("full")[:4] == run("none")[:4]
     run("full")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from agviz_engine import events, installed
 from agviz_engine.health import measure, unseen
 from agviz_engine.instruments import Health, Instrument, Live
+from tests.unnoticed import noticed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -336,49 +336,10 @@ def test_batched_gradients_are_looked_at_in_all_their_batches() -> None:
 
 def test_measuring_leaves_no_trace() -> None:
     """Random numbers, modes, versions, the profiler and the gradients are as without."""
-
-    class Counting(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(str(func))
-            return func(*args, **(kwargs or {}))
-
-    def pack(tensor: Tensor) -> Tensor:
-        seen.append("pack")
-        return tensor
-
-    def run(*instruments: Instrument) -> tuple[Any, ...]:
-        torch.manual_seed(0)
-        x = torch.randn(300, 70, requires_grad=True)
-        versions: list[int] = []
-        z = torch.dropout(x, 0.5, train=True).relu()
-        z.register_hook(lambda gradient: versions.append(gradient._version))
-        loss = (z * z.t().mean()).sum()
-        with (
-            installed(*instruments),
-            torch.autocast("cpu", dtype=torch.bfloat16),
-            Counting(),  # type: ignore[no-untyped-call]
-            torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved),
-            torch.profiler.profile() as profile,
-        ):
-            seen.clear()
-            (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
-            operations = list(seen)
-            enabled = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
-        names = sorted(event.name for event in profile.events())
-        return (
-            operations,
-            versions,
-            enabled,
-            names,
-            torch.get_rng_state().tolist(),
-            gradient.tolist(),
-        )
-
-    seen: list[str] = []
     instrument = Heard()
-    assert run(instrument) == run()
+    *with_it, _allocations = noticed(installed(instrument))
+    *without, _allocations = noticed(installed())
+    assert with_it == without
     assert len(instrument.found) > 5
 
 
