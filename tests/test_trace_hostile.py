@@ -59,6 +59,9 @@ def read_everything(path: Path) -> list[str]:
             found += [list(trace.nodes(task.id)), trace.edges(task.id), trace.executions(task.id)]
             found += [trace.events(task.id, 3, 40), trace.story(task.id, 1)]
             found += [trace.saved(task.id, node) for node in range(len(trace.nodes(task.id)))]
+            found += [trace.saved_health(task.id), trace.parameters(task.id)]
+            found += [trace.forward_ops(task.id), trace.forward_nonfinite(task.id)]
+            found += [trace.forward_op(task.id, node) for node in range(len(trace.nodes(task.id)))]
             trace.position(50, task.id)
             trace.state_at(task.id, trace.event_count(task.id)).queues()
         found += [json.loads("".join(export(trace))) for export in (chrome_trace, json_trace)]

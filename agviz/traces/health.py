@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from agviz.traces import codec
 from agviz.traces.shape_text import read_shape
 from agviz_engine import events
+from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
 
@@ -27,10 +30,11 @@ SLOT: Final = (
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 ELSE event.a END"
 )
 """The slot, in SQL."""
-_COLUMNS: Final = (
-    f"event.seq, event.graph_task, event.node, {ROLE}, {SLOT}, dtype, shape, device, layout,"
-    " numel, bytes, numbers, nan, posinf, neginf, zero, min, max, mean, norm, unknown"
+_MEASURED: Final = (
+    "dtype, shape, device, layout, numel, bytes, numbers, nan, posinf, neginf, zero, min, max,"
+    " mean, norm, unknown"
 )
+_COLUMNS: Final = f"event.seq, event.graph_task, event.node, {ROLE}, {SLOT}, {_MEASURED}"
 
 
 class HealthRow(NamedTuple):
@@ -94,10 +98,34 @@ def read(
         raise database.damaged("a gradient's health makes no sense") from error
 
 
+def read_measured(
+    database: Database, contents: Contents, condition: str, *parameters: int
+) -> dict[int, Health]:
+    """What was measured of tensors that are no gradients, by ``id`` in the table ``measured``.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    rows = database.reals(f"SELECT id, {_MEASURED} FROM measured WHERE {condition}", *parameters)  # noqa: S608 - the caller's own words
+    try:
+        return {cast("int", number): _facts(contents, facts) for number, *facts in rows}
+    except (IndexError, TypeError, ValueError, RecursionError) as error:
+        raise database.damaged("a tensor's health makes no sense") from error
+
+
 def _row(contents: Contents, row: tuple[Any, ...]) -> HealthRow:
-    seq, graph_task, node, role, slot, dtype, shape, device, layout, *numbers, unknown = row
+    seq, graph_task, node, role, slot, *facts = row
+    for number in (node, slot):
+        if type(number) is not int or number < 0:
+            raise ValueError(number)
+    place = graph_task, node, ROLES[role], slot, seq
+    return HealthRow._make((*place, *_facts(contents, facts)))
+
+
+def _facts(contents: Contents, facts: Sequence[Any]) -> Health:
+    dtype, shape, device, layout, *numbers, unknown = facts
     counts, reals = numbers[:7], numbers[7:]
-    for number in (node, slot, *counts):
+    for number in counts:
         if type(number) is not int or number < 0:
             raise ValueError(number)
     if sum(counts[3:]) > counts[2]:
@@ -110,6 +138,5 @@ def _row(contents: Contents, row: tuple[Any, ...]) -> HealthRow:
         if not (all(map(math.isfinite, (least, most, mean))) and least <= most and norm >= 0):
             raise ValueError("numbers contradict each other")
     text = contents.name
-    place = graph_task, node, ROLES[role], slot, seq
-    facts = text(dtype), read_shape(text(shape)), text(device), text(layout)
-    return HealthRow._make((*place, *facts, *counts, *reals, text(unknown)))
+    told = text(dtype), read_shape(text(shape)), text(device), text(layout)
+    return Health._make((*told, *counts, *reals, text(unknown)))

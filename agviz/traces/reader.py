@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
-from agviz.traces import codec, health, over_time, values
+from agviz.traces import codec, forward, health, over_time, parameters, saved_health, values
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database, given, of
@@ -19,12 +19,15 @@ from agviz.traces.replay import Replay
 from agviz.traces.rows import (
     EdgeRow,
     ExecutionRow,
+    ForwardOpRow,
     GraphTaskRow,
     HookTime,
     Meta,
     NodeRow,
     NodeStatus,
     NonFiniteRow,
+    ParameterRow,
+    SavedHealthRow,
     SavedRow,
     Slowest,
     ThreadRow,
@@ -146,6 +149,69 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return self._contents().saved(graph_task)
 
+    def saved_health(self, graph_task: int, node: int | None = None) -> list[SavedHealthRow]:
+        """What a node had saved that put out a non-finite gradient though all it got were finite.
+
+        Empty for other nodes, and at ``--values none``. ``node=None``: of all nodes, in order.
+        """
+        self.graph_task(graph_task)
+        return saved_health.read(self._database, self._contents(), graph_task, node)
+
+    def parameters(self, graph_task: int) -> list[ParameterRow]:
+        """The parameters whose names were known when the dependencies were computed."""
+        self.graph_task(graph_task)
+        return parameters.read(self._database, self._contents(), graph_task)
+
+    def forward_ops(
+        self, graph_task: int | None = None, offset: int = 0, limit: int = 100_000
+    ) -> list[ForwardOpRow]:
+        """The torch functions that the program called, in order; only with ``check_forward``.
+
+        Args:
+            graph_task: only those between the last graph task and this one, and those called during
+                it; None: all.
+            offset: number of those to leave out first.
+            limit: at most this many.
+        """
+        return forward.read(
+            self._database,
+            self._contents(),
+            f"TRUE {of(graph_task)} ORDER BY id LIMIT ? OFFSET ?",
+            *given(graph_task),
+            max(limit, 0),
+            max(offset, 0),
+        )
+
+    def forward_nonfinite(
+        self, graph_task: int | None = None, limit: int = 1000
+    ) -> list[ForwardOpRow]:
+        """Those of them that gave back, or wrote into an argument, NaN or infinities."""
+        return forward.read(
+            self._database,
+            self._contents(),
+            f"{forward.NONFINITE} {of(graph_task)} ORDER BY id LIMIT ?",
+            *given(graph_task),
+            max(limit, 0),
+        )
+
+    def forward_op(self, graph_task: int, node: int) -> ForwardOpRow | None:
+        """The torch function that made a node; None: none that is known, or not one for sure."""
+        row = self.node(graph_task, node)
+        if row.sequence_nr is None:
+            return None
+        found = forward.read(
+            self._database,
+            self._contents(),
+            "first_nr <= ? AND ? < end_nr ORDER BY id",
+            *(row.sequence_nr,) * 2,
+        )
+        caller = self.graph_task(graph_task).thread
+        own = [op for op in found if op.thread == caller] or found
+        # A function that called others made what they made.
+        narrowest = min((len(op.sequence_nrs) for op in own), default=0)
+        own = [op for op in own if len(op.sequence_nrs) == narrowest]
+        return own[0] if len(own) == 1 else None
+
     def edges(self, graph_task: int) -> list[EdgeRow]:
         """The edges of a graph task, by producer and output."""
         self.graph_task(graph_task)
@@ -155,6 +221,22 @@ class Trace(Closable):
         """The nodes taken up by a thread, in the order of NodeStarted."""
         self.graph_task(graph_task)
         return [row for row in self._contents().executions(graph_task) if row.order]
+
+    def self_times(self, graph_task: int) -> list[int]:
+        """Time in ns that each of :meth:`executions` took, reentrant graph tasks in it included.
+
+        Nodes of the same graph task that ran inside it, in a reentrant call on the same thread, are
+        taken off.
+        """
+        self.graph_task(graph_task)
+        contents = self._contents()
+        rows, times = contents.executions(graph_task), contents.self_times(graph_task)
+        return [self_ns for row, self_ns in zip(rows, times, strict=True) if row.order]
+
+    def arrivals(self, graph_task: int) -> list[ArrivalRow]:
+        """The gradients that arrived in InputBuffers of a graph task, as it happened."""
+        task = self.graph_task(graph_task)
+        return arrivals(self._database, graph_task, task.nodes)
 
     def event_count(self, graph_task: int | None = None) -> int:
         """Number of events of a graph task, or of the whole trace."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from agviz_engine.instruments import Health
 
 
 class NodeStatus(StrEnum):
@@ -152,6 +155,107 @@ class SavedRow(NamedTuple):
     """E.g. ``float32``; empty where not known."""
     nbytes: int | None
     """Bytes of its elements; tensors that share memory count each. None: not known."""
+
+
+class SavedHealthRow(NamedTuple):
+    """What a node had saved that put out a non-finite gradient though all it got were finite."""
+
+    node: int
+    name: str
+    """As in torch's ``_saved_<name>``, e.g. ``self``; ``tensors[0]`` where they stand in a list."""
+    parameter: str
+    """Name of the parameter that it is; empty where it is none, or none that is known."""
+    value: str | None
+    """What was saved is no tensor: its text, e.g. ``0.5`` for an exponent. None: it is a tensor."""
+    health: Health | None
+    """Its elements when the node had run; ``health.unknown`` says why they were not looked at. None
+    where it is no tensor."""
+
+
+class ParameterRow(NamedTuple):
+    """A parameter whose name was known when the dependencies of a graph task were computed."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    """None: not known (nested, symbolic, not made yet)."""
+    dtype: str
+    """E.g. ``float32``."""
+    requires_grad: bool
+    had_grad: bool
+    """Whether its ``.grad`` was there before the graph task began."""
+    node: int | None
+    """Its AccumulateGrad in the graph task; None: the graph task does not reach it."""
+
+
+class ForwardTensorRow(NamedTuple):
+    """A tensor that a torch function took or gave back, as it was then."""
+
+    place: str
+    """Where it stands: number of the argument, or its name, ``0[3]`` in a list; ``""`` for the only
+    result. Among outputs the place of an argument in parentheses, ``(0)``, marks one that the
+    function changed without giving it back."""
+    tensor: int
+    """Number of the tensor in order of first appearance: equal for one and the same tensor only."""
+    memory: int
+    """Number of its storage: equal for tensors that share memory; -1: it has none."""
+    version: int | None
+    """``tensor._version``; None: it has none (inference mode)."""
+    parameter: str
+    """Name of the parameter that it is; empty where it is none, or none that is known."""
+    shape: tuple[int, ...] | None
+    """None: not known."""
+    dtype: str
+    requires_grad: bool
+    is_leaf: bool
+    health: Health | None
+    """Of outputs, and of inputs of which no earlier row tells (data, parameters); else None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardOpRow:
+    """One torch function that the program called."""
+
+    id: int
+    """In order of calls, from 0."""
+    time_ns: int
+    """When it was called."""
+    thread: int
+    name: str
+    """As users write it: ``torch.sqrt``, ``Tensor.add_``, ``Tensor.data.__get__``,
+    ``torch.nn.functional.softmax``; the class of a custom Function: ``Exp.apply``."""
+    arguments: str
+    """Its arguments in a few words: ``tensor, 0.5, dim=-1``; empty where there are only tensors."""
+    module: str | None
+    """Path of the innermost module in whose forward it was called."""
+    stack: tuple[Frame, ...]
+    """Where it was called, outermost frame first, hidden ones included."""
+    grad_enabled: bool
+    graph_task: int
+    """The next graph task that began, or in which it was called; -1: none did."""
+    recomputed_in: int
+    """Graph task during which it was called: by the recomputation of ``torch.utils.checkpoint``, by
+    a hook or by a custom Function's backward; -1: in none."""
+    sequence_nr: int | None
+    """Of the node that its first differentiable output has got; None: it made none."""
+    sequence_nrs: range
+    """Of all nodes that it made; empty where it made none. Threads number theirs independently."""
+    error: str
+    """Type of the exception it raised; empty where it returned."""
+    inputs: tuple[ForwardTensorRow, ...]
+    """As they were before the call."""
+    outputs: tuple[ForwardTensorRow, ...]
+    """What it gave back, and the arguments that it changed, as they were after the call. Of an
+    in-place function the same ``tensor`` is here and among ``inputs``, with another ``version``."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The innermost frame of the user's code that called it; None where not known."""
+        return next((frame for frame in reversed(self.stack) if not frame.hidden), None)
+
+    @property
+    def line(self) -> str | None:
+        """The same in a few words: ``train.py:42 in forward``."""
+        return None if self.frame is None else str(self.frame)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 TABLES: dict[str, str] = {
@@ -111,6 +111,96 @@ CREATE TABLE saved (
     dtype INTEGER NOT NULL,        -- string: "float32"; 0: not known
     bytes INTEGER,                 -- of its elements; NULL: not known
     PRIMARY KEY (graph_task, node, number)
+) WITHOUT ROWID""",
+    # What nodes had saved that put out a non-finite gradient although all gradients they were given
+    # were finite. Empty at --values none.
+    "saved_health": """
+CREATE TABLE saved_health (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    number INTEGER NOT NULL,       -- among those of the node, from 0
+    name INTEGER NOT NULL,         -- string, as in torch's _saved_<name>
+    parameter INTEGER NOT NULL,    -- string, name of the parameter that it is; 0: none
+    value INTEGER,                 -- string, text of what is no tensor; NULL: a tensor
+    health INTEGER,                -- measured; NULL: no tensor
+    PRIMARY KEY (graph_task, node, number)
+) WITHOUT ROWID""",
+    # What was measured of tensors that are no gradients; columns as in health.
+    "measured": """
+CREATE TABLE measured (
+    id INTEGER PRIMARY KEY,        -- from 1
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
+    device INTEGER NOT NULL,       -- string: "cpu"
+    layout INTEGER NOT NULL,       -- string: "strided"
+    numel INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,        -- in memory; 0: not known
+    numbers INTEGER NOT NULL,      -- how many were looked at
+    nan INTEGER NOT NULL,
+    posinf INTEGER NOT NULL,
+    neginf INTEGER NOT NULL,
+    zero INTEGER NOT NULL,
+    min REAL,                      -- of the finite numbers, as are the following;
+    max REAL,                      -- NULL: there are none
+    mean REAL,
+    norm REAL,
+    unknown INTEGER NOT NULL       -- string, why nothing was measured; 0: it was
+)""",
+    # The parameters whose names are known; a set is written when it is not that of an earlier graph
+    # task.
+    "parameter": """
+CREATE TABLE parameter (
+    parameters INTEGER NOT NULL,   -- number of the set, from 1
+    number INTEGER NOT NULL,       -- among those of the set, from 0
+    name INTEGER NOT NULL,         -- string
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    requires_grad INTEGER NOT NULL,  -- 0 or 1
+    PRIMARY KEY (parameters, number)
+) WITHOUT ROWID""",
+    # Which set was known when the dependencies of a graph task were computed.
+    "parameters": """
+CREATE TABLE parameters (
+    graph_task INTEGER PRIMARY KEY,
+    parameters INTEGER NOT NULL,   -- parameter
+    had_grad INTEGER NOT NULL      -- string, 0 or 1 for each: whether its .grad was there; one for
+                                   -- all where they are alike; 0: there are none
+)""",
+    # Torch functions that the program called. Empty without --check-forward.
+    "forward_op": """
+CREATE TABLE forward_op (
+    id INTEGER PRIMARY KEY,        -- in order of calls, from 0
+    t INTEGER NOT NULL,            -- ns since the start of the recording
+    thread INTEGER NOT NULL,
+    name INTEGER NOT NULL,         -- string: "torch.sqrt"
+    arguments INTEGER NOT NULL,    -- string: "tensor, 0.5"; 0: only tensors
+    module INTEGER NOT NULL,       -- string, path of the module in whose forward it was called
+    stack INTEGER NOT NULL,        -- stack; 0: not known
+    grad_enabled INTEGER NOT NULL, -- 0 or 1
+    graph_task INTEGER NOT NULL,   -- the next that began, or in which it was called; -1: none
+    recomputed_in INTEGER NOT NULL,  -- graph task during which it was called, -1: none
+    sequence_nr INTEGER,           -- of the node of its first output; NULL: it made none
+    first_nr INTEGER NOT NULL,     -- sequence numbers of the nodes that it made: from this one on,
+    end_nr INTEGER NOT NULL,       -- up to, but not including, this one
+    error INTEGER NOT NULL         -- string, type of the exception; 0: it returned
+)""",
+    # What they took, and what they gave back or changed.
+    "forward_tensor": """
+CREATE TABLE forward_tensor (
+    op INTEGER NOT NULL,           -- forward_op
+    number INTEGER NOT NULL,       -- among its inputs, from 0, and then its outputs
+    is_output INTEGER NOT NULL,    -- 0 or 1
+    place INTEGER NOT NULL,        -- string: number or name of the argument: "0", "dim", "0[3]"
+    tensor INTEGER NOT NULL,       -- the same for one and the same tensor only, from 0
+    memory INTEGER NOT NULL,       -- the same for tensors with one storage only; -1: none
+    version INTEGER,               -- NULL: it has none
+    parameter INTEGER NOT NULL,    -- string, name of the parameter that it is; 0: none
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    requires_grad INTEGER NOT NULL,  -- 0 or 1
+    is_leaf INTEGER NOT NULL,      -- 0 or 1
+    health INTEGER,                -- measured; NULL: nothing was
+    PRIMARY KEY (op, number)
 ) WITHOUT ROWID""",
     "edge": """
 CREATE TABLE edge (

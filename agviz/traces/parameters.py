@@ -1,0 +1,55 @@
+"""Reading which parameters were known when a graph task began."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agviz.traces.rows import ParameterRow
+from agviz.traces.shape_text import read_shape
+
+if TYPE_CHECKING:
+    from agviz.traces.contents import Contents
+    from agviz.traces.database import Database
+
+
+def read(database: Database, contents: Contents, graph_task: int) -> list[ParameterRow]:
+    """In the order in which they were learnt; empty where none was known.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    sets = database.integers(
+        "SELECT parameters, had_grad FROM parameters WHERE graph_task = ?", graph_task
+    )
+    if not sets:
+        return []
+    ((number, had_grad),) = sets
+    rows = database.integers(
+        "SELECT number, name, shape, dtype, requires_grad FROM parameter WHERE parameters = ?"
+        " ORDER BY number",
+        number,
+    )
+    text = contents.name
+    truths = text(had_grad)
+    if len(truths) == 1:
+        truths *= len(rows)
+    is_numbered = [row[0] for row in rows] == list(range(len(rows)))
+    if not is_numbered or len(truths) != len(rows) or set(truths) - {"0", "1"}:
+        raise database.damaged("a set of parameters makes no sense")
+    accumulators = {
+        text(name): node
+        for node, name in database.integers(
+            "SELECT idx, parameter FROM node WHERE graph_task = ? AND parameter ORDER BY idx DESC",
+            graph_task,
+        )
+    }
+    found = []
+    for truth, (_, name, shape, dtype, requires_grad) in zip(truths, rows, strict=True):
+        try:
+            sizes = read_shape(text(shape))
+        except (ValueError, RecursionError) as error:
+            raise database.damaged("a shape is none") from error
+        known = text(name)
+        facts = known, sizes, text(dtype), bool(requires_grad), truth == "1"
+        found.append(ParameterRow(*facts, accumulators.get(known)))
+    return found
