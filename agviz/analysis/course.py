@@ -8,7 +8,7 @@ from agviz.analysis.gauges import LIVE_BYTES, QueueNames
 from agviz.analysis.passes import Passes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agviz.traces.reader import Trace
 
@@ -51,6 +51,20 @@ def courses(trace: Trace, graph_task: int, steps: int) -> list[Course]:
         for name, course in sorted(found.items(), key=lambda item: (item[0] != LIVE_BYTES, item[0]))
         if max(values := list(course.finish())) > 0
     ]
+
+
+def in_steps(changes: Iterable[tuple[int, int]], end_ns: int, steps: int) -> list[int]:
+    """The largest value of a gauge within each of ``steps`` steps from 0 to ``end_ns``.
+
+    Args:
+        changes: times from 0 on, and the value from then on; in order.
+        end_ns: where the last step ends.
+        steps: their number, 1 or more.
+    """
+    found = _Steps(steps)
+    for time_ns, value in changes:
+        found.read(min(time_ns * steps // max(1, end_ns), steps - 1), value, value)
+    return list(found.finish())
 
 
 class _Steps:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
 from agviz.traces import codec, forward, health, over_time, parameters, saved_health, values
+from agviz.traces.arrivals import ArrivalRow, arrivals
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database, given, of
@@ -221,6 +222,22 @@ class Trace(Closable):
         """The nodes taken up by a thread, in the order of NodeStarted."""
         self.graph_task(graph_task)
         return [row for row in self._contents().executions(graph_task) if row.order]
+
+    def self_times(self, graph_task: int) -> list[int]:
+        """Time in ns that each of :meth:`executions` took, reentrant graph tasks in it included.
+
+        Nodes of the same graph task that ran inside it, in a reentrant call on the same thread, are
+        taken off.
+        """
+        self.graph_task(graph_task)
+        contents = self._contents()
+        rows, times = contents.executions(graph_task), contents.self_times(graph_task)
+        return [self_ns for row, self_ns in zip(rows, times, strict=True) if row.order]
+
+    def arrivals(self, graph_task: int) -> list[ArrivalRow]:
+        """The gradients that arrived in InputBuffers of a graph task, as it happened."""
+        task = self.graph_task(graph_task)
+        return arrivals(self._database, graph_task, task.nodes)
 
     def self_times(self, graph_task: int) -> list[int]:
         """Time in ns that each of :meth:`executions` took, reentrant graph tasks in it included.
