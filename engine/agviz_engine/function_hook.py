@@ -147,7 +147,7 @@ def has_native_hooks(ref: NodeRef) -> bool:
     return any(native_node.python_hooks(hook) is None for hook in hooks)
 
 
-class _Told:
+class Told:
     """Stands for a hook that torch calls, and tells of it."""
 
     def __init__(
@@ -160,18 +160,19 @@ class _Told:
     ) -> None:
         self.hook = hook
         self.__name__ = hook_name(hook)
-        self._kind = kind
+        self.kind = kind
         self._report = report
         self._is_ours = is_ours
         self._clock = clock
 
     def __call__(self, *values: Any) -> Any:
+        """Call the hook."""
         if not self._is_ours():  # the node runs in another graph task at the same time
             return self.hook(*values)
         began = self._clock()
         result = self.hook(*values)
         changed = result is not None and result is not values[0]
-        self._report(self._kind, self.__name__, began, changed)
+        self._report(self.kind, self.__name__, began, changed)
         return result
 
 
@@ -191,10 +192,10 @@ def told(
         is_ours: whether the calling thread works on the graph task that the report is for.
         clock: gives the present moment in ns.
     """
-    replaced: list[tuple[dict[Any, Any], Any, _Told]] = []
+    replaced: list[tuple[dict[Any, Any], Any, Told]] = []
     for kind, hooks in _python_hooks(ref):
         for key, hook in hooks.items():
-            hooks[key] = stand_in = _Told(hook, kind, report, is_ours, clock)
+            hooks[key] = stand_in = Told(hook, kind, report, is_ours, clock)
             replaced.append((hooks, key, stand_in))
     try:
         yield
