@@ -239,22 +239,6 @@ class Trace(Closable):
         task = self.graph_task(graph_task)
         return arrivals(self._database, graph_task, task.nodes)
 
-    def self_times(self, graph_task: int) -> list[int]:
-        """Time in ns that each of :meth:`executions` took, reentrant graph tasks in it included.
-
-        Nodes of the same graph task that ran inside it, in a reentrant call on the same thread, are
-        taken off.
-        """
-        self.graph_task(graph_task)
-        contents = self._contents()
-        rows, times = contents.executions(graph_task), contents.self_times(graph_task)
-        return [self_ns for row, self_ns in zip(rows, times, strict=True) if row.order]
-
-    def arrivals(self, graph_task: int) -> list[ArrivalRow]:
-        """The gradients that arrived in InputBuffers of a graph task, as it happened."""
-        task = self.graph_task(graph_task)
-        return arrivals(self._database, graph_task, task.nodes)
-
     def event_count(self, graph_task: int | None = None) -> int:
         """Number of events of a graph task, or of the whole trace."""
         return self._pages().count(graph_task)
