@@ -8,7 +8,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from agviz.errors import TraceError
-from agviz.traces import codec, forward, health, over_time, parameters, saved_health, values
+from agviz.traces import (
+    codec,
+    forward,
+    health,
+    nonfinite,
+    over_time,
+    parameters,
+    saved_health,
+    values,
+)
 from agviz.traces.arrivals import ArrivalRow, arrivals
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.traces.health import HealthRow
+    from agviz.traces.nonfinite import Flow
     from agviz.traces.state import BackwardState
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
@@ -218,6 +228,21 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return self._contents().edges(graph_task)
 
+    def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
+        """The edges that lead into a node, by slot."""
+        self.graph_task(graph_task)
+        return nonfinite.into(self._database, graph_task, node)
+
+    def leaves(self, graph_task: int) -> list[int]:
+        """The AccumulateGrad nodes of a graph task, by index."""
+        self.graph_task(graph_task)
+        return nonfinite.leaves(self._database, graph_task)
+
+    def family(self, graph_task: int) -> list[int]:
+        """A graph task, and the reentrant ones inside it; parents come before their children."""
+        self.graph_task(graph_task)
+        return self._contents().family(graph_task)
+
     def executions(self, graph_task: int) -> list[ExecutionRow]:
         """The nodes taken up by a thread, in the order of NodeStarted."""
         self.graph_task(graph_task)
@@ -308,8 +333,22 @@ class Trace(Closable):
             )
         return found
 
+    def nonfinite_flows(self, graph_task: int) -> list[Flow]:
+        """The gradients with NaN or infinities, sums and roots included, and where they went."""
+        return nonfinite.flows(self._database, self._contents(), self.graph_task(graph_task))
+
+    def nonfinite_graph_tasks(self) -> list[int]:
+        """The graph tasks with such a gradient, in order of their first."""
+        return nonfinite.graph_tasks(self._database, self._contents())
+
     def first_nonfinite(self, graph_task: int | None = None) -> NonFiniteRow | None:
-        """The first output with NaN or infinities, or None."""
+        """The first output with NaN or infinities, or None.
+
+        The order of detection contains the causal one, with several device threads too: no other
+        node had put out such a gradient before it. What it was given may still have been
+        non-finite, as the gradient of a root or a sum of finite gradients; where that matters ask
+        ``agviz explain``.
+        """
         return next(iter(self.nonfinite(graph_task, limit=1)), None)
 
     def health(
