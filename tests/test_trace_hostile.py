@@ -61,9 +61,11 @@ def read_everything(path: Path) -> list[str]:
             found += [trace.saved(task.id, node) for node in range(len(trace.nodes(task.id)))]
             found += [trace.saved_health(task.id), trace.parameters(task.id)]
             found += [trace.forward_ops(task.id), trace.forward_nonfinite(task.id)]
+            found += [trace.call_site(task.id), trace.version_errors(task.id)]
             found += [trace.forward_op(task.id, node) for node in range(len(trace.nodes(task.id)))]
             trace.position(50, task.id)
             trace.state_at(task.id, trace.event_count(task.id)).queues()
+        found += trace.dumps()
         found += [json.loads("".join(export(trace))) for export in (chrome_trace, json_trace)]
         return texts(found)
 

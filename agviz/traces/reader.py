@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from agviz.errors import TraceError
 from agviz.traces import (
     codec,
+    dumps,
     forward,
     health,
     nonfinite,
@@ -17,6 +18,7 @@ from agviz.traces import (
     parameters,
     saved_health,
     values,
+    version_errors,
 )
 from agviz.traces.arrivals import ArrivalRow, arrivals
 from agviz.traces.closable import Closable
@@ -27,9 +29,11 @@ from agviz.traces.over_time import Bytes, Depth, Steps
 from agviz.traces.pages import Pages
 from agviz.traces.replay import Replay
 from agviz.traces.rows import (
+    DumpRow,
     EdgeRow,
     ExecutionRow,
     ForwardOpRow,
+    Frame,
     GraphTaskRow,
     HookTime,
     Meta,
@@ -43,6 +47,7 @@ from agviz.traces.rows import (
     ThreadRow,
     ThreadTime,
     TypeTime,
+    VersionErrorRow,
 )
 from agviz.traces.schema import CHECK
 from agviz_engine import events
@@ -222,6 +227,20 @@ class Trace(Closable):
         narrowest = min((len(op.sequence_nrs) for op in own), default=0)
         own = [op for op in own if len(op.sequence_nrs) == narrowest]
         return own[0] if len(own) == 1 else None
+
+    def version_errors(self, graph_task: int) -> list[VersionErrorRow]:
+        """What nodes could not use because it had been modified since they saved it."""
+        self.graph_task(graph_task)
+        return version_errors.read(self._database, self._contents(), graph_task)
+
+    def call_site(self, graph_task: int) -> tuple[Frame, ...]:
+        """Where the program called backward or grad, outermost frame first; empty: not known."""
+        self.graph_task(graph_task)
+        return dumps.call_site(self._database, self._contents(), graph_task)
+
+    def dumps(self) -> list[DumpRow]:
+        """What all threads were doing when somebody asked or nothing moved, in order of time."""
+        return dumps.read(self._database, self._contents())
 
     def edges(self, graph_task: int) -> list[EdgeRow]:
         """The edges of a graph task, by producer and output."""

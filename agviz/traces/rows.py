@@ -258,6 +258,66 @@ class ForwardOpRow:
         return None if self.frame is None else str(self.frame)
 
 
+class VersionErrorRow(NamedTuple):
+    """A saved tensor that a node could not use: it had been modified by an inplace operation."""
+
+    node: int
+    name: str
+    """As in torch's ``_saved_<name>``, e.g. ``result``; ``tensors[0]`` where they stand in a list;
+    empty where several fit."""
+    shape: tuple[int, ...] | None
+    """None: not known."""
+    dtype: str
+    version: int
+    """When the node ran."""
+    expected: int
+    """When the node saved it."""
+    parameter: str
+    """Name of the parameter that it is or shares memory with; empty where there is none."""
+    memory: int
+    """As in :class:`ForwardTensorRow`; -1: not known."""
+
+
+class DumpedCall(NamedTuple):
+    """A node, hook or final callback that a thread was in the midst of."""
+
+    kind: str
+    """``node``, ``final_callback``, or the kind of hook, as in :class:`HookTime`."""
+    graph_task: int
+    node: int
+    """-1: a final callback."""
+    name: str
+    """Of the hook or callback; empty for a node, and where torch calls several hooks in one go."""
+    definition: Frame | None
+    """Where the hook or callback is defined; None where that is not known."""
+
+
+class DumpedThread(NamedTuple):
+    """What one thread of the process was doing."""
+
+    name: str
+    native_id: int
+    """Thread id of the operating system, as in :class:`ThreadRow`; 0: not known."""
+    stack: tuple[Frame, ...]
+    """Outermost frame first, hidden ones included."""
+    calls: tuple[DumpedCall, ...]
+    """What of the engine it was in the midst of, each inside the one before."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The innermost frame of the user's code; None where there is none."""
+        return next((frame for frame in reversed(self.stack) if not frame.hidden), None)
+
+
+class DumpRow(NamedTuple):
+    """What all threads of the process were doing at one moment."""
+
+    time_ns: int
+    reason: str
+    """``signal`` (SIGUSR1), ``timeout``, or ``stall``: nothing had happened for a while."""
+    threads: tuple[DumpedThread, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
     """One node of one graph task and what became of it."""

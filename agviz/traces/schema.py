@@ -282,6 +282,56 @@ CREATE TABLE chunk (
     id INTEGER PRIMARY KEY,        -- from 1
     bytes BLOB NOT NULL
 )""",
+    # Where calls of backward and grad stand in the program.
+    "call_site": """
+CREATE TABLE call_site (
+    graph_task INTEGER PRIMARY KEY,
+    stack INTEGER NOT NULL         -- stack
+)""",
+    # What nodes could not use because it had been modified since they saved it.
+    "version_error": """
+CREATE TABLE version_error (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    name INTEGER NOT NULL,         -- string, as in torch's _saved_<name>
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    version INTEGER NOT NULL,      -- when the node ran
+    expected INTEGER NOT NULL,     -- when the node saved it
+    parameter INTEGER NOT NULL,    -- string, name of the parameter whose memory it is;
+                                   -- 0: none
+    memory INTEGER NOT NULL,       -- as in forward_tensor; -1: not known
+    PRIMARY KEY (graph_task, node)
+) WITHOUT ROWID""",
+    # What all threads of the process were doing, at moments when somebody asked or nothing moved.
+    "dump": """
+CREATE TABLE dump (
+    id INTEGER PRIMARY KEY,        -- from 1, in order of time
+    t INTEGER NOT NULL,            -- ns since the start of the recording
+    reason INTEGER NOT NULL        -- string: "signal", "timeout", "stall"
+)""",
+    "dump_thread": """
+CREATE TABLE dump_thread (
+    dump INTEGER NOT NULL,         -- dump
+    number INTEGER NOT NULL,       -- among the threads of the dump, from 0
+    name INTEGER NOT NULL,         -- string
+    native_id INTEGER NOT NULL,    -- thread id of the operating system, 0: not known
+    stack INTEGER NOT NULL,        -- stack
+    PRIMARY KEY (dump, number)
+) WITHOUT ROWID""",
+    # Which nodes, hooks and final callbacks the engine was in the midst of there.
+    "dump_call": """
+CREATE TABLE dump_call (
+    dump INTEGER NOT NULL,         -- dump
+    thread INTEGER NOT NULL,       -- number in dump_thread
+    number INTEGER NOT NULL,       -- from 0, each inside the one before
+    kind INTEGER NOT NULL,         -- string: "node", "final_callback", or the kind of hook
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,         -- -1: a final callback
+    name INTEGER NOT NULL,         -- string, of the hook or callback; 0: none
+    definition INTEGER NOT NULL,   -- stack of the one frame where that is defined; 0: not known
+    PRIMARY KEY (dump, thread, number)
+) WITHOUT ROWID""",
     # The first and the last event of each graph task (-1: of those that belong to none, -2: of
     # all), and every thousandth where events of others stand in between. Empty until the recording
     # is closed.
