@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces.health import ROLE, ROLES, SLOT
-from agviz.traces.rows import EdgeRow
 from agviz.traces.schema import CHECK
 
 if TYPE_CHECKING:
@@ -67,25 +66,6 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
         " GROUP BY event.graph_task ORDER BY min(event.seq)"
     )
     return [number for (number,) in rows if number in contents.graph_tasks]
-
-
-def into(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
-    """The edges that lead into a node, by slot."""
-    rows = database.integers(
-        "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ? AND consumer = ?"
-        " ORDER BY slot, producer, output",
-        graph_task,
-        node,
-    )
-    return [EdgeRow(*row) for row in rows]
-
-
-def leaves(database: Database, graph_task: int) -> list[int]:
-    """The AccumulateGrad nodes, by index: torch gives them no sequence number."""
-    rows = database.integers(
-        "SELECT idx FROM node WHERE graph_task = ? AND sequence_nr IS NULL ORDER BY idx", graph_task
-    )
-    return [node for (node,) in rows]
 
 
 def _source(contents: Contents) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from agviz.errors import TraceError
 from agviz.traces import (
+    around,
     codec,
     dumps,
     forward,
@@ -228,6 +229,23 @@ class Trace(Closable):
         own = [op for op in own if len(op.sequence_nrs) == narrowest]
         return own[0] if len(own) == 1 else None
 
+    def forward_giving(self, tensor: int, version: int | None, before: int) -> ForwardOpRow | None:
+        """The last torch function before number ``before`` that gave, or else took, a tensor.
+
+        Args:
+            tensor: its number, as in :class:`agviz.traces.rows.ForwardTensorRow`.
+            version: which of its versions; None for a tensor without one.
+            before: number of a torch function.
+        """
+        found = forward.read(
+            self._database,
+            self._contents(),
+            "id = (SELECT op FROM forward_tensor WHERE tensor = ? AND version IS ? AND op < ?"
+            " ORDER BY is_output DESC, op DESC LIMIT 1)",
+            *(tensor, cast("int", version), before),
+        )
+        return found[0] if found else None
+
     def version_errors(self, graph_task: int) -> list[VersionErrorRow]:
         """What nodes could not use because it had been modified since they saved it."""
         self.graph_task(graph_task)
@@ -250,12 +268,17 @@ class Trace(Closable):
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
         """The edges that lead into a node, by slot."""
         self.graph_task(graph_task)
-        return nonfinite.into(self._database, graph_task, node)
+        return around.edges_into(self._database, graph_task, node)
+
+    def edges_from(self, graph_task: int, node: int) -> list[EdgeRow]:
+        """The edges that leave a node, by output."""
+        self.graph_task(graph_task)
+        return around.edges_from(self._database, graph_task, node)
 
     def leaves(self, graph_task: int) -> list[int]:
         """The AccumulateGrad nodes of a graph task, by index."""
         self.graph_task(graph_task)
-        return nonfinite.leaves(self._database, graph_task)
+        return around.leaves(self._database, graph_task)
 
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""
@@ -388,6 +411,14 @@ class Trace(Closable):
         return health.read(
             self._database, self._contents(), *_flowed(graph_task, node, slot, limit)
         )
+
+    def norms_before(self, graph_task: int, seq: int) -> dict[tuple[int, int], float]:
+        """Norms of what the nodes of a graph task had put out before an event.
+
+        By node and output; those that are not known are left out.
+        """
+        begin = self.graph_task(graph_task).begin_seq
+        return around.norms(self._database, graph_task, begin, seq)
 
     def health_at(self, seq: int) -> HealthRow | None:
         """What was measured in the event with ``seq``, or None."""

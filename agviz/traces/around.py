@@ -1,0 +1,56 @@
+"""Reading what is around a node without making the rows of all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agviz.traces.rows import EdgeRow
+from agviz.traces.schema import CHECK
+
+if TYPE_CHECKING:
+    from agviz.traces.database import Database
+
+
+def edges_into(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
+    """The edges that lead into a node, by slot."""
+    rows = database.integers(
+        "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ? AND consumer = ?"
+        " ORDER BY slot, producer, output",
+        graph_task,
+        node,
+    )
+    return [EdgeRow(*row) for row in rows]
+
+
+def edges_from(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
+    """The edges that leave a node, by output."""
+    rows = database.integers(
+        "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ? AND producer = ?"
+        " ORDER BY output",
+        graph_task,
+        node,
+    )
+    return [EdgeRow(*row) for row in rows]
+
+
+def leaves(database: Database, graph_task: int) -> list[int]:
+    """The AccumulateGrad nodes, by index: torch gives them no sequence number."""
+    rows = database.integers(
+        "SELECT idx FROM node WHERE graph_task = ? AND sequence_nr IS NULL ORDER BY idx", graph_task
+    )
+    return [node for (node,) in rows]
+
+
+def norms(
+    database: Database, graph_task: int, first: int, before: int
+) -> dict[tuple[int, int], float]:
+    """Norms of what nodes put out between two events, by node and output, where they are known."""
+    rows = database.reals(
+        "SELECT event.node, event.a, norm FROM health JOIN event ON event.seq = health.seq"  # noqa: S608
+        f" WHERE health.seq >= ? AND health.seq < ? AND {CHECK} AND graph_task = ?"
+        " AND norm IS NOT NULL",
+        first,
+        before,
+        graph_task,
+    )
+    return {(int(node or 0), int(output or 0)): norm or 0.0 for node, output, norm in rows}
