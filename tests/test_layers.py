@@ -42,9 +42,7 @@ READING = (
     "agviz.tui",
     "agviz.cli",
 )
-RUNNING_VERBS = {
-    f"agviz.cli.{verb}" for verb in ("attach", "demo", "doctor", "run", "verify", "whatif")
-}
+RUNNING_VERBS = {f"agviz.cli.{verb}" for verb in ("attach", "demo", "doctor", "run", "verify")}
 
 
 @dataclass(frozen=True)

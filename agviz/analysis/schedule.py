@@ -122,8 +122,8 @@ def plan(trace: Trace, graph_task: int) -> Plan:
         done[row.node] = row.status is NodeStatus.DONE
     arrivals = trace.arrivals(graph_task)
     held: dict[tuple[int, int], list[int]] = {}
-    for row in arrivals:
-        held.setdefault((row.node, row.slot), []).append(row.nbytes)
+    for arrival in arrivals:
+        held.setdefault((arrival.node, arrival.slot), []).append(arrival.nbytes)
     return Plan(
         queues=[node.queue for node in nodes],
         sequence_nrs=[node.sequence_nr for node in nodes],
@@ -131,7 +131,7 @@ def plan(trace: Trace, graph_task: int) -> Plan:
         times_ns=times,
         handings=_handings(trace.edges(graph_task), arrivals, done),
         held=held,
-        given=[(row.node, row.slot) for row in arrivals if row.producer < 0],
+        given=[(arrival.node, arrival.slot) for arrival in arrivals if arrival.producer < 0],
     )
 
 
