@@ -181,7 +181,7 @@ def test_every_nodes_stack_is_that_of_anomaly_mode(name: str) -> None:
         return origins.resolve([origins.captured(node) for node in nodes])
 
     def native(nodes: list[Any]) -> list[tuple[Frame, ...]]:
-        return [torchs_own(node, origins._files.frame) for node in nodes]
+        return [torchs_own(node, origins.files.frame) for node in nodes]
 
     found = []
     for around, read in ((lambda: origins, ours), (anomaly_mode, native)):

@@ -39,6 +39,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.traces.dumping import CallSite
 from agviz.traces.listener import Listener
 from agviz.traces.rows import Frame
 from agviz.traces.writer import Origins
@@ -193,7 +194,7 @@ class Provenance(Listener):
     def __init__(self) -> None:
         self._is_listening = False
         self._names: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
-        self._files = _Files()
+        self.files = Files()
         self._frames: dict[tuple[CodeType, int], Frame] = {}
         """By code and instruction; that keeps the code alive, and its address from another's."""
         self._stacks: dict[bytes, tuple[Frame, ...]] = {}
@@ -235,6 +236,15 @@ class Provenance(Listener):
             self._give_up(error)
         return Origins(graph_task, functools.partial(self._resolved, captured), saved)
 
+    def call_site(self, graph_task: int) -> CallSite | None:
+        """Where this thread calls backward or grad; None while stacks are not captured."""
+        if not self._is_listening:
+            return None
+        import torch
+
+        captured: Any = torch._C._profiler.gather_traceback(True, False, False)
+        return CallSite(graph_task, lambda: next(iter(self._resolved([captured])), ()))
+
     def captured(self, node: Any) -> Any:
         """What was captured when torch made ``node``, for :meth:`resolve`; None: nothing."""
         found = node.metadata.get("traceback_")
@@ -258,7 +268,7 @@ class Provenance(Listener):
             if found is None:
                 stacks.append(())
             elif isinstance(found, list):  # anomaly mode's own
-                frames = itertools.starmap(self._files.frame, _parsed(found))
+                frames = itertools.starmap(self.files.frame, _parsed(found))
                 stacks.append(tuple(frames)[-MOST_FRAMES:])
             else:
                 stacks.append(self._stack(found))
@@ -279,7 +289,7 @@ class Provenance(Listener):
         made = self._frames.get(position)
         if made is None:
             code, instruction = position
-            made = self._files.frame(code.co_filename, _line(code, instruction), code.co_name)
+            made = self.files.frame(code.co_filename, _line(code, instruction), code.co_name)
             self._frames[position] = made
         return made
 
@@ -385,7 +395,7 @@ def probe() -> bool:
     return begin < end <= room and seen[0][0] == expected[0][0] and seen[1:] == expected[1:]
 
 
-class _Files:
+class Files:
     """Files by the names that a reader knows them by: nothing in a trace names the machine."""
 
     def __init__(self) -> None:

@@ -1,0 +1,189 @@
+"""Where calls of backward stand, and what all threads are doing when nothing moves.
+
+Note [Looking where nothing moves]
+A hook that never returns tells of nothing, and a process that is killed can't be asked. So the
+recorder's thread looks whether anything has happened since it last wrote. Where nothing has for
+some seconds although a graph task is under way, it writes what every thread is doing: its stack,
+and what of the engine it is in the midst of (``agviz_engine.under_way``). It looks again after
+twice that time, and so on, as long as nothing happens. A thread that holds the interpreter lock all
+the while keeps it from looking.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from agviz.traces.provenance import Files
+    from agviz.traces.rows import Frame
+
+log = logging.getLogger("agviz")
+
+SIGNAL: Final = "signal"
+TIMEOUT: Final = "timeout"
+STALL: Final = "stall"
+
+PATIENCE_NS: Final = 5_000_000_000
+"""After this time without an event the threads are looked at."""
+OWN_THREADS: Final = "agviz-"
+"""Begins the names of threads that agviz has for itself."""
+_MOST_FRAMES: Final = 400
+
+
+class CallSite(NamedTuple):
+    """Where backward or grad was called, on its way to the file."""
+
+    graph_task: int
+    stack: Callable[[], tuple[Frame, ...]]
+    """Outermost frame first. To ask is dear."""
+
+    def rows(
+        self, _text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        if number := stack(self.stack()):
+            yield "call_site", (self.graph_task, number)
+
+
+class _Thread(NamedTuple):
+    name: str
+    native_id: int
+    stack: tuple[Frame, ...]
+    calls: list[tuple[str, int, int, str, Frame | None]]
+    """Kind, graph task, node, name and definition of each."""
+
+
+class Dump(NamedTuple):
+    """What all threads are doing, on its way to the file."""
+
+    number: int
+    since_ns: int
+    """Time since the start of the recording."""
+    reason: str
+    threads: list[_Thread]
+    graph_task: int = NO_GRAPH_TASK
+
+    def rows(
+        self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        yield "dump", (self.number, self.since_ns, text(self.reason))
+        for i, thread in enumerate(self.threads):
+            facts = text(thread.name), thread.native_id, stack(thread.stack)
+            yield "dump_thread", (self.number, i, *facts)
+            for j, (kind, graph_task, node, name, definition) in enumerate(thread.calls):
+                where = stack(()) if definition is None else stack((definition,))
+                call = text(kind), graph_task, node, text(name), where
+                yield "dump_call", (self.number, i, j, *call)
+
+
+def dumped(files: Files) -> list[_Thread]:
+    """What the threads of this process are doing, but for agviz's own.
+
+    Args:
+        files: gives files the names that a reader knows them by.
+    """
+    from agviz_engine.under_way import under_way
+
+    found = []
+    threads = {thread.ident: thread for thread in threading.enumerate()}
+    for ident, innermost in sys._current_frames().items():
+        thread = threads.get(ident)
+        name = f"thread {ident}" if thread is None else thread.name
+        if name.startswith(OWN_THREADS) or ident == threading.get_ident():
+            continue
+        calls = [
+            (*call[:4], files.frame(call.file, call.line, call.name) if call.file else None)
+            for call in under_way(innermost)
+        ]
+        native_id = None if thread is None else thread.native_id
+        found.append(_Thread(name, native_id or 0, _stack(innermost, files), calls))
+    return found
+
+
+def _stack(innermost: FrameType, files: Files) -> tuple[Frame, ...]:
+    frames: list[Frame] = []
+    frame: FrameType | None = innermost
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        code = frame.f_code
+        frames.append(files.frame(code.co_filename, frame.f_lineno or 0, code.co_name))
+        frame = frame.f_back
+    return tuple(reversed(frames))
+
+
+class Lookout:
+    """When to look at the threads, and what they do: Note [Looking where nothing moves].
+
+    All but :meth:`ask` and the attributes is for the recorder's thread alone.
+
+    Args:
+        start_ns: ``time.monotonic_ns()`` at the start of the recording.
+        timeout: seconds without an event after which to look whatever was seen before; None: never.
+        files: gives files the names that a reader knows them by; None: made when needed.
+    """
+
+    def __init__(self, start_ns: int, timeout: float | None, files: Files | None) -> None:
+        self.under_way: set[int] = set()
+        """Graph tasks that are recorded and have not ended."""
+        self.moved = False
+        """Whether anything has happened since it was last looked."""
+        self._start_ns = start_ns
+        self._timeout_ns = None if timeout is None else int(timeout * 1e9)
+        self._files = files
+        self._asked: deque[str] = deque()
+        self._number = 0
+        self._since_ns = 0
+        self._next_ns = 0
+        self._timed_out = False
+        self._stand_still()
+
+    def ask(self, reason: str) -> None:
+        """Have the threads looked at when something is written next; on any thread."""
+        self._asked.append(reason)
+
+    def due(self) -> str | None:
+        """The reason to look at the threads now, :data:`STALL` or :data:`TIMEOUT`; None: none."""
+        moved, self.moved = self.moved or not self.under_way, False
+        if moved:
+            self._stand_still()
+            return None
+        still_ns = time.monotonic_ns() - self._since_ns
+        if self._timeout_ns is not None and still_ns >= self._timeout_ns and not self._timed_out:
+            self._timed_out = True
+            return TIMEOUT
+        if still_ns < self._next_ns:
+            return None
+        self._next_ns *= 2
+        return STALL
+
+    def _stand_still(self) -> None:
+        self._since_ns = time.monotonic_ns()
+        self._next_ns = PATIENCE_NS
+        self._timed_out = False
+
+    def dumps(self) -> list[Dump]:
+        """What was asked for."""
+        return [self._dump(self._asked.popleft()) for _ in range(len(self._asked))]
+
+    def _dump(self, reason: str) -> Dump:
+        self._number += 1
+        threads: list[_Thread] = []
+        try:
+            if self._files is None:
+                from agviz.traces.provenance import Files
+
+                self._files = Files()
+            threads = dumped(self._files)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
+            log.warning("what the threads are doing is not recorded (%r)", error)
+        return Dump(self._number, time.monotonic_ns() - self._start_ns, reason, threads)
