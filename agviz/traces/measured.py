@@ -30,5 +30,10 @@ Measured: Final = cast("Any", NamedTuple)("Measured", [*_PLACE.items(), *_HEALTH
 
 def measured(event: Any, health: Health) -> tuple[Any, ...]:
     """The fields of :data:`Measured` for an event that concerns a node."""
+    return (*event[:4], event.node, *stored(health))
+
+
+def stored(health: Health) -> tuple[Any, ...]:
+    """The health of a tensor as it stands in the file, with the texts themselves."""
     shape = "" if health.shape is None else str(list(health.shape))
-    return (*event[:4], event.node, health.dtype, shape, *health[2:])
+    return (health.dtype, shape, *health[2:])

@@ -24,6 +24,7 @@ from agviz.traces.listener import Listener
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
     from torch import Tensor
     from torch.nn import Module
     from torch.utils.hooks import RemovableHandle
@@ -36,8 +37,20 @@ _COMPILED: Final = "_orig_mod"
 """Where ``torch.compile`` keeps the module it wraps; no one calls a parameter by that."""
 _COMPILE_WARNING: Final = r"Using `torch\.compile\(module\)` when there are global hooks"
 """It says that the wrapper calls global hooks once more: true, and harmless with ours."""
+_MOST_PARAMETERS: Final = 50_000
+"""Told of a graph task."""
 _MOST_THREADS: Final = 64
 """Threads remembered; DataParallel makes new ones at every call."""
+
+
+class KnownParameters(NamedTuple):
+    """The parameters whose names are known at one moment."""
+
+    facts: tuple[tuple[str, str, str, bool], ...]
+    """Name, shape like ``[2, 3]`` (empty where not known), dtype, whether it requires a gradient.
+    The very same object as long as nothing has changed."""
+    had_grad: str
+    """1 for each whose ``.grad`` is there, 0 for each other; one for all where all are alike."""
 
 
 class _Root:
@@ -93,6 +106,10 @@ class Names(Listener):
         self._next_number: Callable[[], int]
         self._is_compiling: Callable[[], bool]
         self._unknown_parameters = 0
+        self._told: tuple[tuple[str, str, str, bool], ...] | None = None
+        """The facts of parameters that were told last."""
+        self._told_of: tuple[Any, ...] = ()
+        """What of parameters and roots they were made of."""
 
     def start(self) -> None:
         """Listen to module calls, of all modules in the process."""
@@ -131,6 +148,53 @@ class Names(Listener):
                     self._walk(root)
                 place = self._known(self._parameters, variable)
         return None if place is None else self._full(place)
+
+    def parameters(self) -> KnownParameters | None:
+        """All parameters that are known and alive, as they are now; None: there are none."""
+        import torch
+
+        with self._lock, torch._C.DisableTorchFunction():
+            known = [(ref(), place) for ref, place in list(self._parameters.values())]
+            alive = [(parameter, place) for parameter, place in known if parameter is not None]
+            del alive[_MOST_PARAMETERS:]
+            if not alive:
+                return None
+            places = [place for _, place in alive]
+            facts = [_facts(parameter) for parameter, _ in alive]
+            had_grad = ["01"[parameter.grad is not None] for parameter, _ in alive]
+            made_of = places, facts, self._number_of_roots()
+            if self._told is None or self._told_of != made_of:
+                self._told_of = made_of
+                self._told = tuple(
+                    (
+                        self._full(place),
+                        "" if shape is None else str(list(shape)),
+                        str(dtype).removeprefix("torch."),
+                        requires_grad,
+                    )
+                    for place, (shape, dtype, requires_grad) in zip(places, facts, strict=True)
+                )
+            alike = len(set(had_grad)) == 1
+            return KnownParameters(self._told, had_grad[0] if alike else "".join(had_grad))
+
+    def owner(self, tensor: Tensor) -> str | None:
+        """Name of the parameter that a tensor is, or whose elements it has; None: of none."""
+        import torch
+
+        name = self.parameter(tensor)
+        if name is not None or tensor.layout is not torch.strided or not tensor.numel():
+            return name
+        with self._lock:
+            known = [(ref(), place) for ref, place in list(self._parameters.values())]
+        for parameter, place in known:
+            if (
+                parameter is not None
+                and parameter.layout is torch.strided
+                and parameter.numel() == tensor.numel()
+                and parameter.data_ptr() == tensor.data_ptr()
+            ):
+                return self._full(place)
+        return None
 
     def module(self, sequence_nr: int) -> str | None:
         """Path of the innermost module whose forward made the node with this sequence number.
@@ -251,8 +315,20 @@ class Names(Listener):
         root, path = place
         if not path:
             return root.label
-        several = sum(other.has_parameters and other.module() is not None for other in self._roots)
-        return f"{root.label}.{path}" if several > 1 else path
+        return f"{root.label}.{path}" if self._number_of_roots() > 1 else path
+
+    def _number_of_roots(self) -> int:
+        """Of those alive that have parameters."""
+        return sum(root.has_parameters and root.module() is not None for root in self._roots)
+
+
+def _facts(parameter: Any) -> tuple[tuple[int, ...] | None, torch.dtype, bool]:
+    """Shape (None: not known), dtype, whether it requires a gradient."""
+    try:
+        shape = parameter.shape
+    except RuntimeError:  # nested, or not made yet
+        shape = None
+    return shape, parameter.dtype, parameter.requires_grad
 
 
 def _forget(known: dict[int, tuple[weakref.ref[Any], _Place]], key: int, dead: Any) -> None:

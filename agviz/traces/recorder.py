@@ -30,7 +30,9 @@ from agviz.traces import shortcuts
 from agviz.traces.closable import Closable
 from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, graph_tasks
 from agviz.traces.copies import MOST_BYTES, Copier
+from agviz.traces.dumping import TIMEOUT, Lookout
 from agviz.traces.measured import measured
+from agviz.traces.modified import modified
 from agviz.traces.text import clean
 from agviz.traces.writer import (
     PAGE_BYTES,
@@ -39,6 +41,8 @@ from agviz.traces.writer import (
     Graph,
     Introduction,
     Origins,
+    Parameters,
+    SavedHealth,
     Writer,
     create,
 )
@@ -96,6 +100,8 @@ class Recorder(Instrument, Closable):
         nodes: keep only the events of nodes in whose name, parameter or module this is found, and
             of the gradients they hand on; None: of all. Graphs are kept whole.
         max_bytes: end the recording before the file becomes larger than this; None: no limit.
+        timeout: write what the threads are doing, and call ``when_timed_out``, after so many
+            seconds in a graph task without an event; None: never.
         script: what is being run, for the reader; ``sys.argv[0]`` by default.
         argv: its arguments; ``sys.argv[1:]`` by default.
 
@@ -114,6 +120,7 @@ class Recorder(Instrument, Closable):
         steps: range | None = None,
         nodes: re.Pattern[str] | None = None,
         max_bytes: int | None = None,
+        timeout: float | None = None,
         script: str | None = None,
         argv: list[str] | None = None,
     ) -> None:
@@ -134,10 +141,13 @@ class Recorder(Instrument, Closable):
         those it wants."""
         self.when_stopped: Callable[[], None] | None = None
         """Called on the writer's thread where recording has to stop."""
+        self.when_timed_out: Callable[[], None] | None = None
+        """Called on the writer's thread after ``timeout``, when all is in the file."""
         if max_bytes is not None:
             max_values_bytes = min(max_values_bytes, int(max_bytes * _SHARE_OF_VALUES))
         self._copier = self._make_copier(max_values_bytes) if values == "full" else None
         self.gradient_measured = None if values == "none" else self._note_health
+        self.saved_measured = None if values == "none" else self._note_saved
         self._introduced: set[int] = set()
         self._waiting: list[Any] = []
         """Events: Note [A flat list of what waits]."""
@@ -148,6 +158,8 @@ class Recorder(Instrument, Closable):
         if steps is not None or nodes is not None:
             self._note = self._note_wanted
         self._start_ns = time.monotonic_ns()
+        files = None if provenance is None else provenance.files
+        self._lookout = Lookout(self._start_ns, timeout, files)
         torch = sys.modules.get("torch")
         create(
             self.path,
@@ -209,6 +221,11 @@ class Recorder(Instrument, Closable):
                 return written.is_set()
         return True
 
+    def dump(self, reason: str) -> None:
+        """Have the writer write soon what all threads are doing."""
+        self._lookout.ask(reason)
+        self._wake.set()
+
     def any_event(self, event: events.Event, live: Live) -> None:  # noqa: ARG002
         """Keep an event; the registry calls this directly for every kind not named below."""
         self._note(PREFIX[type(event)] + event)
@@ -230,8 +247,13 @@ class Recorder(Instrument, Closable):
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
         if self._steps is not None:
             self._choose(event, self._steps)
+        if self.wants(event.graph_task):
+            self._lookout.under_way.add(event.graph_task)
         if self._provenance is not None:
             self._provenance.renew()
+            site = self._provenance.call_site(event.graph_task)
+            if site is not None and event.graph_task in self._lookout.under_way:
+                self._keep_beside(site)
         if event.parent < 0 and event.thread not in self._introduced and self.is_recording:
             self._introduced.add(event.thread)
             thread = threading.current_thread()
@@ -251,16 +273,37 @@ class Recorder(Instrument, Closable):
             if self._provenance is not None:
                 refs = live.graph_task.nodes
                 self._keep_beside(self._provenance.of(event.graph_task, refs))
+            known = None if self._names is None else self._names.parameters()
+            if known is not None:
+                self._keep_beside(Parameters(event.graph_task, known))
+
+    def node_failed(self, event: events.NodeFailed, live: Live) -> None:
+        """Find what had been modified, where that is why."""
+        self._note(PREFIX[type(event)] + event)
+        ref = live.node
+        if ref is None or event.graph_task not in self._lookout.under_way:
+            return
+        try:
+            found = modified(
+                event.graph_task, ref, event.message, parameter=self._owner, memory=lambda _: -1
+            )
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
+            log.warning("which saved tensor was modified is not recorded (%r)", error)
+            return
+        if found is not None:
+            self._keep_beside(found)
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
+        self._lookout.under_way.discard(event.graph_task)
         self._chosen.pop(event.graph_task, None)
         self._wake.set()
 
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
+        self._lookout.under_way.discard(event.graph_task)
         self._chosen.pop(event.graph_task, None)
         self._wake.set()
 
@@ -279,6 +322,7 @@ class Recorder(Instrument, Closable):
             self._wanted.add(event.graph_task)
 
     def _note_wanted(self, waiting: tuple[Any, ...]) -> None:
+        self._lookout.moved = True
         if self._is_wanted(waiting):
             self._keep(waiting)
 
@@ -332,6 +376,26 @@ class Recorder(Instrument, Closable):
             self._note((MEASURED, None, *measured(event, live.health)))
         if self._copier is not None and live.gradient is not None:
             self._note_copy(self._copier, event, live.gradient)
+
+    def _note_saved(self, event: events.NonFiniteChecked, live: Live) -> None:
+        if not self.is_recording or not self._is_wanted(PREFIX[type(event)] + event):
+            return
+        values = [
+            (name, self._owner(tensor), value, health) for name, tensor, value, health in live.saved
+        ]
+        self._keep_beside(SavedHealth(event.graph_task, event.node, values))
+
+    def _owner(self, tensor: Tensor | None) -> str:
+        """Name of the parameter whose elements a tensor has."""
+        if tensor is None or self._names is None:
+            return ""
+        from agviz_engine.health import unseen
+
+        try:
+            with unseen():
+                return self._names.owner(tensor) or ""
+        except RuntimeError:  # one of an exotic kind has no memory that could be asked for
+            return ""
 
     def _note_copy(self, copier: Copier, event: Any, gradient: Tensor) -> None:
         place = (COPIED, None, *event[:4], event.node)
@@ -392,9 +456,24 @@ class Recorder(Instrument, Closable):
             self._drain(writer)
             if closing or self._stopped:
                 return
+            self._look(writer)
             time.sleep(_SECONDS_AFTER_COMMIT)
             self._wake.wait(_SECONDS_BETWEEN_COMMITS)
             self._wake.clear()
+
+    def _look(self, writer: Writer) -> None:
+        """Write what the threads are doing where nothing moves."""
+        reason = self._lookout.due()
+        if reason is None or not self._writes_on(reason):
+            return
+        self.dump(reason)
+        self._drain(writer)
+        if reason == TIMEOUT and self.when_timed_out is not None:
+            self.when_timed_out()
+
+    def _writes_on(self, reason: str) -> bool:  # noqa: ARG002
+        """Whether what the threads are doing is written for this reason."""
+        return True
 
     def _drain(self, writer: Writer) -> None:
         # In this order: what was heard before a flush is in the batch, and so is the graph of
@@ -403,6 +482,9 @@ class Recorder(Instrument, Closable):
         waiting = self._waiting[:]
         del self._waiting[: len(waiting)]
         beside = _taken(self._beside)
+        beside += self._lookout.dumps()
+        if waiting:
+            self._lookout.moved = True
         if self._max_bytes is None and self._copier is None:
             if waiting or beside:
                 writer.write(waiting, beside)
@@ -439,6 +521,7 @@ class Recorder(Instrument, Closable):
         self._note = self._keep = _ignore
         self._waiting.clear()
         self._beside.clear()
+        self._lookout.under_way.clear()
         log.warning(
             "%s %s: recording has stopped, the program goes on", clean(os.fspath(self.path)), why
         )
@@ -449,6 +532,7 @@ class Recorder(Instrument, Closable):
         self._note = self._keep = _ignore
         self._waiting.clear()
         self._beside.clear()
+        self._lookout.under_way.clear()
         atexit.unregister(self.close)
 
 
@@ -465,7 +549,11 @@ def _values(thing: Beside) -> int:
     """Number of values that are written."""
     if isinstance(thing, Graph):
         return len(thing.nodes) + len(thing.edges)
-    return len(thing.saved) if isinstance(thing, Origins) else len(thing)
+    if isinstance(thing, Origins):
+        return len(thing.saved)
+    if isinstance(thing, Parameters):
+        return 6 * len(thing.known.facts)
+    return 24 * len(thing.values) if isinstance(thing, SavedHealth) else len(thing)
 
 
 def _is_needed(thing: Beside, told: set[int]) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.errors import TraceError
 from agviz.traces import codec, schema
+from agviz.traces.measured import stored
 from agviz.traces.stacks import Stacks
 from agviz.traces.text import clean, storable
 from agviz_engine.events import (
@@ -31,12 +32,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agviz.traces.copies import Contents, Copy
+    from agviz.traces.dumping import CallSite, Dump
+    from agviz.traces.modified import Modified
+    from agviz.traces.names import KnownParameters
     from agviz.traces.rows import Frame
+    from agviz_engine.instruments import Health
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
 _ROWS_PER_STATEMENT: Final = 500
+_MOST_SETS: Final = 1_000
+"""Sets of parameters remembered in memory."""
 _MOST_STRINGS: Final = 100_000
 """Texts remembered in memory; after that the table may hold a text twice."""
 
@@ -74,6 +81,22 @@ class Origins(NamedTuple):
     the texts themselves."""
 
 
+class SavedHealth(NamedTuple):
+    """What a node had saved that made something non-finite, on its way to the file."""
+
+    graph_task: int
+    node: int
+    values: list[tuple[str, str, str | None, Health | None]]
+    """Name, name of the parameter or nothing, text of what is no tensor, and what was measured."""
+
+
+class Parameters(NamedTuple):
+    """Which parameters were known when the dependencies of a graph task were computed."""
+
+    graph_task: int
+    known: KnownParameters
+
+
 class Introduction(NamedTuple):
     """A thread that was at work before the recording began, as in the ``thread`` table."""
 
@@ -83,7 +106,9 @@ class Introduction(NamedTuple):
     native_id: int
 
 
-Beside: TypeAlias = "Graph | Origins | Introduction"
+Beside: TypeAlias = (
+    "Graph | Origins | SavedHealth | Parameters | Introduction | CallSite | Modified | Dump"
+)
 """What goes to the file beside events."""
 
 
@@ -96,6 +121,11 @@ class Writer:
         self._next_string = 1
         self._next_chunk = 1
         self._new_strings: list[tuple[int, str]] = []
+        self._next_measured = 1
+        self._new_measured: list[Any] = []
+        self._parameters: dict[Any, int] = {}
+        """Numbers of sets, by their facts."""
+        self._next_parameters = 1
         self._stacks = Stacks(self._string)
         self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None)
         if on_local_disk(path):
@@ -124,8 +154,18 @@ class Writer:
                     self._write_graph(thing)
                 elif isinstance(thing, Origins):
                     self._write_origins(thing)
-                else:
+                elif isinstance(thing, SavedHealth):
+                    self._write_saved_health(thing)
+                elif isinstance(thing, Parameters):
+                    self._write_parameters(thing)
+                elif isinstance(thing, Introduction):
                     self._introduce(thing)
+                else:
+                    for table, row in thing.rows(self._string, self._stacks.number):
+                        self._insert(table, row, columns=len(row))
+                    self._write_stacks()
+            self._insert("measured", self._new_measured, columns=17)
+            self._new_measured = []
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
             self._new_strings = []
             self._database.execute("COMMIT")
@@ -316,10 +356,45 @@ class Writer:
         )
         values = [self._string(v) if isinstance(v, str) else v for v in origins.saved]
         saved = chain.from_iterable((task, *each) for each in _tuples(values, 6))
-        for table, new in self._stacks.taken().items():
-            self._insert(table, new, columns=_COLUMNS[table])
+        self._write_stacks()
         self._insert("origin", list(rows), columns=3)
         self._insert("saved", list(saved), columns=7)
+
+    def _write_saved_health(self, saved: SavedHealth) -> None:
+        rows: list[Any] = []
+        for number, (name, parameter, value, health) in enumerate(saved.values):
+            rows += saved.graph_task, saved.node, number, self._string(name)
+            rows += self._string(parameter), None if value is None else self._string(value)
+            rows.append(None if health is None else self._measured(health))
+        self._insert("saved_health", rows, columns=7)
+
+    def _measured(self, health: Health) -> int:
+        """The id of a row of ``measured``, which is written with the rest."""
+        number = self._next_measured
+        self._next_measured += 1
+        facts = stored(health)
+        self._new_measured += number, *(self._string(v) if type(v) is str else v for v in facts)
+        return number
+
+    def _write_parameters(self, parameters: Parameters) -> None:
+        facts, had_grad = parameters.known
+        number = self._parameters.get(facts)
+        if number is None:
+            if len(self._parameters) > _MOST_SETS:
+                self._parameters.clear()
+            number = self._parameters[facts] = self._next_parameters
+            self._next_parameters += 1
+            rows: list[int] = []
+            for place, (name, shape, dtype, requires_grad) in enumerate(facts):
+                texts = self._string(name), self._string(shape), self._string(dtype)
+                rows += number, place, *texts, requires_grad
+            self._insert("parameter", rows, columns=6)
+        row = parameters.graph_task, number, self._string(had_grad)
+        self._insert("parameters", row, columns=3)
+
+    def _write_stacks(self) -> None:
+        for table, new in self._stacks.taken().items():
+            self._insert(table, new, columns=_COLUMNS[table])
 
     def _write_graph(self, graph: Graph) -> None:
         number = graph.graph_task

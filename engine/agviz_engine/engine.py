@@ -29,6 +29,7 @@ from agviz_engine import (
     interrupt,
     native_node,
     native_run,
+    saved_values,
 )
 from agviz_engine.device_threads import (
     DevicePolicy,
@@ -589,12 +590,12 @@ class Engine:
         outputs = self.call_function(graph_task, ref, inputs)
         del inputs
         graph_task.executed += 1
+        if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
+            self._check_non_finite(graph_task, ref, outputs)  # while it has what it saved
         if ref.saves_tensors and not graph_task.keep_graph:
             ref.release_variables()
             if hear.saved_tensors_released:
                 self.tell.released(graph_task, ref)
-        if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
-            self._check_non_finite(graph_task, ref, outputs)
         if _C.is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
             anomaly.check_nan(ref, outputs)
         if graph_task.create_graph and _C.is_anomaly_enabled():
@@ -735,8 +736,8 @@ class Engine:
             self.tell.leaf_accumulated(graph_task, ref, gradient)
         return ()
 
-    @staticmethod
     def _run_node(
+        self,
         graph_task: GraphTask,
         ref: NodeRef,
         inputs: Gradients,
@@ -744,14 +745,29 @@ class Engine:
     ) -> Gradients:
         if _C.is_anomaly_enabled():
             anomaly.forget_engine_frames(ref)
+        is_measured = False
+
+        def look(outputs: Gradients) -> None:
+            """Measure what a custom Function put out while it still has what it saved."""
+            nonlocal is_measured
+            is_measured = True
+            health.forget()
+            with health.unseen():
+                is_finite = all(g is None or health.is_finite(g) for g in outputs)
+            if not is_finite:
+                graph_task.saved[ref.index] = saved_values.measured(ref)
+
+        wants_saved = self.registry.saved_measured and ref.index not in graph_task.nonfinite
         outputs = native_run.run_node(
             ref,
             inputs,
             keep_graph=graph_task.keep_graph,
             create_graph=graph_task.create_graph,
             begin=begin,
+            look=look if wants_saved else None,
         )
-        health.forget()
+        if not is_measured:
+            health.forget()
         return outputs
 
     def _call_tensor_pre_hooks(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from agviz_engine.input_buffer import InputBuffer
+    from agviz_engine.instruments import SavedValue
     from agviz_engine.ready_queue import ReadyQueue
     from agviz_engine.streams import GraphStreams
     from agviz_engine.thread_state import ThreadLocalState
@@ -128,6 +129,7 @@ class GraphTask:
         "min_topological_nr",
         "mutex",
         "nodes",
+        "nonfinite",
         "not_ready",
         "output_edges",
         "outstanding_tasks",
@@ -138,6 +140,7 @@ class GraphTask:
         "refs",
         "root_edges",
         "root_gradients",
+        "saved",
         "stacks",
         "streams",
         "thread_locals",
@@ -173,6 +176,10 @@ class GraphTask:
         self.dependencies: list[int] = []
         self.fan_in: list[int] = []
         """``dependencies`` as they were counted; only where gradients are measured."""
+        self.nonfinite: set[int] = set()
+        """Nodes that were given a non-finite gradient; only where gradients are measured."""
+        self.saved: dict[int, tuple[SavedValue, ...]] = {}
+        """By node: what a custom Function had saved that made something non-finite."""
         self.not_ready: dict[int, InputBuffer] = {}
         self.exec_info: list[ExecInfo] | None = None
         self.captured_vars: list[Tensor | None] = []
@@ -314,5 +321,6 @@ class GraphTask:
         self.root_gradients = self.host_gradients = ()
         self.output_edges.clear()
         self.not_ready.clear()
+        self.saved.clear()
         self.exec_info = None
         self.final_callbacks.clear()

@@ -101,7 +101,7 @@ def measure(gradient: Tensor) -> Health:
         facts = (name_of(gradient.dtype), shape_of(gradient), str(gradient.device), layout)
         sizes = gradient.numel(), held_bytes(gradient)
     except Exception as error:  # noqa: BLE001 - an exotic tensor must not end the user's backward
-        return _unknown(("", None, "", ""), (0, 0), type(error).__name__)
+        return unknown(type(error).__name__)
     why = why_unknown(gradient)
     if why:
         return _unknown(facts, sizes, why)
@@ -157,6 +157,17 @@ def name_of(value: torch.dtype | torch.layout) -> str:
     if name is None:
         name = _names[value] = str(value).removeprefix("torch.").removeprefix("_")
     return name
+
+
+def unknown(why: str) -> Health:
+    """The health of a tensor of which nothing is known."""
+    return _unknown(("", None, "", ""), (0, 0), why)
+
+
+def is_finite(gradient: Tensor) -> bool:
+    """Whether nothing non-finite is found in it; call it within :func:`unseen`. Does not raise."""
+    found = measure(gradient)
+    return not (found.nan or found.posinf or found.neginf)
 
 
 def _unknown(

@@ -68,6 +68,19 @@ class Health(NamedTuple):
     """Why there are no numbers (``numbers`` is 0 then); empty where there are."""
 
 
+class SavedValue(NamedTuple):
+    """Something that a node had saved, by :func:`agviz_engine.saved_values.measured`."""
+
+    name: str
+    """As in torch's ``_saved_<name>``; ``tensors[0]`` where they stand in a list."""
+    tensor: Tensor | None
+    """The tensor itself, where it could be looked at."""
+    value: str | None
+    """Text of what is no tensor; else None."""
+    health: Health | None
+    """None where it is no tensor."""
+
+
 class Live:
     """The live objects behind an event. Valid only while the instrument's method runs.
 
@@ -76,7 +89,16 @@ class Live:
     for undefined gradients. Fields that make no sense for an event hold what they held before.
     """
 
-    __slots__ = ("callback", "gradient", "graph_task", "health", "inputs", "node", "outputs")
+    __slots__ = (
+        "callback",
+        "gradient",
+        "graph_task",
+        "health",
+        "inputs",
+        "node",
+        "outputs",
+        "saved",
+    )
 
     def __init__(self, graph_task: GraphTask | None) -> None:
         self.graph_task = graph_task
@@ -88,6 +110,8 @@ class Live:
         ``gradient_measured``: what was measured."""
         self.health: Health | None = None
         """For ``gradient_measured``."""
+        self.saved: tuple[SavedValue, ...] = ()
+        """For ``saved_measured``."""
         self.callback: Callable[[], None] | None = None
 
 
@@ -103,6 +127,11 @@ class Instrument:
     ``live.health``. That is ``NonFiniteChecked`` for what a node puts out; ``GradientAccumulated``
     for the gradient of a single root; ``LeafAccumulated`` for a ``.grad`` and ``GradientCaptured``
     for a result of ``grad``, both only where they may differ from what one node put out.
+
+    Where it has a method ``saved_measured(self, event, live)`` besides, that is called where a node
+    puts out a non-finite gradient though all that it was given were finite, after the
+    ``NonFiniteChecked`` of its outputs, the last of which is ``event``; ``live.saved`` is what the
+    node had saved.
     """
 
 
@@ -150,7 +179,8 @@ class Registry:
     shutdown_task_pushed: tuple[Listener, ...]
     delegated: tuple[Listener, ...]
     gradient_measured: tuple[Listener, ...]
-    """No event of its own, see :class:`Instrument`."""
+    saved_measured: tuple[Listener, ...]
+    """Both are no events of their own, see :class:`Instrument`."""
 
     flat: Callable[[tuple[Any, ...]], None] | None
     """Takes the place of the listeners of hot events, as numbers instead of an event."""
@@ -187,9 +217,13 @@ class Registry:
                 if listener is not None:
                     listeners.append(listener)
             setattr(self, name, tuple(listeners))
-        measured = (getattr(one, "gradient_measured", None) for one in self._instruments)
-        self.gradient_measured = tuple(listener for listener in measured if listener is not None)
+        self.gradient_measured = self._listeners("gradient_measured")
+        self.saved_measured = self._listeners("saved_measured")
         self.flat = self._find_flat()
+
+    def _listeners(self, name: str) -> tuple[Listener, ...]:
+        found = (getattr(one, name, None) for one in self._instruments)
+        return tuple(listener for listener in found if listener is not None)
 
     def _find_flat(self) -> Callable[[tuple[Any, ...]], None] | None:
         if len(self._instruments) != 1:

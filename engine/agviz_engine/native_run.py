@@ -77,12 +77,19 @@ class _Run:
     this one, hear them too: they look whether it is theirs.
     """
 
-    __slots__ = ("begin", "levels", "outputs", "undefined")
+    __slots__ = ("begin", "levels", "look", "outputs", "undefined")
 
-    def __init__(self, begin: Callable[[], None] | None, *, undefined: bool) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], None] | None,
+        look: Callable[[tuple[Tensor | None, ...]], None] | None,
+        *,
+        undefined: bool,
+    ) -> None:
         self.outputs: tuple[Tensor | None, ...] = ()
         self.levels = legacy_vmap_level()
         self.begin = begin
+        self.look = look
         self.undefined = undefined
         """Whether the node has to get undefined gradients: a run can't begin without zeros."""
 
@@ -102,6 +109,8 @@ class _Run:
         """Post-hook: keep the outputs."""
         if self.is_innermost():
             self.outputs = tuple(outputs)
+            if self.look is not None and not self.levels:
+                self.look(self.outputs)
             _leave_legacy_vmap()
 
 
@@ -357,6 +366,7 @@ def run_node(
     keep_graph: bool,
     create_graph: bool,
     begin: Callable[[], None] | None = None,
+    look: Callable[[tuple[Tensor | None, ...]], None] | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Run a custom Function's node or an AccumulateGrad, see Note [One-node runs].
 
@@ -370,13 +380,15 @@ def run_node(
         keep_graph: as in ``backward(retain_graph=)``.
         create_graph: whether gradient mode is on while the node runs.
         begin: called right before the Function itself runs.
+        look: called with the outputs of a custom Function while it still has what it saved; it must
+            not raise.
 
     Returns:
         The node's outputs after its post-hooks; empty for AccumulateGrad.
     """
     node = ref.node
     defined = [i for i, gradient in enumerate(inputs) if gradient is not None]
-    run = _Run(begin, undefined=not defined)
+    run = _Run(begin, look, undefined=not defined)
     gradients = tuple(inputs[i] for i in defined)
     with contextlib.ExitStack() as undo:
         if not defined:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agviz_engine import events
+from agviz_engine import events, saved_values
 from agviz_engine.health import held_bytes, measure, unseen
 from agviz_engine.instruments import Health, Live, Registry, clock, next_seq
 from agviz_engine.thread_state import current, next_thread
@@ -86,6 +86,12 @@ def _accumulated(
 def _health(gradient: Tensor) -> Health:
     with unseen():
         return measure(gradient)
+
+
+def _note_given(graph_task: GraphTask, ref: NodeRef, health: Health) -> None:
+    """Remember where a non-finite gradient came in that no node put out as it is."""
+    if health.nan or health.posinf or health.neginf:
+        graph_task.nonfinite.add(ref.index)
 
 
 class Telling:
@@ -334,6 +340,7 @@ class Telling:
         """Every output of a node is measured; the non-finite check follows from that."""
         hear = self._hear
         live = self.live(graph_task, ref)
+        nonfinite = []
         for i, gradient in enumerate(outputs):
             if gradient is None:
                 continue
@@ -343,6 +350,25 @@ class Telling:
             event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, i, *found)
             hear.emit(hear.non_finite_checked, event, live)
             self._measured(event, gradient, health, live)
+            if any(found):
+                nonfinite.append(event)
+        if nonfinite:
+            self._became_nonfinite(graph_task, ref, nonfinite)
+
+    def _became_nonfinite(
+        self, graph_task: GraphTask, ref: NodeRef, checks: Sequence[events.NonFiniteChecked]
+    ) -> None:
+        hear = self._hear
+        if ref.index not in graph_task.nonfinite and hear.saved_measured:
+            saved = graph_task.saved.pop(ref.index, None)
+            live = self.live(graph_task, ref)
+            live.saved = saved_values.measured(ref) if saved is None else saved
+            hear.emit(hear.saved_measured, checks[-1], live)
+            live.saved = ()
+        for check in checks:
+            edge = ref.next_edges[check.output] if check.output < len(ref.next_edges) else None
+            if edge is not None:
+                graph_task.nonfinite.add(edge[0].index)
 
     def _measured(self, event: Event, gradient: Tensor, health: Health, live: Live) -> None:
         live.gradient, live.health = gradient, health
@@ -379,7 +405,9 @@ class Telling:
             )
             hear.emit(hear.gradient_accumulated, event, live)
             if hear.gradient_measured:
-                self._measured(event, gradient, _health(gradient), live)
+                health = _health(gradient)
+                self._measured(event, gradient, health, live)
+                _note_given(graph_task, ref, health)
             live.gradient = None
 
     def handed_on(
@@ -406,8 +434,9 @@ class Telling:
                 if remaining and fact.consumer.num_inputs == 1:
                     continue
                 event = _accumulated(graph_task, ref, fact)
-                live = self.live(graph_task, ref)
-                self._measured(event, fact.gradient, _health(fact.gradient), live)
+                live, health = self.live(graph_task, ref), _health(fact.gradient)
+                self._measured(event, fact.gradient, health, live)
+                _note_given(graph_task, fact.consumer, health)
 
     def _handed_on_to_all(
         self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
