@@ -45,13 +45,15 @@ class CallSite(NamedTuple):
 
     graph_task: int
     stack: Callable[[], tuple[Frame, ...]]
-    """Outermost frame first. To ask is dear."""
+    """Outermost frame first, those of torch and agviz inside included. To ask is dear."""
 
     def rows(
         self, _text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
     ) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tables and the rows for them."""
-        if number := stack(self.stack()):
+        """Tables and the rows for them, as far as the innermost frame that is not hidden."""
+        whole = self.stack()
+        shown = max((i for i, frame in enumerate(whole) if not frame.hidden), default=-1)
+        if number := stack(whole[: shown + 1]):
             yield "call_site", (self.graph_task, number)
 
 

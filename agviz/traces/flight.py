@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.traces.codec import PREFIX
 from agviz.traces.copies import Copier
+from agviz.traces.dumping import STALL
 from agviz.traces.recorder import Recorder
 from agviz.traces.writer import Introduction
 from agviz_engine.events import NO_GRAPH_TASK
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from agviz.traces.copies import Contents, Copy
-    from agviz.traces.writer import Beside
+    from agviz.traces.writer import Beside, Writer
     from agviz_engine import events
     from agviz_engine.instruments import Live
 
@@ -95,6 +96,8 @@ class FlightRecorder(Recorder):
         self._before_was_nonfinite = False
         self._has_written = False
         self._ring = threading.RLock()  # a signal's handler may interrupt its holder
+        self._seen = 0
+        """Numbers and texts in memory when it was last looked."""
         super().__init__(path, **recording)
         if self._note == self._keep:
             self._note = self._hold
@@ -183,6 +186,19 @@ class FlightRecorder(Recorder):
         flight.nonfinite = True
         if NONFINITE in self._on and not self._before_was_nonfinite:
             self.write_down()
+
+    def _look(self, writer: Writer) -> None:
+        with self._ring:
+            seen = sum(map(len, self._held.values()))
+        if seen != self._seen:
+            self._lookout.moved, self._seen = True, seen
+        super()._look(writer)
+
+    def _writes_on(self, reason: str) -> bool:
+        if reason == STALL:
+            return False
+        self.write_down()
+        return True
 
     def _choice(self) -> str:
         last = f"the last {self._most_kept} backward passes on {', '.join(sorted(self._on))}"

@@ -252,7 +252,7 @@ class Trace(Closable):
         return version_errors.read(self._database, self._contents(), graph_task)
 
     def call_site(self, graph_task: int) -> tuple[Frame, ...]:
-        """Where the program called backward or grad, outermost frame first; empty: not known."""
+        """The line that called backward or grad, outermost frame first; empty where not known."""
         self.graph_task(graph_task)
         return dumps.call_site(self._database, self._contents(), graph_task)
 

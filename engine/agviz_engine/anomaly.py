@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import traceback
 import warnings
 from pathlib import Path
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 _ENGINE = f'File "{Path(__file__).parent}{os.sep}'  # how a frame of the engine begins in a stack
 _FUNCTION = str(Path("torch", "autograd", "function.py"))
+_MODIFIED = re.compile(
+    r"one of the variables needed for gradient computation has been modified by an inplace "
+    r"operation: .* expected version \d+ instead\."
+)
 _CALLER = 5  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 
@@ -90,6 +95,17 @@ def check_nan(ref: NodeRef, outputs: tuple[Tensor | None, ...]) -> None:
                 raise RuntimeError(
                     f"Function '{ref.name}' returned nan values in its {i}th output."
                 )
+
+
+def hide_mode(error: BaseException) -> None:
+    """Give torch's message about a modified saved tensor the words it has without anomaly mode.
+
+    Where the program is told that the mode is off.
+    """
+    if type(error) is RuntimeError and native_run.is_anomaly_hidden():
+        said = _MODIFIED.match(str(error))
+        if said is not None:
+            error.args = (said[0] + native_run.inplace_hint(),)
 
 
 def assign_parent(ref: NodeRef, made: Sequence[Tensor | None]) -> None:

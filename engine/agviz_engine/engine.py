@@ -78,6 +78,7 @@ class Engine:
     def __init__(self) -> None:
         self._layout = native_node.calibrate()
         native_run.create_graph_warning()  # said now, so that one-node runs do not say it
+        native_run.inplace_hint()  # made now, so that no graph is made while the program's runs
         self.registry = Registry()
         self.tell = Telling(self.registry)
         self.device_policy: DevicePolicy = real_device
@@ -520,6 +521,7 @@ class Engine:
     ) -> None:
         """Make ``error`` the outcome of the graph task (``Engine::thread_on_exception``)."""
         error.__traceback__ = _without_engine_frames(error.__traceback__)
+        anomaly.hide_mode(error)
         first = graph_task.set_exception(error)
         try:
             self.tell.node_failed(graph_task, ref, error)

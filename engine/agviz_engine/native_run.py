@@ -177,6 +177,25 @@ def warned_of(error: BaseException) -> bool:
     return failed is error
 
 
+def is_anomaly_hidden() -> bool:
+    """Whether anomaly mode is on, but the program is told that it is off."""
+    return _is_anomaly_enabled() and not _C.is_anomaly_enabled()
+
+
+@functools.cache
+def inplace_hint() -> str:
+    """What torch's message about a modified saved tensor ends with, without anomaly mode."""
+    with _disable_current_modes(), _C.DisableTorchFunction(), torch.enable_grad():
+        result: Any = torch.ones((), requires_grad=True).exp()
+        result.detach().zero_()
+    with _anomaly_pause:
+        try:
+            result = result.grad_fn._saved_result
+        except RuntimeError as error:
+            return str(error).partition(" instead.")[2]
+    return ""
+
+
 def legacy_vmap_level() -> int:
     """How many levels of ``torch._vmap_internals.vmap`` this thread is in."""
     level: int = _C._vmapmode_increment_nesting() - 1
