@@ -2,7 +2,7 @@
 
 gradient: zero
 cause: overwritten
-node: FillBackward0
+node: CopySlices
 parameter: project.*
 """
 

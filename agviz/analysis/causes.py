@@ -1,0 +1,94 @@
+"""Why a parameter has no gradient, or one of zeros: the causes that are told apart."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Cause(StrEnum):
+    """Why a gradient is None or zero."""
+
+    FROZEN = "frozen"
+    """The parameter does not require a gradient."""
+    UNUSED = "unused"
+    """No torch function took it in the forward."""
+    NOT_IN_LOSS = "not_in_loss"
+    """It was used, but nothing that became of it is part of the loss."""
+    NOT_REACHED = "not_reached"
+    """The graph of the loss does not hold it; more is known with ``check_forward`` only."""
+    DETACH = "detach"
+    DATA = "data"
+    """``Tensor.data``."""
+    NO_GRAD = "no_grad"
+    INFERENCE_MODE = "inference_mode"
+    INTEGER = "integer"
+    """What came out were integers or truth values: argmax, a comparison, ``long()``."""
+    NEW_TENSOR = "new_tensor"
+    """Its values were copied into a new tensor: ``torch.tensor``."""
+    LEFT_TORCH = "left_torch"
+    """Its values went to Python or numpy: ``item()``, ``tolist()``, ``numpy()``."""
+    NOT_DIFFERENTIABLE = "not_differentiable"
+    """A function without a derivative for what it was given."""
+    CHECKPOINT = "checkpoint"
+    """A reentrant checkpoint none of whose inputs required a gradient."""
+    NOT_IN_INPUTS = "not_in_inputs"
+    """backward or grad was called with ``inputs=``, without it."""
+    FAILED = "failed"
+    """The backward pass ended before it came there."""
+    RETURNED_NONE = "returned_none"
+    """A custom Function returned None for it."""
+    ROOT = "root"
+    """The gradient that backward was given was zero."""
+    DEAD_ACTIVATION = "dead_activation"
+    """An activation all of whose inputs lie where it is flat."""
+    MASKED = "masked"
+    """A mask, ``where`` or choice that let nothing through."""
+    OVERWRITTEN = "overwritten"
+    """What depended on it was overwritten in place."""
+    FLAT = "flat"
+    """A function whose derivative is zero there: round, sign, softmax of one element."""
+    ZERO_WEIGHT = "zero_weight"
+    """Its term of the loss was multiplied by zero."""
+    ZERO_FACTOR = "zero_factor"
+    """It was multiplied by a tensor of zeros."""
+    CANCELLED = "cancelled"
+    """Gradients of several paths came to zero together."""
+    UNDERFLOW = "underflow"
+    """The gradient was too small for its dtype."""
+    HOOK = "hook"
+    """A hook replaced it by zeros."""
+    EMPTY = "empty"
+    """It has no elements."""
+    UNKNOWN = "unknown"
+
+
+REMEDIES: Final[dict[Cause, str]] = {
+    Cause.FROZEN: "Set requires_grad_(True) before the forward if it is to be trained.",
+    Cause.UNUSED: "Call the module that owns it in the forward, or remove it.",
+    Cause.NOT_IN_LOSS: "Add what was computed from it to the loss, or leave it out.",
+    Cause.DETACH: "Remove the detach, or detach only what the loss does not train.",
+    Cause.DATA: "Use the tensor itself instead of its .data.",
+    Cause.NO_GRAD: "Run that part outside of torch.no_grad() if it is to be trained.",
+    Cause.INFERENCE_MODE: "Run that part outside of torch.inference_mode() if it is to be trained.",
+    Cause.INTEGER: "Use a differentiable relaxation there (softmax, sigmoid, Gumbel-softmax, a "
+    "straight-through estimator).",
+    Cause.NEW_TENSOR: "Use torch.stack or torch.cat, which keep the graph.",
+    Cause.LEFT_TORCH: "Keep it a tensor on the way to the loss: numbers of Python and arrays of "
+    "numpy carry no gradient.",
+    Cause.NOT_DIFFERENTIABLE: "Pass it as a tensor argument of a function that has a derivative "
+    "for it.",
+    Cause.CHECKPOINT: "Use checkpoint(..., use_reentrant=False).",
+    Cause.NOT_IN_INPUTS: "Add it to inputs=, or leave inputs= out.",
+    Cause.RETURNED_NONE: "Return its gradient from backward.",
+    Cause.DEAD_ACTIVATION: "Check initialisation and learning rate, or use an activation with a "
+    "slope on both sides.",
+    Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
+    Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
+    Cause.FLAT: "Use a function with a slope there, or a straight-through estimator.",
+    Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
+    Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
+    Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",
+    Cause.HOOK: "Check what the hook returns.",
+}
+"""What to do about it, in a sentence, where there is anything to do."""

@@ -1,0 +1,198 @@
+"""The answer to why gradients are None or zero: a row for each parameter, and its words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, overload
+
+from agviz.analysis.causes import REMEDIES, Cause
+from agviz.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Told = Literal["some", "zero", "none", "unknown"]
+"""What a gradient is: ``unknown`` where it was not measured."""
+_INTENDED: Final = {Cause.FROZEN, Cause.EMPTY}
+"""Causes that are no fault in themselves."""
+
+
+class GradientRow(NamedTuple):
+    """What became of the gradient of one parameter."""
+
+    parameter: str
+    shape: tuple[int, ...] | None
+    """None: not known."""
+    dtype: str
+    gradient: Told
+    norm: float | None
+    """Euclidean norm of its finite elements; None where there is none or it was not measured."""
+    cause: Cause | None
+    """Why it is None or zero; None where it is neither."""
+    reason: str
+    """The same in one phrase."""
+    line: str | None = None
+    """The line that did it, like ``train.py:42 in forward``."""
+    module: str | None = None
+    """The module in whose forward that was."""
+    op: str = ""
+    """The torch function that did it, where that is known: ``Tensor.detach``."""
+    node: int | None = None
+    """The node that did it, of ``graph_task``."""
+    node_name: str = ""
+    """Its short name."""
+    graph_task: int | None = None
+    """The graph task that ``gradient`` and ``node`` tell of; None: there was none."""
+    details: tuple[str, ...] = ()
+    """What else is known, in sentences."""
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether it has a gradient, or is meant to have none."""
+        return self.gradient in {"some", "unknown"} or self.cause in _INTENDED
+
+    def __str__(self) -> str:
+        return "\n".join([self.sentence, *self.details])
+
+    @property
+    def sentence(self) -> str:
+        """One paragraph that a person can act on."""
+        if self.gradient == "unknown":
+            return f"{self.parameter} was reached from the loss; {self.reason}."
+        if self.gradient == "some":
+            norm = "" if self.norm is None else f", of norm {self.norm:.3g}"
+            said = f" ({self.reason})" if self.reason else ""
+            return f"{self.parameter} has a gradient{norm}{said}."
+        what = "has no gradient (None)" if self.gradient == "none" else "has a gradient of zeros"
+        place = f", at {self.line}" if self.line else ""
+        module = f" ({self.module})" if self.module and self.line else ""
+        remedy = REMEDIES.get(self.cause) if self.cause else None
+        return f"{self.parameter} {what}: {self.reason}{place}{module}." + (
+            f" {remedy}" if remedy else ""
+        )
+
+
+class Group(NamedTuple):
+    """Parameters of which the same is to be said."""
+
+    name: str
+    """Of the only one, or of the module whose parameters they are all: ``encoder.*``."""
+    rows: list[GradientRow]
+
+
+class Gradients(Sequence[GradientRow]):
+    """What became of the gradients of parameters; ``str`` of it is the answer.
+
+    ``pandas.DataFrame(...)`` takes it, ``answer["encoder.weight"]`` is one row.
+
+    Args:
+        rows: in the order of the parameters.
+        hint: how more could be known, in a sentence; empty where nothing is missing.
+    """
+
+    def __init__(self, rows: Iterable[GradientRow], hint: str = "") -> None:
+        self.rows = list(rows)
+        self.hint = hint
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int | str) -> GradientRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[GradientRow]: ...
+    def __getitem__(self, index: int | str | slice) -> GradientRow | list[GradientRow]:
+        if isinstance(index, str):
+            found = next((row for row in self.rows if row.parameter == index), None)
+            if found is None:
+                raise KeyError(index)
+            return found
+        return self.rows[index]
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether every parameter has a gradient, or is meant to have none."""
+        return all(row.is_fine for row in self.rows)
+
+    def groups(self) -> list[Group]:
+        """The rows, those together of which the same is to be said of a whole module."""
+        return _grouped(self.rows)
+
+    @property
+    def verdict(self) -> str:
+        """All of them in one sentence."""
+        if not self.rows:
+            return "no parameter is known"
+        frozen = sum(row.cause is Cause.FROZEN for row in self.rows)
+        trained = [row for row in self.rows if row.cause is not Cause.FROZEN]
+        if not trained:
+            return f"no parameter requires a gradient ({plural(frozen, 'parameter')})"
+        said = f"; {frozen:,} {'is' if frozen == 1 else 'are'} frozen" if frozen else ""
+        none = sum(row.gradient == "none" for row in trained)
+        zero = sum(row.gradient == "zero" for row in trained)
+        if not none and not zero:
+            whose = (
+                "the parameter has"
+                if len(trained) == 1
+                else f"all {len(trained):,} parameters have"
+            )
+            return f"{whose} a gradient{said}"
+        of = plural(len(trained), "parameter")
+        wrong = [
+            f"{count:,} of {of} {'has' if count == 1 else 'have'} {what}"
+            for count, what in ((none, "no gradient (None)"), (zero, "a gradient of zeros"))
+            if count
+        ]
+        return ", ".join(wrong) + said
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for group in self.groups():
+            row = group.rows[0]
+            if not row.is_fine:
+                lines.append(row._replace(parameter=group.name).sentence)
+        return "\n".join([*lines, *filter(None, [self.hint])])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _grouped(rows: Sequence[GradientRow]) -> list[Group]:
+    """Join all parameters of a module, outermost modules first, where they are alike."""
+    found: list[Group] = []
+    position = 0
+    below = _below(rows)
+    while position < len(rows):
+        taken = [rows[position]]
+        name = rows[position].parameter
+        parts = name.split(".")
+        for depth in range(len(parts)):
+            prefix = ".".join(parts[:depth])
+            inside = below[prefix]
+            if len(inside) > 1 and inside[0] == position and _are_alike(rows, inside):
+                taken = [rows[number] for number in inside]
+                name = f"{prefix}.*" if prefix else "*"
+                break
+        found.append(Group(name, taken))
+        position += len(taken)
+    return found
+
+
+def _below(rows: Sequence[GradientRow]) -> dict[str, list[int]]:
+    """Positions of the parameters of every module, by its path."""
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        parts = row.parameter.split(".")
+        for depth in range(len(parts)):
+            found.setdefault(".".join(parts[:depth]), []).append(number)
+    return found
+
+
+def _are_alike(rows: Sequence[GradientRow], numbers: Sequence[int]) -> bool:
+    if numbers[-1] - numbers[0] != len(numbers) - 1:
+        return False  # others stand between
+    said = {
+        (row.gradient, row.cause, row.reason, row.line)
+        for row in (rows[number] for number in numbers)
+    }
+    return len(said) == 1

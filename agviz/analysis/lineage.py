@@ -1,0 +1,337 @@
+"""What became of each parameter in the forward, as its torch functions tell.
+
+Note [Attached and not]
+A tensor at one moment is *attached* to what it was made of where gradients flow back through it: it
+requires a gradient and is no leaf, or it is a parameter that requires one. Where a function was
+given something attached, and put out something that is not, it *cut* the graph. A cut matters only
+where what was cut off went into the loss.
+
+Note [One tensor at several moments]
+A function in place makes the same tensor another one, and with it every tensor that shares its
+memory. Each of these moments is a state here. What several functions gave back at the same version
+(a custom Function, and the last function in its forward) is one state.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.causes import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
+
+_LEAVES_TORCH: Final = {
+    "item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__",
+    "__complex__",
+}  # fmt: skip
+_MAKES_ANEW: Final = {"tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor"}
+_CHECKPOINT: Final = "torch/utils/checkpoint.py"
+_NEVER: Final = 1 << 62
+
+
+class Cut(NamedTuple):
+    """Where the graph ends on the way from a parameter to the loss."""
+
+    cause: Cause
+    op: ForwardOpRow
+    frame: Frame | None
+    """The line that did it; None where it is not known."""
+
+
+class _State:
+    """A tensor at one moment: Note [One tensor at several moments]."""
+
+    __slots__ = ("attached", "dtype", "is_inference", "makers", "parameter", "takers")
+
+    def __init__(self, row: ForwardTensorRow) -> None:
+        self.parameter = row.parameter
+        self.dtype = row.dtype
+        self.is_inference = row.version is None
+        self.attached = False
+        self.makers: list[_Call] = []
+        self.takers: list[_Call] = []
+
+
+class _Call:
+    """A torch function and the states it connects."""
+
+    __slots__ = ("given", "made", "op")
+
+    def __init__(self, op: ForwardOpRow) -> None:
+        self.op = op
+        self.given: list[_State] = []
+        self.made: list[_State] = []
+
+
+class Lineage:
+    """The forward as states and the functions between them.
+
+    Args:
+        ops: the functions that were called, in order; those of a recomputation are left out.
+        loss: numbers of the tensors of which backward was called; what they were made of last
+            counts. Empty: not known, and then everything counts as part of the loss.
+        reached: sequence numbers of the nodes in the graph of the loss; None: not known.
+    """
+
+    def __init__(
+        self,
+        ops: Iterable[ForwardOpRow],
+        loss: Iterable[int] = (),
+        reached: frozenset[int] | None = None,
+    ) -> None:
+        self._calls: list[_Call] = []
+        self._now: dict[int, _State] = {}
+        self._versions: dict[tuple[int, int | None], _State] = {}
+        self._sharing: defaultdict[int, set[int]] = defaultdict(set)
+        self._parameters: defaultdict[str, list[_State]] = defaultdict(list)
+        for op in _program(ops):
+            self._add(op)
+        self._reached = reached
+        self._in_loss = self._ancestors(loss)
+        self._before = max((call.op.id for call in self._calls), default=-1)
+        roots = [self._now[number] for number in loss if number in self._now]
+        if roots:
+            made = [call.op.id for state in roots for call in state.makers]
+            self._before = max(made, default=self._before)
+        self._follow(roots)
+
+    def used(self, parameter: str) -> bool:
+        """Whether any torch function took the parameter."""
+        return any(state.takers for state in self._parameters.get(parameter, ()))
+
+    def is_attached(self, parameter: str) -> bool:
+        """Whether gradients can flow from the loss to the parameter."""
+        return any(id(state) in self._whole for state in self._parameters.get(parameter, ()))
+
+    def cut(self, parameter: str) -> Cut | None:
+        """The first cut on a way from the parameter to the loss.
+
+        Where no way leads there, the first place where its values left torch; None: none did.
+        """
+        for found in (self._cuts, self._left):
+            first = self._first(parameter, found)
+            if first is not None:
+                return first
+        return None
+
+    def last(self, parameter: str) -> ForwardOpRow | None:
+        """The last function that took anything that depends on the parameter."""
+        found = [
+            call
+            for state in self._parameters.get(parameter, ())
+            if (call := self._last.get(id(state))) is not None
+        ]
+        return max(found, key=lambda call: call.op.id).op if found else None
+
+    def _first(self, parameter: str, found: dict[int, Cut]) -> Cut | None:
+        cuts = [
+            found[id(state)] for state in self._parameters.get(parameter, ()) if id(state) in found
+        ]
+        return min(cuts, key=lambda cut: cut.op.id, default=None)
+
+    def _add(self, op: ForwardOpRow) -> None:
+        call = _Call(op)
+        for row in op.inputs:
+            state = self._state(row)
+            if state not in call.given:
+                call.given.append(state)
+                state.takers.append(call)
+        in_place = _is_in_place(op)
+        for row in op.outputs:
+            if row.parameter or (row.place.startswith("(") and not in_place):
+                continue  # optimizers write parameters, and layers keep statistics
+            given = any(row.tensor == taken.tensor for taken in op.inputs)
+            if given and not in_place:
+                continue  # it gave back what it was given
+            self._make(call, row)
+        self._calls.append(call)
+
+    def _state(self, row: ForwardTensorRow) -> _State:
+        state = self._now.get(row.tensor)
+        if state is None or (row.parameter and not state.parameter):
+            state = self._now[row.tensor] = _State(row)
+            if row.parameter:
+                self._parameters[row.parameter].append(state)
+        if row.requires_grad and (row.parameter or not row.is_leaf):
+            state.attached = True
+        self._sharing[row.memory].add(row.tensor)
+        return state
+
+    def _make(self, call: _Call, row: ForwardTensorRow) -> None:
+        state = self._versions.get((row.tensor, row.version))
+        if state is None or row.version is None:
+            if row.memory >= 0 and _is_in_place(call.op):
+                self._change_shared(call, row)
+            state = _State(row)
+            self._versions[row.tensor, row.version] = state
+        self._now[row.tensor] = state
+        self._sharing[row.memory].add(row.tensor)
+        state.attached = state.attached or (row.requires_grad and not row.is_leaf)
+        state.is_inference = row.version is None
+        call.made.append(state)
+        state.makers.append(call)
+
+    def _change_shared(self, call: _Call, row: ForwardTensorRow) -> None:
+        """Whatever shares the memory that ``call`` wrote to is another tensor from now on."""
+        for number in self._sharing[row.memory] - {row.tensor}:
+            before = self._now[number]
+            if before.parameter:
+                continue
+            after = _State(row)
+            after.dtype, after.is_inference = before.dtype, before.is_inference
+            after.makers = [*before.makers, call]
+            for maker in after.makers:
+                maker.made.append(after)
+            self._now[number] = after
+
+    def _ancestors(self, loss: Iterable[int]) -> set[int] | None:
+        """Everything that the loss was computed from, however; None: all, or not known."""
+        found = [self._now[number] for number in loss if number in self._now]
+        if not found:
+            return None
+        seen = {id(state) for state in found}
+        while found:
+            for call in found.pop().makers:
+                for state in call.given:
+                    if id(state) not in seen:
+                        seen.add(id(state))
+                        found.append(state)
+        return seen
+
+    def _follow(self, roots: Sequence[_State]) -> None:
+        """From the end to the beginning: what became of each state."""
+        self._cuts: dict[int, Cut] = {}
+        self._left: dict[int, Cut] = {}
+        self._last: dict[int, _Call] = {}
+        self._whole = {id(state) for state in roots if state.attached}
+        for call in reversed(self._calls):
+            if call.op.id > self._before:
+                continue
+            for state in call.given:
+                self._follow_into(state, call)
+
+    def _follow_into(self, state: _State, call: _Call) -> None:
+        key = id(state)
+        later = [self._last[id(made)] for made in call.made if id(made) in self._last]
+        last = max([call, *later], key=lambda each: each.op.id)
+        if key not in self._last or self._last[key].op.id < last.op.id:
+            self._last[key] = last
+        self._note(self._left, key, self._leaving(call))
+        if not state.attached:
+            return
+        for made in call.made:
+            if made.attached:
+                self._note(self._cuts, key, self._cuts.get(id(made)))
+                if id(made) in self._whole:
+                    self._whole.add(key)
+            elif self._in_loss is None or id(made) in self._in_loss:
+                self._note(self._cuts, key, _cut(call, made))
+        if self._ignores(state, call):
+            self._note(self._cuts, key, Cut(Cause.NOT_DIFFERENTIABLE, call.op, call.op.frame))
+
+    def _leaving(self, call: _Call) -> Cut | None:
+        if last_name(call.op) in _LEAVES_TORCH:
+            return Cut(Cause.LEFT_TORCH, call.op, call.op.frame)
+        found = [self._left[id(made)] for made in call.made if id(made) in self._left]
+        return min(found, key=lambda cut: cut.op.id, default=None)
+
+    def _ignores(self, state: _State, call: _Call) -> bool:
+        """Whether the node of ``call`` is in the graph, but what made ``state`` is not."""
+        if self._reached is None or not self._is_reached(call):
+            return False
+        return bool(state.makers) and not any(map(self._is_reached, state.makers))
+
+    def _is_reached(self, call: _Call) -> bool:
+        return self._reached is not None and not self._reached.isdisjoint(call.op.sequence_nrs)
+
+    @staticmethod
+    def _note(found: dict[int, Cut], key: int, cut: Cut | None) -> None:
+        if cut is not None and (key not in found or cut.op.id < found[key].op.id):
+            found[key] = cut
+
+
+def _cut(call: _Call, made: _State) -> Cut:
+    op = call.op
+    name = last_name(op)
+    place = op.frame
+    if not op.grad_enabled and (around := _around_checkpoint(op)) is not None:
+        return Cut(Cause.CHECKPOINT, op, around)
+    if name in {"detach", "detach_"}:
+        cause = Cause.DETACH
+    elif op.name.endswith(".data.__get__"):
+        cause = Cause.DATA
+    elif name in _MAKES_ANEW:
+        cause = Cause.NEW_TENSOR
+    elif not made.dtype.startswith(("float", "bfloat", "complex")):
+        cause = Cause.INTEGER
+    elif made.is_inference:
+        cause = Cause.INFERENCE_MODE
+    elif not op.grad_enabled:
+        cause = Cause.NO_GRAD
+    else:
+        cause = Cause.NOT_DIFFERENTIABLE
+    return Cut(cause, op, place)
+
+
+def _around_checkpoint(op: ForwardOpRow) -> Frame | None:
+    """The user's line that called checkpoint, where ``op`` was called within it."""
+    for place in range(len(op.stack) - 1, -1, -1):
+        if op.stack[place].file.endswith(_CHECKPOINT):
+            outer = op.stack[:place]
+            return next((frame for frame in reversed(outer) if not frame.hidden), None)
+    return None
+
+
+def _program(ops: Iterable[ForwardOpRow]) -> list[ForwardOpRow]:
+    """Those of the forward itself: no recomputation, nothing within a custom Function."""
+    kept: list[ForwardOpRow] = []
+    around: dict[int, ForwardOpRow] = {}
+    for op in ops:
+        if op.recomputed_in >= 0 or op.error:
+            continue
+        outer = around.get(op.thread)
+        if outer is not None and _is_within(op, outer):
+            continue
+        if op.name.endswith(".apply") and op.name != "CheckpointFunction.apply":
+            around[op.thread] = op
+        kept.append(op)
+    return kept
+
+
+def _is_within(op: ForwardOpRow, outer: ForwardOpRow) -> bool:
+    """Whether ``op`` was called by the forward of the custom Function ``outer``."""
+    depth = len(outer.stack)
+    deeper = op.stack[depth:]
+    entered = next((frame for frame in deeper if not frame.hidden), None)
+    return (
+        not op.grad_enabled
+        and op.stack[:depth] == outer.stack
+        and entered is not None
+        and entered.function == "forward"
+    )
+
+
+def _is_in_place(op: ForwardOpRow) -> bool:
+    name = last_name(op)
+    if (
+        name == "__setitem__"
+        or op.name.endswith(".data.__set__")
+        or (
+            name.startswith("__i")
+            and name.endswith("__")
+            and name not in {"__invert__", "__index__"}
+        )
+    ):
+        return True
+    return (name.endswith("_") and not name.endswith("__")) or any(
+        row.place == "(out)" for row in op.outputs
+    )
+
+
+def last_name(op: ForwardOpRow) -> str:
+    """``detach`` of ``Tensor.detach``, ``relu`` of ``torch.nn.functional.relu``."""
+    return op.name.rpartition(".")[2]

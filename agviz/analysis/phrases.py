@@ -1,0 +1,163 @@
+"""Rows for parameters without a gradient, and the words for their causes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.causes import Cause
+from agviz.analysis.gradients import GradientRow
+from agviz.analysis.lineage import last_name
+
+if TYPE_CHECKING:
+    from agviz.analysis.gradients import Told
+    from agviz.analysis.lineage import Cut
+    from agviz.analysis.vanishing import Vanished
+    from agviz.traces.rows import ForwardOpRow, ParameterRow
+
+_WORDS: Final[dict[Cause, str]] = {
+    Cause.FROZEN: "requires_grad is False",
+    Cause.UNUSED: "no function took it in the forward",
+    Cause.NOT_IN_LOSS: "the loss does not depend on it; {op}() was the last to use it",
+    Cause.NOT_REACHED: "not in the graph of the loss",
+    Cause.DETACH: "cut by {op}()",
+    Cause.DATA: "cut by .data",
+    Cause.NO_GRAD: "used under torch.no_grad()",
+    Cause.INFERENCE_MODE: "used under torch.inference_mode()",
+    Cause.INTEGER: "cut by {op}(), which gives {dtype}",
+    Cause.NEW_TENSOR: "cut by {name}(), which copies values only",
+    Cause.LEFT_TORCH: "its values left torch by {op}()",
+    Cause.NOT_DIFFERENTIABLE: "{name} has no derivative for it",
+    Cause.CHECKPOINT: "cut by a reentrant checkpoint none of whose inputs requires a gradient",
+    Cause.NOT_IN_INPUTS: "not among the inputs= of backward",
+    Cause.FAILED: "the backward pass ended before it came there ({what})",
+    Cause.RETURNED_NONE: "{node} returned None for it",
+    Cause.ROOT: "backward was given a gradient of zeros",
+    Cause.DEAD_ACTIVATION: "{node} let nothing through: all its inputs lie where it is flat",
+    Cause.MASKED: "{node} let nothing through: the mask selects none of it",
+    Cause.OVERWRITTEN: "overwritten in place ({node})",
+    Cause.FLAT: "{node} let nothing through: the derivative is zero there",
+    Cause.ZERO_WEIGHT: "the weight of its term of the loss is 0 ({node})",
+    Cause.ZERO_FACTOR: "{node} multiplied the gradient by zeros",
+    Cause.CANCELLED: "the gradients that meet at {node} cancel",
+    Cause.UNDERFLOW: "too small for {dtype} ({node})",
+    Cause.HOOK: "the hook {hook} made it zero",
+    Cause.EMPTY: "it has no elements",
+}
+_UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}
+
+
+def unreached(
+    parameter: ParameterRow,
+    cause: Cause,
+    *,
+    gradient: Told = "none",
+    graph_task: int | None = None,
+    what: str = "",
+    op: ForwardOpRow | None = None,
+    details: tuple[str, ...] = (),
+) -> GradientRow:
+    """The row of a parameter to which no gradient leads."""
+    words = _WORDS.get(cause, _UNKNOWN["none"])
+    return _row(
+        parameter,
+        gradient,
+        cause=cause,
+        reason=words.format(op="" if op is None else last_name(op), what=what),
+        line=None if op is None else op.line,
+        module=None if op is None else op.module,
+        op="" if op is None else op.name,
+        graph_task=graph_task,
+        details=details,
+    )
+
+
+def by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> GradientRow:
+    """The row of a parameter that a torch function cut off from the loss."""
+    op = cut.op
+    dtype = next((row.dtype for row in op.outputs), "")
+    called = f"Called as {op.name}({op.arguments or 'tensor'})"
+    inside = f", in the module {op.module}" if op.module else ""
+    disabled = "" if op.grad_enabled else ", with gradients disabled"
+    return _row(
+        parameter,
+        "none",
+        cause=cut.cause,
+        reason=_WORDS[cut.cause].format(op=last_name(op), name=op.name, dtype=dtype),
+        line=None if cut.frame is None else str(cut.frame),
+        module=op.module,
+        op=op.name,
+        graph_task=graph_task,
+        details=(f"{called}{inside}{disabled} (function {op.id} of the forward).",),
+    )
+
+
+def by_node(
+    parameter: ParameterRow,
+    gradient: Told,
+    graph_task: int,
+    end: Vanished | None,
+    op: ForwardOpRow | None = None,
+    details: tuple[str, ...] = (),
+) -> GradientRow:
+    """The row of a parameter whose gradient a node turned into zeros or None.
+
+    Args:
+        parameter: which.
+        gradient: what arrived.
+        graph_task: where.
+        end: the node; None: it is not known.
+        op: the torch function that made it, where that is known.
+        details: what else is known.
+    """
+    if end is None:
+        words = "it is not recorded which node made it so"
+        return _row(parameter, gradient, cause=Cause.UNKNOWN, reason=words, graph_task=graph_task)
+    node = end.node
+    words = _WORDS.get(end.cause, _UNKNOWN[gradient])
+    if end.cause is Cause.NOT_IN_LOSS:
+        words = "the loss uses no part of what depends on it ({node})"
+    return _row(
+        parameter,
+        gradient,
+        cause=end.cause,
+        reason=words.format(node=node.short_name, dtype=end.dtype, hook=end.hook),
+        line=None if node.is_leaf else node.line,
+        module=node.module,
+        op="" if op is None else op.name,
+        graph_task=end.graph_task,
+        node=node.index,
+        node_name=node.short_name,
+        details=(*end.details, *details),
+    )
+
+
+def _row(
+    parameter: ParameterRow,
+    gradient: Told,
+    *,
+    cause: Cause,
+    reason: str,
+    line: str | None = None,
+    module: str | None = None,
+    op: str = "",
+    graph_task: int | None = None,
+    node: int | None = None,
+    node_name: str = "",
+    details: tuple[str, ...] = (),
+) -> GradientRow:
+    return GradientRow(
+        parameter=parameter.name,
+        shape=parameter.shape,
+        dtype=parameter.dtype,
+        gradient=gradient,
+        norm=None,
+        cause=cause,
+        reason=reason,
+        line=line,
+        module=module,
+        op=op,
+        node=node,
+        node_name=node_name,
+        graph_task=graph_task,
+        details=details,
+    )

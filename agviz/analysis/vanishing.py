@@ -1,0 +1,318 @@
+"""Which node turned a gradient that flowed into zeros, or into none."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.causes import Cause
+from agviz.traces.rows import NodeStatus
+from agviz_engine.events import HookCalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agviz.traces.health import HealthRow
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import EdgeRow, NodeRow
+
+_KINDS: Final[dict[Cause, str]] = {
+    Cause.DEAD_ACTIVATION: "Relu|Relu6|Threshold|Hardtanh|Clamp|ClampMin|ClampMax|Hardsigmoid"
+    "|Hardswish|Sigmoid|Tanh|Elu|Gelu|Silu|Celu|Selu|Softplus|LogSigmoid|LogSigmoidForward"
+    "|Softshrink|Hardshrink|Mish|LeakyRelu",
+    Cause.MASKED: "Where|MaskedFill|MaskedSelect|MaskedScatter|Maximum|Minimum|NativeDropout"
+    "|Index|IndexSelect|Gather|Embedding|EmbeddingBag|Tril|Triu",
+    Cause.OVERWRITTEN: "Zero|Fill|Copy|CopySlices|IndexPut|IndexPutImpl|IndexFill|IndexCopy"
+    "|Scatter|Uniform|Normal|Random|Exponential|Bernoulli",
+    Cause.NOT_IN_LOSS: "Cat|Stack|Pad|ConstantPadNd",
+    Cause.FLAT: "Round|Floor|Ceil|Trunc|Sign|Sgn|Heaviside|Softmax|LogSoftmax|FloorDivide|Var|Std",
+    Cause.ZERO_FACTOR: "Mm|Addmm|Bmm|Baddbmm|Convolution|Dot|Mv|Addmv|Addr|Linear|Bilinear"
+    "|Prod|Einsum",
+}
+_BY_KIND: Final = {kind: cause for cause, kinds in _KINDS.items() for kind in kinds.split("|")}
+_NAME: Final = re.compile(r"(\w+?)(?:Backward\d*|Backwards)?")
+_WRITING: Final = re.compile(r"CopySlices|CopyBackwards|IndexPut\w*Backward\d|IndexCopyBackward\d")
+"""Nodes of functions that write a tensor into another; from output 1 on, the gradient of what was
+written."""
+_CUSTOM: Final = re.compile(r"\w+Backward")
+"""Nodes that torch generates have a number at the end."""
+_TINY: Final = 6e-5
+"""Half-precision gradients below this are on their way to vanish (the least normal float16)."""
+
+
+class Arrived(Enum):
+    """What a gradient was, as far as it is recorded."""
+
+    NONE = auto()
+    """Undefined: no gradient at all."""
+    ZERO = auto()
+    SOME = auto()
+    UNKNOWN = auto()
+
+
+class Vanished(NamedTuple):
+    """Where gradients ended on their way to a parameter."""
+
+    cause: Cause
+    graph_task: int
+    node: NodeRow
+    """The node that put out nothing though something came in; where several gradients cancelled,
+    the one at which they met."""
+    others: int
+    """Nodes besides it at which gradients to the same parameter ended."""
+    hook: str = ""
+    """Name of the hook, where one did it."""
+    dtype: str = ""
+    """Of what it put out."""
+    details: tuple[str, ...] = ()
+    """Figures, in sentences."""
+
+
+class Flow:
+    """The gradients of one graph task, asked for node by node."""
+
+    def __init__(self, trace: Trace, graph_task: int) -> None:
+        self.trace = trace
+        self.graph_task = graph_task
+        self.nodes = trace.nodes(graph_task)
+        self._is_measured = trace.meta.values != "none"
+        self._health: dict[int, dict[tuple[str, int], HealthRow]] = {}
+        self._into: defaultdict[int, list[EdgeRow]] | None = None
+        self._bytes: dict[tuple[int, int], int] | None = None
+
+    def health(self, node: int, role: str, slot: int) -> HealthRow | None:
+        """What was measured there."""
+        rows = self._health.get(node)
+        if rows is None:
+            found = self.trace.health(self.graph_task, node)
+            rows = self._health[node] = {(row.role, row.slot): row for row in found}
+        return rows.get((role, slot))
+
+    def edges_into(self, node: int) -> list[EdgeRow]:
+        """The edges that lead into a node."""
+        if self._into is None:
+            self._into = defaultdict(list)
+            for edge in self.trace.edges(self.graph_task):
+                self._into[edge.consumer].append(edge)
+        return self._into.get(node, [])
+
+    def output(self, node: int, slot: int) -> tuple[Arrived, HealthRow | None]:
+        """What a node put out."""
+        row = self.health(node, "output", slot)
+        if row is None:
+            is_known = self._is_measured and self.nodes[node].status is NodeStatus.DONE
+            return (Arrived.NONE if is_known else Arrived.UNKNOWN), None
+        return _told(row), row
+
+    def input(self, node: int, slot: int) -> tuple[Arrived, HealthRow | None]:
+        """What a node received."""
+        row = self.health(node, "sum", slot) or self.health(node, "root", slot)
+        if row is not None:
+            return _told(row), row
+        if not self._is_measured:
+            return (Arrived.UNKNOWN if self._arrived(node, slot) else Arrived.NONE), None
+        arrived = [
+            self.output(edge.producer, edge.output)
+            for edge in self.edges_into(node)
+            if edge.slot == slot
+        ]
+        defined = [found for found in arrived if found[0] is not Arrived.NONE]
+        if not defined:
+            return (Arrived.NONE if arrived else Arrived.UNKNOWN), None
+        return defined[0] if len(defined) == 1 else (Arrived.UNKNOWN, None)
+
+    def inputs(self, node: int) -> list[tuple[Arrived, HealthRow | None]]:
+        """What a node received in the slots in which anything was to arrive."""
+        slots = {edge.slot for edge in self.edges_into(node)}
+        return [self.input(node, slot) for slot in sorted(slots or {0})]
+
+    def gradient(self, leaf: int) -> tuple[Arrived, HealthRow | None]:
+        """What an AccumulateGrad node added to its variable's ``.grad``."""
+        told, row = self.input(leaf, 0)
+        if told is Arrived.SOME:
+            after = self.health(leaf, "accumulated", 0) or self.health(leaf, "captured", 0)
+            if after is not None and _told(after) is Arrived.ZERO:
+                return Arrived.ZERO, after
+        return told, row
+
+    def hooks(self, node: int) -> list[HookCalled]:
+        """The hooks that were called for a node before or after its function."""
+        return [
+            event
+            for event in self.trace.story(self.graph_task, node)
+            if isinstance(event, HookCalled) and event.kind != "post_accumulate_grad"
+        ]
+
+    def _arrived(self, node: int, slot: int) -> int:
+        if self._bytes is None:
+            self._bytes = {
+                (row.node, row.slot): row.nbytes for row in self.trace.arrivals(self.graph_task)
+            }
+        return self._bytes.get((node, slot), 0)
+
+
+class Vanishing:
+    """Answers for one trace; what was read of it is kept."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._flows: dict[int, Flow] = {}
+
+    def flow(self, graph_task: int) -> Flow:
+        """The gradients of a graph task."""
+        flow = self._flows.get(graph_task)
+        if flow is None:
+            flow = self._flows[graph_task] = Flow(self._trace, graph_task)
+        return flow
+
+    def find(self, graph_task: int, leaf: int) -> Vanished | None:
+        """Where the gradients on their way to an AccumulateGrad node ended.
+
+        None where that can't be told: not everything was recorded. Raises TraceError where the file
+        is damaged.
+        """
+        flow = self.flow(graph_task)
+        if flow.input(leaf, 0)[0] is Arrived.SOME:
+            hook = next(iter(flow.hooks(leaf)), None)
+            cause = Cause.UNKNOWN if hook is None else Cause.HOOK
+            name = hook.name if hook else ""
+            return Vanished(cause, graph_task, flow.nodes[leaf], 0, name)
+        found = self._ends(graph_task, leaf)
+        found.sort(key=lambda end: (end[0].graph_task, end[0].nodes[end[1]].order or 0, end[1:]))
+        if not found:
+            return None
+        first = self._judge(*found[0])
+        return first._replace(others=len({(end[0].graph_task, end[1]) for end in found}) - 1)
+
+    def _ends(self, graph_task: int, leaf: int) -> list[tuple[Flow, int, int]]:
+        """Nodes that put out nothing though something came in, and which output; -1: the sum."""
+        found: list[tuple[Flow, int, int]] = []
+        seen = {(graph_task, leaf)}
+        waiting = [(graph_task, leaf)]
+        while waiting:
+            number, node = waiting.pop()
+            flow = self.flow(number)
+            edges = flow.edges_into(node)
+            if not edges:
+                task = self._trace.graph_task(number)
+                above = task.parent, task.parent_node
+                if task.parent < 0:
+                    found.append((flow, node, 0))
+                elif above not in seen:
+                    seen.add(above)
+                    waiting.append(above)
+                continue
+            for edge in edges:
+                place = number, edge.producer
+                told = flow.output(edge.producer, edge.output)[0]
+                if told is Arrived.SOME:
+                    found.append((flow, node, -1))
+                    break
+                if place in seen or told is Arrived.UNKNOWN:
+                    continue
+                seen.add(place)
+                received = {each[0] for each in flow.inputs(edge.producer)}
+                if Arrived.SOME in received:
+                    found.append((flow, edge.producer, edge.output))
+                elif Arrived.UNKNOWN not in received or not flow.edges_into(edge.producer):
+                    waiting.append(place)
+        return found
+
+    def _judge(self, flow: Flow, index: int, slot: int) -> Vanished:
+        node = flow.nodes[index]
+        if slot < 0:
+            return Vanished(Cause.CANCELLED, flow.graph_task, node, 0)
+        if all(told is not Arrived.SOME for told, _ in flow.inputs(index)):
+            return Vanished(Cause.ROOT, flow.graph_task, node, 0)
+        cause, hook = _by_hook(flow, node)
+        if cause is None:
+            if slot and _WRITING.fullmatch(node.short_name):
+                node, slot = _overwriter(flow, node, slot)
+            cause = _by_function(node, flow, slot)
+            if cause is Cause.UNKNOWN and (hooks := flow.hooks(node.index)):
+                cause, hook = Cause.HOOK, hooks[0].name
+        after = flow.output(node.index, slot)[1]
+        dtype = "" if after is None else after.dtype
+        details = tuple(_figures(flow, node, slot))
+        return Vanished(cause, flow.graph_task, node, 0, hook, dtype, details)
+
+
+def _by_hook(flow: Flow, node: NodeRow) -> tuple[Cause | None, str]:
+    """Whether a hook of the node replaced a gradient, and its name."""
+    changing = [event.name for event in flow.hooks(node.index) if event.changed]
+    if changing:
+        return Cause.HOOK, changing[0]
+    if node.short_name.startswith("BackwardHookFunction"):
+        return Cause.HOOK, "of a module (register_full_backward_hook)"
+    return None, ""
+
+
+def _overwriter(flow: Flow, written: NodeRow, slot: int) -> tuple[NodeRow, int]:
+    """The function that wrote over what ``written`` had put into a tensor, and its output 0.
+
+    It is between there and the loss, nearest to ``written``; where there is none, what was asked.
+    """
+    seen = {written.index}
+    waiting = deque([written.index])
+    while waiting:
+        for edge in flow.edges_into(waiting.popleft()):
+            node = flow.nodes[edge.producer]
+            if _BY_KIND.get(_kind(node)) is Cause.OVERWRITTEN and not edge.output:
+                return node, 0
+            if edge.producer not in seen:
+                seen.add(edge.producer)
+                waiting.append(edge.producer)
+    return written, slot
+
+
+def _figures(flow: Flow, node: NodeRow, slot: int) -> Iterator[str]:
+    number = "" if node.order is None else f", number {node.order:,} to run,"
+    yield f"Node {node.index:,} ({node.name}){number} of backward pass {flow.graph_task}."
+    for place, (told, row) in enumerate(flow.inputs(node.index)):
+        if row is not None and told is Arrived.SOME:
+            shape = "" if row.shape is None else f" {list(row.shape)}"
+            norm = "" if row.norm is None else f", norm {row.norm:.3g}"
+            yield (
+                f"In came {row.dtype}{shape} in slot {place}{norm}: "
+                f"{row.numbers - row.zero:,} of {row.numbers:,} numbers are not zero."
+            )
+    told, row = flow.output(node.index, slot)
+    yield f"Its output {slot} was {'None' if told is Arrived.NONE else 'zero throughout'}."
+
+
+def _by_function(node: NodeRow, flow: Flow, slot: int) -> Cause:
+    """What the function of a node did that put out nothing though something came in."""
+    told, after = flow.output(node.index, slot)
+    before = [row for found, row in flow.inputs(node.index) if found is Arrived.SOME and row]
+    kind = _kind(node)
+    if told is Arrived.NONE or _CUSTOM.fullmatch(node.short_name):
+        return Cause.RETURNED_NONE if told is Arrived.NONE else Cause.FLAT
+    if after is not None and _underflows(kind, before, after):
+        return Cause.UNDERFLOW
+    if slot and _WRITING.fullmatch(node.short_name):
+        return Cause.NOT_IN_LOSS
+    if kind == "Mul":
+        return Cause.ZERO_WEIGHT if all(row.numel == 1 for row in before) else Cause.MASKED
+    return _BY_KIND.get(kind, Cause.UNKNOWN)
+
+
+def _kind(node: NodeRow) -> str:
+    """``Relu`` of ``ReluBackward0``."""
+    match = _NAME.fullmatch(node.short_name)
+    return match[1] if match else ""
+
+
+def _underflows(kind: str, before: Iterable[HealthRow], after: HealthRow) -> bool:
+    largest = max((max(-(row.min or 0.0), row.max or 0.0) for row in before), default=0.0)
+    if kind == "ToCopy":
+        return any(row.dtype != after.dtype for row in before)
+    is_sure = kind in _BY_KIND and _BY_KIND[kind] is not Cause.ZERO_FACTOR
+    return after.dtype == "float16" and 0 < largest < _TINY and not is_sure
+
+
+def _told(row: HealthRow) -> Arrived:
+    if row.unknown:
+        return Arrived.UNKNOWN
+    return Arrived.ZERO if row.zero == row.numbers else Arrived.SOME

@@ -1,0 +1,303 @@
+"""Why gradients are None or zero, as a trace tells."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.causes import Cause
+from agviz.analysis.gradients import GradientRow, Gradients, Told
+from agviz.analysis.lineage import Lineage
+from agviz.analysis.phrases import by_cut, by_node, unreached
+from agviz.analysis.vanishing import Arrived, Vanishing
+from agviz.errors import AgvizError
+from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agviz.traces.health import HealthRow
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import ForwardOpRow, GraphTaskRow
+
+HINT: Final = (
+    "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
+    "line that cut it."
+)
+_MOST_PASSES: Final = 50
+"""Calls of backward looked at, the last ones."""
+_MOST_OPS: Final = 100_000
+_MOST_NAMED: Final = 3
+_RANK: Final = {Arrived.NONE: 0, Arrived.ZERO: 1, Arrived.UNKNOWN: 2, Arrived.SOME: 3}
+
+
+class _Found(NamedTuple):
+    """What arrived for a parameter in one graph task."""
+
+    told: Arrived
+    health: HealthRow | None
+    graph_task: GraphTaskRow
+    node: int
+    """Its AccumulateGrad; -1: the graph task does not hold it."""
+
+
+def why(trace: Trace, parameter: str | None = None, graph_task: int | None = None) -> Gradients:
+    """What became of the gradients of all known parameters, or of one.
+
+    Args:
+        trace: the recording.
+        parameter: its name; None: all.
+        graph_task: only this one, with the reentrant ones in it; None: the last calls of backward.
+            A parameter that got a gradient in one of them has one.
+
+    Raises:
+        agviz.errors.AgvizError: no parameter of this name is known, or nothing was recorded.
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    asked = _Why(trace, graph_task)
+    names = list(asked.parameters)
+    if parameter is not None:
+        names = [known_name(parameter, names)]
+    rows = [asked.row(name) for name in names]
+    is_missing = any(row.cause is Cause.NOT_REACHED for row in rows)
+    return Gradients(rows, HINT if is_missing else "")
+
+
+def known_name(parameter: str, names: Sequence[str]) -> str:
+    """``parameter``, if it is among ``names``; else AgvizError, with those that come near."""
+    if parameter in names:
+        return parameter
+    near = [name for name in names if name.endswith(f".{parameter}")]
+    near = near or [name for name in names if name.startswith(f"{parameter}.")]
+    near = near or difflib.get_close_matches(parameter, names, _MOST_NAMED, 0.5)
+    meant = f"; is {' or '.join(near[:_MOST_NAMED])} meant?" if near else ""
+    if not names:
+        meant = ", and no other: call the modules that own them while it is recorded"
+    raise AgvizError(f"no parameter {parameter!r} is known{meant}")
+
+
+class _Why:
+    """Everything that is read once for all parameters."""
+
+    def __init__(self, trace: Trace, graph_task: int | None) -> None:
+        self._trace = trace
+        self._vanishing = Vanishing(trace)
+        self.parameters: dict[str, ParameterRow] = {}
+        """As they were known last, by name."""
+        self._found: dict[str, _Found] = {}
+        self._in_graph: dict[str, _Found] = {}
+        """The last graph task that holds a parameter's AccumulateGrad."""
+        self._is_last = graph_task is None
+        self._passes = self._choose(graph_task)
+        for task in self._passes:
+            self._look_at(task)
+        if not self._passes:
+            self._learn_from_forward()
+
+    def row(self, name: str) -> GradientRow:
+        """What became of one parameter."""
+        parameter = self.parameters[name]
+        found = self._found.get(name)
+        told = Arrived.NONE if found is None else found.told
+        if told in {Arrived.SOME, Arrived.UNKNOWN} and found is not None:
+            return self._reached(parameter, found)
+        if not parameter.requires_grad:
+            return unreached(parameter, Cause.FROZEN)
+        in_graph = self._in_graph.get(name)
+        if told is Arrived.ZERO and found is not None:
+            return self._vanished(parameter, found)
+        if in_graph is not None:
+            return self._undefined(parameter, in_graph)
+        return self._not_reached(parameter)
+
+    def _choose(self, graph_task: int | None) -> list[GraphTaskRow]:
+        """The outermost graph tasks that are meant, the last one first."""
+        if graph_task is not None:
+            return [self._trace.graph_task(graph_task)]
+        tasks = [task for task in self._trace.graph_tasks if task.parent < 0]
+        return ([task for task in tasks if task.accumulate_grad] or tasks)[: -_MOST_PASSES - 1 : -1]
+
+    def _look_at(self, outermost: GraphTaskRow) -> None:
+        """What the parameters got in a pass, of which no later one says more."""
+        for number in self._trace.family(outermost.id):
+            task = self._trace.graph_task(number)
+            for row in self._trace.parameters(number):
+                self.parameters.setdefault(row.name, row)
+                before = self._found.get(row.name)
+                if before is not None and before.told is Arrived.SOME:
+                    continue
+                found = self._arrived(task, -1 if row.node is None else row.node)
+                if row.node is not None:
+                    self._in_graph.setdefault(row.name, found)
+                if before is None or _RANK[found.told] > _RANK[before.told]:
+                    self._found[row.name] = found
+
+    def _arrived(self, task: GraphTaskRow, node: int) -> _Found:
+        if node >= 0:
+            flow = self._vanishing.flow(task.id)
+            if flow.nodes[node].status in _taken_up(task):
+                return _Found(*flow.gradient(node), task, node)
+        return _Found(Arrived.NONE, None, task, node)
+
+    def _learn_from_forward(self) -> None:
+        """Without a backward pass, the parameters are known that functions took."""
+        for op in self._ops:
+            for row in op.inputs:
+                if row.parameter:
+                    self.parameters[row.parameter] = ParameterRow(
+                        name=row.parameter,
+                        shape=row.shape,
+                        dtype=row.dtype,
+                        requires_grad=row.requires_grad,
+                        had_grad=False,
+                        node=None,
+                    )
+        if not self.parameters:
+            raise AgvizError(f"no backward pass was recorded in {self._trace.path}")
+
+    def _reached(self, parameter: ParameterRow, found: _Found) -> GradientRow:
+        reason = ""
+        if found.told is Arrived.UNKNOWN:
+            reason = "whether its gradient is zero was not measured"
+        elif (
+            found.health is not None
+            and found.health.nan + found.health.posinf + found.health.neginf
+        ):
+            reason = "not finite: see agviz explain"
+        elif self._passes[0].id not in {found.graph_task.id, found.graph_task.parent}:
+            reason = f"from backward pass {found.graph_task.id}; later ones gave it none"
+        return GradientRow(
+            parameter=parameter.name,
+            shape=parameter.shape,
+            dtype=parameter.dtype,
+            gradient="some" if found.told is Arrived.SOME else "unknown",
+            norm=found.health.norm if found.health else None,
+            cause=None,
+            reason=reason,
+            graph_task=found.graph_task.id,
+        )
+
+    def _vanished(self, parameter: ParameterRow, found: _Found) -> GradientRow:
+        if parameter.shape is not None and 0 in parameter.shape:
+            return unreached(parameter, Cause.EMPTY, gradient="zero")
+        return self._by_node(parameter, "zero", found.graph_task.id, found.node)
+
+    def _undefined(self, parameter: ParameterRow, found: _Found) -> GradientRow:
+        """Its AccumulateGrad is in the graph, but nothing arrived there."""
+        task, node = found.graph_task, found.node
+        if self._vanishing.flow(task.id).nodes[node].status in _taken_up(task):
+            return self._by_node(parameter, "none", task.id, node)
+        if task.inputs:
+            return unreached(parameter, Cause.NOT_IN_INPUTS, graph_task=task.id)
+        return unreached(
+            parameter, Cause.FAILED, graph_task=task.id, what=task.error or str(task.status)
+        )
+
+    def _by_node(
+        self, parameter: ParameterRow, gradient: Told, graph_task: int, leaf: int
+    ) -> GradientRow:
+        end = self._vanishing.find(graph_task, leaf)
+        op = None
+        if end is not None:
+            op = self._trace.forward_op(end.graph_task, end.node.index)
+        return by_node(parameter, gradient, graph_task, end, op)
+
+    def _not_reached(self, parameter: ParameterRow) -> GradientRow:
+        lineage = self._lineage
+        last = self._passes[0] if self._passes else None
+        number = last.id if last else None
+        if lineage is None:
+            return unreached(
+                parameter, Cause.NOT_REACHED, graph_task=number, details=self._evidence(parameter)
+            )
+        cut = lineage.cut(parameter.name)
+        if cut is not None:
+            return by_cut(parameter, cut, number)
+        if not lineage.used(parameter.name):
+            return unreached(parameter, Cause.UNUSED, graph_task=number)
+        if lineage.is_attached(parameter.name):
+            is_chosen = last is not None and last.inputs > 0
+            cause = Cause.NOT_IN_INPUTS if is_chosen else Cause.UNKNOWN
+            return unreached(parameter, cause, graph_task=number)
+        return unreached(
+            parameter, Cause.NOT_IN_LOSS, graph_task=number, op=lineage.last(parameter.name)
+        )
+
+    def _evidence(self, parameter: ParameterRow) -> tuple[str, ...]:
+        """What the graph says of the module that owns a parameter which it does not hold."""
+        path, _, _ = parameter.name.rpartition(".")
+        number = self._passes[0].id
+        nodes = self._trace.nodes(number)
+        own = next((node for node in nodes if node.module and node.module == path), None)
+        if own is not None:
+            place = f", at {own.line}" if own.line else ""
+            said = (
+                f"The graph of backward pass {number} holds nodes that the module {path} made"
+                f" ({own.short_name}{place}): it was called, but without this parameter, or what it"
+                " did with it was cut off."
+            )
+        elif path:
+            said = (
+                f"The graph of backward pass {number} holds no node of the module {path}: it was"
+                " not called, it ran where gradients are disabled, or what it returned was cut off."
+            )
+        else:
+            return ()
+        return (said,)
+
+    @cached_property
+    def _ops(self) -> list[ForwardOpRow]:
+        ops = self._trace.forward_ops(limit=_MOST_OPS + 1)
+        if len(ops) > _MOST_OPS and self._passes:
+            return self._trace.forward_ops(self._passes[0].id, limit=_MOST_OPS)
+        if self._passes:
+            last = max(task.id for task in self._passes)
+            return [op for op in ops if 0 <= op.graph_task <= last]
+        return ops[:_MOST_OPS]
+
+    @cached_property
+    def _lineage(self) -> Lineage | None:
+        """What the forward did; None where it was not recorded."""
+        if not self._ops:
+            return None
+        loss: list[int] = []
+        reached: set[int] = set()
+        known = {op.graph_task for op in self._ops}
+        for task in self._passes:
+            if task.id in known or not loss:
+                loss += self._roots(task)
+                reached.update(
+                    row.sequence_nr
+                    for row in self._trace.nodes(task.id)
+                    if row.sequence_nr is not None
+                )
+        if not self._passes:
+            loss = _called_backward(self._ops)
+        return Lineage(self._ops, loss, frozenset(reached))
+
+    def _roots(self, task: GraphTaskRow) -> list[int]:
+        """Numbers of the tensors of which a pass was called."""
+        roots = [0]
+        if task.roots != 1:
+            roots = [edge.consumer for edge in self._trace.edges(task.id) if edge.producer == 0]
+        found = []
+        for node in roots:
+            op = self._trace.forward_op(task.id, node) if task.nodes else None
+            if op is not None:
+                found += [row.tensor for row in op.outputs if row.requires_grad]
+        return found
+
+
+def _taken_up(task: GraphTaskRow) -> set[NodeStatus]:
+    """The states of an AccumulateGrad node to which a gradient may have come."""
+    if task.status is GraphTaskStatus.RUNNING:
+        return {NodeStatus.DONE}
+    taken = {NodeStatus.DONE, NodeStatus.UNKNOWN}
+    return taken if task.accumulate_grad else taken | {NodeStatus.SKIPPED}
+
+
+def _called_backward(ops: Iterable[ForwardOpRow]) -> list[int]:
+    """Numbers of the tensors of which backward was called in vain."""
+    calls = [op for op in ops if op.name in {"Tensor.backward", "torch.autograd.backward"}]
+    return [row.tensor for op in calls for row in op.inputs[:1]]
