@@ -184,16 +184,26 @@ def is_anomaly_hidden() -> bool:
 
 @functools.cache
 def inplace_hint() -> str:
-    """What torch's message about a modified saved tensor ends with, without anomaly mode."""
-    with _disable_current_modes(), _C.DisableTorchFunction(), torch.enable_grad():
+    """What torch's message about a modified saved tensor ends with, without anomaly mode.
+
+    It is asked on a thread of its own, where no mode and no hook of the program is in force and
+    whose nodes have numbers of their own.
+    """
+    said: list[str] = []
+
+    def ask() -> None:
         result: Any = torch.ones((), requires_grad=True).exp()
         result.detach().zero_()
-    with _anomaly_pause:
-        try:
-            result = result.grad_fn._saved_result
-        except RuntimeError as error:
-            return str(error).partition(" instead.")[2]
-    return ""
+        with _anomaly_pause:
+            try:
+                result = result.grad_fn._saved_result
+            except RuntimeError as error:
+                said.append(str(error).partition(" instead.")[2])
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return "".join(said)
 
 
 def legacy_vmap_level() -> int:
