@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, overload
 
@@ -54,20 +56,33 @@ class GradientRow(NamedTuple):
     def __str__(self) -> str:
         return "\n".join([self.sentence, *self.details])
 
+    def as_json(self) -> dict[str, object]:
+        """The same as JSON can hold it: an infinite norm is a text."""
+        facts = self._asdict()
+        if self.norm is not None and not math.isfinite(self.norm):
+            facts["norm"] = str(self.norm)
+        return facts
+
     @property
     def sentence(self) -> str:
         """One paragraph that a person can act on."""
+        return self.about(self.parameter)
+
+    def about(self, name: str, *, many: bool = False) -> str:
+        """The same of parameters of which the same is to be said, under their common name."""
+        is_, has = ("are", "have") if many else ("is", "has")
         if self.gradient == "unknown":
-            return f"{self.parameter} was reached from the loss; {self.reason}."
+            said = f"; {self.reason}" if self.reason else ""
+            return f"{name} {is_} reached from the loss{said}."
         if self.gradient == "some":
-            norm = "" if self.norm is None else f", of norm {self.norm:.3g}"
+            norm = "" if self.norm is None or many else f", of norm {self.norm:.3g}"
             said = f" ({self.reason})" if self.reason else ""
-            return f"{self.parameter} has a gradient{norm}{said}."
-        what = "has no gradient (None)" if self.gradient == "none" else "has a gradient of zeros"
+            return f"{name} {has} a gradient{norm}{said}."
+        what = "no gradient (None)" if self.gradient == "none" else "a gradient of zeros"
         place = f", at {self.line}" if self.line else ""
         module = f" ({self.module})" if self.module and self.line else ""
         remedy = REMEDIES.get(self.cause) if self.cause else None
-        return f"{self.parameter} {what}: {self.reason}{place}{module}." + (
+        return f"{name} {has} {what}: {self.reason}{place}{module}." + (
             f" {remedy}" if remedy else ""
         )
 
@@ -76,8 +91,14 @@ class Group(NamedTuple):
     """Parameters of which the same is to be said."""
 
     name: str
-    """Of the only one, or of the module whose parameters they are all: ``encoder.*``."""
+    """Of the only one, or of the module whose parameters they are all: ``encoder.*``; of the first
+    and the last where there are several of these."""
     rows: list[GradientRow]
+
+    @property
+    def sentence(self) -> str:
+        """What is to be said of all of them."""
+        return self.rows[0].about(self.name, many=len(self.rows) > 1)
 
 
 class Gradients(Sequence[GradientRow]):
@@ -114,9 +135,13 @@ class Gradients(Sequence[GradientRow]):
         """Whether every parameter has a gradient, or is meant to have none."""
         return all(row.is_fine for row in self.rows)
 
-    def groups(self) -> list[Group]:
-        """The rows, those together of which the same is to be said of a whole module."""
-        return _grouped(self.rows)
+    def groups(self, *, apart: bool = False) -> list[Group]:
+        """The rows, those together of which the same is to be said of a whole module.
+
+        Args:
+            apart: each by itself.
+        """
+        return [Group(row.parameter, [row]) for row in self.rows] if apart else _grouped(self.rows)
 
     @property
     def verdict(self) -> str:
@@ -136,6 +161,9 @@ class Gradients(Sequence[GradientRow]):
                 if len(trained) == 1
                 else f"all {len(trained):,} parameters have"
             )
+            if any(row.gradient == "unknown" for row in trained):
+                whose = whose.replace("has", "is").replace("have", "are")
+                return f"{whose} reached from the loss{said}"
             return f"{whose} a gradient{said}"
         of = plural(len(trained), "parameter")
         wrong = [
@@ -150,7 +178,7 @@ class Gradients(Sequence[GradientRow]):
         for group in self.groups():
             row = group.rows[0]
             if not row.is_fine:
-                lines.append(row._replace(parameter=group.name).sentence)
+                lines.append(group.sentence)
         return "\n".join([*lines, *filter(None, [self.hint])])
 
     def __repr__(self) -> str:
@@ -158,7 +186,10 @@ class Gradients(Sequence[GradientRow]):
 
 
 def _grouped(rows: Sequence[GradientRow]) -> list[Group]:
-    """Join all parameters of a module, outermost modules first, where they are alike."""
+    """Join all parameters of a module, outermost modules first, where they are alike.
+
+    Then join neighbours that are alike as well: ``layers.1.* … layers.9.*``.
+    """
     found: list[Group] = []
     position = 0
     below = _below(rows)
@@ -175,7 +206,12 @@ def _grouped(rows: Sequence[GradientRow]) -> list[Group]:
                 break
         found.append(Group(name, taken))
         position += len(taken)
-    return found
+    joined: list[Group] = []
+    for _, alike in itertools.groupby(found, key=lambda group: _said(group.rows[0])):
+        groups = list(alike)
+        name = groups[0].name if len(groups) == 1 else f"{groups[0].name} … {groups[-1].name}"
+        joined.append(Group(name, [row for group in groups for row in group.rows]))
+    return joined
 
 
 def _below(rows: Sequence[GradientRow]) -> dict[str, list[int]]:
@@ -191,8 +227,8 @@ def _below(rows: Sequence[GradientRow]) -> dict[str, list[int]]:
 def _are_alike(rows: Sequence[GradientRow], numbers: Sequence[int]) -> bool:
     if numbers[-1] - numbers[0] != len(numbers) - 1:
         return False  # others stand between
-    said = {
-        (row.gradient, row.cause, row.reason, row.line)
-        for row in (rows[number] for number in numbers)
-    }
-    return len(said) == 1
+    return len({_said(rows[number]) for number in numbers}) == 1
+
+
+def _said(row: GradientRow) -> tuple[object, ...]:
+    return row.gradient, row.cause, row.reason, row.line

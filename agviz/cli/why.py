@@ -1,0 +1,159 @@
+"""Say why a parameter has no gradient, or one of zeros.
+
+  agviz why FILE                   all parameters at a glance
+  agviz why FILE encoder.weight    one of them, and the line that cut it off from the loss
+
+A parameter that got a gradient in one of the recorded backward passes has one; --graph-task asks
+about one pass. Which line cut the graph is known where the forward was recorded, too:
+agviz run --check-forward.
+
+The exit code is 0 where the gradients are there (or the parameters are frozen, unless one is asked
+for by name), 1 where one is None or zero, 2 where there is no such parameter or file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.why import why
+from agviz.cli.console import stdout_console
+from agviz.traces.reader import Trace
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from agviz.analysis.gradients import GradientRow, Gradients, Group
+
+_GLYPHS: Final = {"some": "[green]✓[/]", "unknown": "·", "zero": "[red]0[/]", "none": "[red]✗[/]"}
+_WORDS: Final = {"some": "ok", "unknown": "reached", "zero": "zero", "none": "None"}
+_INTENDED: Final = "[dim]-[/]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``agviz why``."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
+    parser.add_argument(
+        "parameter", metavar="PARAM", nargs="?", help="its name, as in named_parameters()"
+    )
+    parser.add_argument(
+        "--graph-task",
+        metavar="N",
+        type=int,
+        help="only this backward pass, with the reentrant ones in it (default: all)",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="every parameter on a line of its own, and figures"
+    )
+    parser.add_argument("--json", action="store_true", help="for other programs")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the answer; return 0 where the gradients are there, 1 where one is not."""
+    with Trace.open(arguments.file) as trace:
+        answer = why(trace, arguments.parameter, arguments.graph_task)
+    if arguments.json:
+        print(json.dumps(as_json(answer), indent=2))
+    elif arguments.parameter is not None:
+        show_one(answer, stdout_console(), verbose=arguments.verbose)
+    else:
+        show_all(answer, stdout_console(), verbose=arguments.verbose)
+    if arguments.parameter is not None:
+        return int(answer[0].gradient in {"none", "zero"})
+    return int(not answer.is_fine)
+
+
+def as_json(answer: Gradients) -> dict[str, Any]:
+    """The answer as JSON can hold it."""
+    return {
+        "verdict": answer.verdict,
+        "is_fine": answer.is_fine,
+        "hint": answer.hint,
+        "parameters": [row.as_json() for row in answer],
+    }
+
+
+def show_one(answer: Gradients, console: Console, *, verbose: bool) -> None:
+    """Print a paragraph about the only parameter."""
+    row = answer[0]
+    console.print(_text(row.sentence))
+    for detail in row.details if verbose else ():
+        console.print(_text(f"  {detail}"))
+    if answer.hint:
+        console.print(_text(answer.hint))
+
+
+def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
+    """Print all parameters in a table, those of a module together where they are alike."""
+    glyph = "[green]✓[/]" if answer.is_fine else "[red]✗[/]"
+    console.print(f"{glyph} {answer.verdict}")
+    console.print()
+    groups = answer.groups(apart=verbose)
+    console.print(_table(groups))
+    faults = _first_of_each(answer)
+    if faults:
+        console.print()
+    for group in faults:
+        console.print(_text(group.sentence))
+        for detail in group.rows[0].details if verbose else ():
+            console.print(_text(f"  {detail}"))
+    if answer.hint:
+        console.print()
+        console.print(_text(answer.hint))
+
+
+def _first_of_each(answer: Gradients) -> list[Group]:
+    """For each thing that is wrong, the first parameters of which it is to be said."""
+    found: dict[tuple[object, ...], Group] = {}
+    for group in answer.groups():
+        row = group.rows[0]
+        if not row.is_fine:
+            found.setdefault((row.gradient, row.cause, row.reason, row.line), group)
+    return list(found.values())
+
+
+def _table(groups: list[Group]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("")
+    table.add_column("parameter", overflow="fold")
+    table.add_column("shape", no_wrap=True)
+    table.add_column("gradient", no_wrap=True)
+    table.add_column("norm", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for group in groups:
+        row = group.rows[0]
+        many = len(group.rows) > 1
+        table.add_row(
+            _INTENDED if row.is_fine and row.cause else _GLYPHS[row.gradient],
+            _text(group.name),
+            f"{len(group.rows):,} of them" if many else _shape(row),
+            _WORDS[row.gradient],
+            _norm(group),
+            _text(row.reason),
+        )
+    return table
+
+
+def _shape(row: GradientRow) -> str:
+    return "" if row.shape is None else str(list(row.shape))
+
+
+def _norm(group: Group) -> str:
+    norms = [row.norm for row in group.rows if row.norm is not None]
+    if not norms or group.rows[0].gradient != "some":
+        return ""
+    least, most = f"{min(norms):.2g}", f"{max(norms):.2g}"
+    return least if least == most else f"{least}…{most}"
+
+
+def _text(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)
