@@ -211,6 +211,16 @@ class Trace(Closable):
             max(limit, 0),
         )
 
+    def forward_changes(self, memory: int, after: int) -> list[ForwardOpRow]:
+        """Those that gave back, or wrote into, a tensor of this memory after the one called so."""
+        return forward.read(
+            self._database,
+            self._contents(),
+            "id > ? AND id IN (SELECT op FROM forward_tensor WHERE memory = ? AND is_output)"
+            " ORDER BY id LIMIT 1000",
+            *(after, memory),
+        )
+
     def forward_op(self, graph_task: int, node: int) -> ForwardOpRow | None:
         """The torch function that made a node; None: none that is known, or not one for sure."""
         row = self.node(graph_task, node)
@@ -251,6 +261,27 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return version_errors.read(self._database, self._contents(), graph_task)
 
+    def same_nodes(self, graph_task: int, node: int) -> list[tuple[int, int]]:
+        """Other graph tasks that went through what seems the very node, and its index in them.
+
+        A node has its name, its sequence number and its topological number in all of them. Threads
+        number theirs independently, so that a node of another thread can have the same.
+        """
+        row = self.node(graph_task, node)
+        if row.sequence_nr is None:
+            return []
+        found = self._database.integers(
+            "SELECT graph_task, idx, name FROM node WHERE sequence_nr = ? AND topological_nr = ?"
+            " AND graph_task <> ? ORDER BY graph_task, idx",
+            *(row.sequence_nr, row.topological_nr, graph_task),
+        )
+        tasks, text = self._contents().graph_tasks, self._contents().name
+        return [
+            (other, index)
+            for other, index, name in found
+            if other in tasks and text(name) == row.name
+        ]
+
     def call_site(self, graph_task: int) -> tuple[Frame, ...]:
         """The line that called backward or grad, outermost frame first; empty where not known."""
         self.graph_task(graph_task)
@@ -275,10 +306,10 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return around.edges_from(self._database, graph_task, node)
 
-    def leaves(self, graph_task: int) -> list[int]:
-        """The AccumulateGrad nodes of a graph task, by index."""
+    def leaves(self, graph_task: int) -> dict[int, str]:
+        """The AccumulateGrad nodes: names of their parameters, empty where unknown, by index."""
         self.graph_task(graph_task)
-        return around.leaves(self._database, graph_task)
+        return around.leaves(self._database, self._contents(), graph_task)
 
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""
@@ -382,6 +413,10 @@ class Trace(Closable):
     def nonfinite_graph_tasks(self) -> list[int]:
         """The graph tasks with such a gradient, in order of their first."""
         return nonfinite.graph_tasks(self._database, self._contents())
+
+    def has_checks(self) -> bool:
+        """Whether some output of a node was looked at for NaN and infinities."""
+        return bool(self._database.value(f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK})"))  # noqa: S608
 
     def first_nonfinite(self, graph_task: int | None = None) -> NonFiniteRow | None:
         """The first output with NaN or infinities, or None.

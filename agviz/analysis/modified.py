@@ -1,0 +1,242 @@
+"""Who modified a tensor that a node had saved, and what had been saved."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.place import described, place
+from agviz.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame, NodeRow, VersionErrorRow
+
+_INPLACE: Final = re.compile(r"(?:^|\.)(?:__i(\w+)__|(\w+[a-z0-9])_)$")
+_RECORD: Final = "To learn which line modified it, record with --check-forward."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modified:
+    """A node could not use what it had saved: an inplace operation had modified it."""
+
+    graph_task: int
+    """That failed."""
+    node: NodeRow
+    """Which had saved it."""
+    saved: VersionErrorRow | None
+    """What had been modified; None where that is not known."""
+    message: str
+    """Torch's."""
+    changes: tuple[ForwardOpRow, ...]
+    """The torch functions that modified it, in order; empty where that was not recorded."""
+    is_recorded: bool
+    """Whether the forward was recorded (``check_forward``)."""
+    last: NodeRow | None
+    """The node of the last operation on it that autograd recorded; None where it is not known."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line to look at: the first that modified it; else the one that made the node."""
+        found = next((op.frame for op in self.changes if op.frame is not None), None)
+        return found or self.node.frame
+
+    @property
+    def heading(self) -> str:
+        """What happened, and where."""
+        return f"modified by an inplace operation, what {place(self.node)} had saved"
+
+    @property
+    def paragraph(self) -> str:
+        """What was modified by whom, and what to do."""
+        return " ".join([*self._what(), *self._who(), self._remedy()])
+
+    def _what(self) -> Iterator[str]:
+        saved = self.saved
+        if saved is None:
+            yield f"{described(self.node)} could not use what it had saved: {self.message}"
+            return
+        name = f" as {saved.name}" if saved.name else ""
+        what = f"a {saved.dtype} tensor" if saved.shape is None else _sized(saved)
+        memory = f", memory of the parameter {saved.parameter}," if saved.parameter else ""
+        yield (
+            f"{described(self.node)} had saved {what}{name}{memory} at version {saved.expected},"
+            f" and found it at version {saved.version} when it ran."
+        )
+
+    def _who(self) -> Iterator[str]:
+        if self.changes:
+            op = self.changes[0]
+            inside = f" in {op.module}" if op.module else ""
+            line = f" at {op.line}" if op.line else ""
+            yield f"{op.name}{inside} modified it{line}."
+            if more := len(self.changes) - 1:
+                yield f"{plural(more, 'more operation')} modified it after that."
+        elif self.is_recorded:
+            yield "No torch function of the recorded forward modified it."
+        else:
+            if self.last is not None:
+                yield f"The last that autograd recorded to be done to it is {described(self.last)}."
+            yield _RECORD
+
+    def _remedy(self) -> str:
+        op = self.changes[0] if self.changes else None
+        if _is_step(op) or (op is None and self.saved is not None and self.saved.parameter):
+            return (
+                "An optimizer's step has to come after the last backward pass through the forward"
+                " that used the old weights; else run the forward again after the step."
+            )
+        name = "" if op is None else op.name
+        if name.endswith("__setitem__"):
+            return "Assign into a copy (x = x.clone()), or put the parts together by torch.where."
+        if op is not None and "inplace=True" in op.arguments:
+            return "Pass inplace=False there."
+        if match := _INPLACE.search(name):
+            return f"Use {match[1] or match[2]} out of place there, or modify a clone() of it."
+        return "Modify a clone() of it, or modify it after the backward pass."
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield f"failed: node {self.node.index} ({self.node.name}) of graph task {self.graph_task}"
+        for frame in self.node.stack:
+            if not frame.hidden:
+                yield f"created at {frame}"
+        for op in self.changes:
+            arguments = f"({op.arguments})" if op.arguments else ""
+            yield f"modified by {op.name}{arguments} at {op.line or 'a line that is not known'}"
+        yield f"torch says: {self.message}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "modified",
+            "graph_task": self.graph_task,
+            "node": self.node.index,
+            "name": self.node.short_name,
+            "module": self.node.module,
+            "line": self.node.line,
+            "saved": None if self.saved is None else self.saved._asdict(),
+            "modified_by": [
+                {"name": op.name, "line": op.line, "module": op.module} for op in self.changes
+            ],
+            "last_recorded": None if self.last is None else self.last.index,
+            "forward_recorded": self.is_recorded,
+            "message": self.message,
+        }
+
+
+def _sized(saved: VersionErrorRow) -> str:
+    return f"a {saved.dtype} tensor of shape {list(saved.shape or ())}"
+
+
+def _is_step(op: ForwardOpRow | None) -> bool:
+    """Whether an optimizer of torch called it."""
+    return op is not None and any("torch/optim/" in frame.file for frame in op.stack)
+
+
+def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Modified:
+    """Who modified what a node had saved.
+
+    Args:
+        trace: the trace.
+        graph_task: that failed.
+        node: its node that failed.
+        message: of the exception.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    saved = next((row for row in trace.version_errors(graph_task) if row.node == node.index), None)
+    changes = () if saved is None else _changes(trace, graph_task, node, saved)
+    return Modified(
+        graph_task=graph_task,
+        node=node,
+        saved=saved,
+        message=message,
+        changes=changes,
+        is_recorded=bool(trace.forward_ops(limit=1)),
+        last=None if saved is None or changes or saved.parameter else _last(trace, node, saved),
+    )
+
+
+def _changes(
+    trace: Trace, graph_task: int, node: NodeRow, saved: VersionErrorRow
+) -> tuple[ForwardOpRow, ...]:
+    """The functions that brought the saved tensor from its version to the one it has now."""
+    maker = trace.forward_op(graph_task, node.index)
+    if maker is None:
+        return ()
+    for tensor in _candidates(maker, saved):
+        found = [
+            op
+            for op in trace.forward_changes(tensor.memory, after=maker.id)
+            if _reaches(op, tensor.memory, saved)
+        ]
+        if found:
+            return tuple(found)
+    return ()
+
+
+def _candidates(maker: ForwardOpRow, saved: VersionErrorRow) -> list[ForwardTensorRow]:
+    """The tensors of the function that made the node that may be the saved one, likely ones first.
+
+    A function may have saved a view of what it was given, as ``linear`` does.
+    """
+    tensors = [*maker.inputs, *maker.outputs]
+    if saved.name.startswith(("result", "output")):
+        tensors = [*maker.outputs, *maker.inputs]
+    fitting = [
+        tensor
+        for tensor in tensors
+        if tensor.memory >= 0
+        and tensor.version == saved.expected
+        and saved.memory in {-1, tensor.memory}
+        and (not saved.parameter or tensor.parameter in {"", saved.parameter})
+    ]
+    return sorted(
+        fitting,
+        key=lambda tensor: (
+            tensor.parameter != saved.parameter,
+            tensor.shape != saved.shape,
+            _numel(tensor.shape) != _numel(saved.shape),
+        ),
+    )
+
+
+def _numel(shape: Sequence[int] | None) -> int | None:
+    return None if shape is None else math.prod(shape)
+
+
+def _reaches(op: ForwardOpRow, memory: int, saved: VersionErrorRow) -> bool:
+    """Whether a function raised the version of the saved tensor, not beyond what it is now."""
+    before = [t.version for t in op.inputs if t.memory == memory and t.version is not None]
+    after = [t.version for t in op.outputs if t.memory == memory and t.version is not None]
+    if not after or (before and max(before) >= max(after)):
+        return False
+    return saved.expected < max(after) <= saved.version
+
+
+def _last(trace: Trace, node: NodeRow, saved: VersionErrorRow) -> NodeRow | None:
+    """The last node that took the place of the saved tensor in the graph.
+
+    An inplace operation that autograd records becomes the function of the tensor: of the nodes that
+    give a gradient to where it came from, it is the last one made.
+    """
+    edges = trace.edges(node.graph_task)
+    if saved.name.startswith(("result", "output")):
+        sources = {(node.index, 0)}
+    else:
+        sources = {(edge.consumer, edge.slot) for edge in edges if edge.producer == node.index}
+    if len(sources) != 1:
+        return None
+    users = [
+        trace.node(node.graph_task, edge.producer)
+        for edge in edges
+        if (edge.consumer, edge.slot) in sources and edge.producer != node.index
+    ]
+    later = [user for user in users if (user.sequence_nr or 0) > (node.sequence_nr or 0)]
+    return max(later, key=lambda user: user.sequence_nr or 0, default=None)

@@ -1,0 +1,197 @@
+"""Where the first backward happened, of two that went through the same nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agviz.analysis.place import described, made_at, place
+from agviz.traces.rows import NodeStatus
+from agviz.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, NodeRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondTime:
+    """A node's saved tensors were needed, and an earlier graph task had released them."""
+
+    graph_task: int
+    """That failed."""
+    node: NodeRow
+    """Whose saved tensors were missing."""
+    call: Frame | None
+    """The line that called the backward that failed; None where it was not recorded."""
+    first: int | None
+    """The graph task that released them; None: none that is in the trace."""
+    first_call: Frame | None
+    """The line that called it."""
+    shared: int
+    """Number of nodes that are in the graphs of both."""
+    nodes: int
+    """Number of nodes of the graph task that failed."""
+    entry: tuple[NodeRow, NodeRow] | None
+    """The node through which it came into the shared graph, and the first that it met there; None
+    where the whole graph is shared, or where it is not known."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line to look at: the first call of backward; else where the node was made."""
+        return self.first_call or self.node.frame
+
+    @property
+    def heading(self) -> str:
+        """What happened, and where."""
+        return f"backward through the graph a second time, in {place(self.node)}"
+
+    @property
+    def paragraph(self) -> str:
+        """Who released what, and what to do."""
+        return " ".join([*self._what(), self._remedy()])
+
+    def _what(self) -> Iterator[str]:
+        yield (
+            f"Backward pass {self.graph_task}{_at(self.call)} needed what"
+            f" {described(self.node)} had saved."
+        )
+        if self.first is None:
+            yield "The backward pass that released it is not in this trace."
+            return
+        is_same = self.call is not None and self.call == self.first_call
+        called = ", called by the same line," if is_same else _at(self.first_call)
+        yield f"Backward pass {self.first}{called} had released it."
+        if self.entry is not None:
+            outside, inside = self.entry
+            yield (
+                f"{plural(self.shared, 'node')} of {self.nodes:,} are in both graphs: they come in"
+                f" where {place(outside)}{made_at(outside)} uses what {place(inside)}"
+                f"{made_at(inside)} gave."
+            )
+
+    def _remedy(self) -> str:
+        if self.entry is None:
+            return "Call backward once, or pass retain_graph=True to the first call."
+        if self.call is not None and self.call == self.first_call:
+            return (
+                "Carry it over from step to step without its graph, by detach(), or compute it anew"
+                " in each step; retain_graph=True is for one graph that is meant to serve several"
+                " backward passes."
+            )
+        return (
+            "Add the losses and call backward once, or pass retain_graph=True to the first call; if"
+            " the first is not meant to be part of the second, detach() what they share."
+        )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield f"failed: node {self.node.index} ({self.node.name}) of graph task {self.graph_task}"
+        for frame in self.node.stack:
+            if not frame.hidden:
+                yield f"created at {frame}"
+        if self.first is not None:
+            yield f"released by graph task {self.first}{_at(self.first_call)}"
+            yield f"{self.shared:,} of {plural(self.nodes, 'node')} are in both graphs"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        entry = self.entry
+        return {
+            "kind": "second_time",
+            "graph_task": self.graph_task,
+            "node": self.node.index,
+            "name": self.node.short_name,
+            "line": self.node.line,
+            "called_at": _text(self.call),
+            "released_by": self.first,
+            "first_called_at": _text(self.first_call),
+            "nodes": self.nodes,
+            "shared_nodes": self.shared,
+            "entry": None if entry is None else [node.index for node in entry],
+        }
+
+
+def second_time(trace: Trace, graph_task: int, node: NodeRow) -> SecondTime:
+    """Where the saved tensors of a node were released.
+
+    Args:
+        trace: the trace.
+        graph_task: that failed for want of them.
+        node: its node that failed.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    first = _released_by(trace, graph_task, node)
+    shared: set[int] = set() if first is None else _shared(trace, graph_task, first)
+    return SecondTime(
+        graph_task=graph_task,
+        node=node,
+        call=_call(trace, graph_task),
+        first=first,
+        first_call=None if first is None else _call(trace, first),
+        shared=len(shared),
+        nodes=trace.graph_task(graph_task).nodes,
+        entry=_entry(trace, graph_task, node.index, shared),
+    )
+
+
+def _call(trace: Trace, graph_task: int) -> Frame | None:
+    site = trace.call_site(graph_task)
+    return site[-1] if site and not site[-1].hidden else None
+
+
+def _released_by(trace: Trace, graph_task: int, node: NodeRow) -> int | None:
+    """The first graph task that ran the very node and did not keep its graph."""
+    for earlier, index in trace.same_nodes(graph_task, node.index):
+        other = trace.node(earlier, index)
+        if other.stack == node.stack and other.status is NodeStatus.DONE:
+            task = trace.graph_task(earlier)
+            if not task.keep_graph and task.begin_seq < trace.graph_task(graph_task).begin_seq:
+                return earlier
+    return None
+
+
+def _shared(trace: Trace, graph_task: int, first: int) -> set[int]:
+    """Nodes of ``graph_task`` that ``first`` has as well, by index; leaves do not count."""
+    known = {_key(node) for node in trace.nodes(first) if node.sequence_nr is not None}
+    return {
+        node.index
+        for node in trace.nodes(graph_task)
+        if node.sequence_nr is not None and _key(node) in known
+    }
+
+
+def _key(node: NodeRow) -> tuple[str, int | None, int]:
+    return node.name, node.sequence_nr, node.topological_nr
+
+
+def _entry(
+    trace: Trace, graph_task: int, node: int, shared: set[int]
+) -> tuple[NodeRow, NodeRow] | None:
+    """The nearest edge before ``node`` that leads into the shared graph."""
+    if not shared:
+        return None
+    producers: dict[int, list[int]] = {}
+    for edge in trace.edges(graph_task):
+        producers.setdefault(edge.consumer, []).append(edge.producer)
+    waiting, seen = [node], {node}
+    for inside in waiting:
+        for outside in producers.get(inside, ()):
+            if outside not in shared:
+                return trace.node(graph_task, outside), trace.node(graph_task, inside)
+            if outside not in seen:
+                seen.add(outside)
+                waiting.append(outside)
+    return None
+
+
+def _at(call: Frame | None) -> str:
+    return "" if call is None else f", called at {call},"
+
+
+def _text(frame: Frame | None) -> str | None:
+    return None if frame is None else str(frame)

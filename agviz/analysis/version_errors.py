@@ -1,0 +1,68 @@
+"""Backward passes that failed because saved tensors were modified, or released already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from agviz.analysis.modified import Modified, modified
+from agviz.analysis.second_time import SecondTime, second_time
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
+
+if TYPE_CHECKING:
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow
+
+VersionError: TypeAlias = "Modified | SecondTime"
+
+_MODIFIED: Final = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation"
+)
+_SECOND_TIME: Final = "Trying to backward through the graph a second time"
+
+
+def version_error(trace: Trace, graph_task: int) -> VersionError | None:
+    """Why a graph task failed, where one of the two is why; None: it did not, or something else.
+
+    Args:
+        trace: the trace.
+        graph_task: the call of backward or grad; what failed may be a reentrant one inside it.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    task = trace.graph_task(graph_task)
+    if task.status is not GraphTaskStatus.FAILED or not _is_known(task.message):
+        return None
+    innermost = _innermost(trace, task)
+    node = next(
+        (node for node in trace.nodes(innermost.id) if node.status is NodeStatus.FAILED), None
+    )
+    if node is None:
+        return None
+    if task.message.startswith(_MODIFIED):
+        return modified(trace, innermost.id, node, task.message)
+    return second_time(trace, innermost.id, node)
+
+
+def version_errors(trace: Trace) -> list[VersionError]:
+    """The same of all calls of backward and grad, in order.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    found = [version_error(trace, task.id) for task in trace.graph_tasks if task.parent < 0]
+    return [error for error in found if error is not None]
+
+
+def _is_known(message: str) -> bool:
+    return message.startswith((_MODIFIED, _SECOND_TIME))
+
+
+def _innermost(trace: Trace, task: GraphTaskRow) -> GraphTaskRow:
+    """The reentrant call in which the exception was raised, or the call itself."""
+    inside = [
+        trace.graph_task(number)
+        for number in trace.family(task.id)
+        if trace.graph_task(number).message == task.message
+    ]
+    return max(inside, key=lambda task: task.reentrant_depth, default=task)
