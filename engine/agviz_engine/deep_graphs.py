@@ -20,9 +20,11 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from torch.autograd.graph import Node
 
-    from agviz_engine.graph_task import GraphTask
+    from agviz_engine.node import NodeRef
 
 DEEP = 8_192
 """Nodes on the longest path from which on a graph is held."""
@@ -37,11 +39,15 @@ _graphs: list[list[Node]] = []
 _lock = threading.Lock()
 
 
-def hold(graph_task: GraphTask) -> None:
-    """Hold the paths of a graph task's graph, if it is deep."""
-    if all(ref.topological_nr < DEEP for ref, _ in graph_task.root_edges):
+def hold(roots: Iterable[NodeRef], nodes: Sequence[NodeRef]) -> None:
+    """Hold the paths of a graph, if it is deep.
+
+    Args:
+        roots: where it begins.
+        nodes: all of it; each stands at its own ``index``.
+    """
+    if all(ref.topological_nr < DEEP for ref in roots):
         return
-    nodes = graph_task.nodes
     stretch = [ref.topological_nr >> _DISTANCE_BITS for ref in nodes]
     found: dict[Node, int] = {}
     for ref in nodes:

@@ -193,7 +193,7 @@ class Engine:
         finally:
             if collecting:
                 gc.enable()
-        deep_graphs.hold(graph_task)
+        deep_graphs.hold((ref for ref, _ in graph_task.root_edges), graph_task.nodes)
         if self.registry.gradient_measured:
             graph_task.fan_in = list(graph_task.dependencies)
         self.tell.dependencies(graph_task, edges)
@@ -585,11 +585,18 @@ class Engine:
         hear = self.registry
         inputs = tuple(input_buffer)
         input_buffer.clear()
+        hidden = None
         if hear.node_started:
-            self.tell.node_started(graph_task, ref, inputs)
-        if graph_task.exec_info is not None and not self._capture(graph_task, ref, inputs):
-            return
-        outputs = self.call_function(graph_task, ref, inputs)
+            inputs, skips_hooks = self.tell.node_started(graph_task, ref, inputs)
+            if skips_hooks:
+                hidden = function_hook.HiddenHooks(ref)
+        try:
+            if graph_task.exec_info is not None and not self._capture(graph_task, ref, inputs):
+                return
+            outputs = self.call_function(graph_task, ref, inputs)
+        finally:
+            if hidden is not None:
+                hidden.restore()
         del inputs
         graph_task.executed += 1
         if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
@@ -685,7 +692,7 @@ class Engine:
                 return self._run_node(graph_task, ref, inputs)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, None)
             inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=None)
-            hidden = function_hook.HiddenPreHooks(ref)
+            hidden = function_hook.HiddenHooks(ref, ("tensor_pre", "pre"))
             try:
                 return self._run_node(graph_task, ref, inputs, hidden.restore)
             finally:
@@ -886,6 +893,17 @@ class Engine:
             happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
 
     # -- queues ---------------------------------------------------------------------------------
+
+    def run_next(self, graph_task: GraphTask, ref: NodeRef) -> bool:
+        """Have a node's queue give it next, before all others; the order of these stays.
+
+        Returns:
+            Whether the node was waiting in its queue.
+        """
+        found = self.ready_queue(graph_task, ref.device).prefer(graph_task, ref)
+        if found:
+            self.tell.intervened(graph_task, ref, "next")
+        return found
 
     def ready_queue(self, graph_task: GraphTask, device: int) -> ReadyQueue:
         """The queue of device ``device``; -1 is the caller's (``Engine::ready_queue``)."""
