@@ -80,7 +80,8 @@ class Modified:
             yield "No torch function of the recorded forward modified it."
         else:
             if self.last is not None:
-                yield f"The last that autograd recorded to be done to it is {described(self.last)}."
+                yield f"The last operation that autograd recorded on it made {described(self.last)}"
+                yield "and may be the one."
             yield _RECORD
 
     def _remedy(self) -> str:
