@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from agviz import __version__, startup
-from agviz.cli import demo, doctor, export, run, summary, verify, view, whatif, why
+from agviz.cli import demo, diff, doctor, export, run, summary, verify, view, whatif, why
 from agviz.errors import AgvizError
 from agviz.traces.text import clean
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
             """Do it, or return the user's program."""
 
 
-VERBS = cast("tuple[Verb, ...]", (demo, run, view, summary, why, whatif, export, verify, doctor))
+VERBS = cast(
+    "tuple[Verb, ...]", (demo, run, view, summary, why, diff, whatif, export, verify, doctor)
+)
 
 FINE = 0
 FAILED = 1

@@ -1,0 +1,299 @@
+"""Where two recordings of a backward pass part: nodes, edges, gradients, failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.alignment import NOWHERE, Graph, align
+from agviz.analysis.comparing import Elements, Tolerance, compare_elements, differing
+from agviz.analysis.diff_rows import Change, Divergence, Kind, Level, PassDiff, TraceDiff
+from agviz.analysis.first_divergence import INPUT_ROLES, Causes, turn
+from agviz.errors import AgvizError
+from agviz.traces.nodes import undisturbed
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.analysis.alignment import Alignment
+    from agviz.traces.health import HealthRow
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow, NodeRow
+    from agviz.traces.values import ValueRow
+
+_ALL: Final = 2**31 - 1
+_MOST_DETAILED: Final = 10
+"""Graph tasks that differ and of which everything is kept."""
+_MOST_OF_OTHERS: Final = 10
+"""Divergences and nodes that are kept of each further one."""
+_Place = tuple[str, int]
+"""Role and slot of a gradient, as in HealthRow."""
+
+
+def diff(
+    a: Trace,
+    b: Trace,
+    *,
+    graph_tasks: tuple[int, int] | None = None,
+    tolerance: Tolerance | None = None,
+) -> TraceDiff:
+    """Compare two traces.
+
+    Graph tasks are aligned in order of creation, reentrant ones within the nodes that made them.
+
+    Args:
+        a: one trace.
+        b: the other one.
+        graph_tasks: compare only this graph task of A with that one of B, and the reentrant ones
+            inside; None: all.
+        tolerance: how far numbers may be apart; None: not at all.
+
+    Raises:
+        agviz.errors.AgvizError: the tolerance makes no sense.
+        agviz.errors.TraceError: there is no such graph task, or a file is damaged.
+    """
+    tolerance = (tolerance or Tolerance()).checked()
+    found = TraceDiff(a=a.path, b=b.path, tolerance=tolerance)
+    if graph_tasks is None:
+        outermost = tuple([task for task in t.graph_tasks if task.parent < 0] for t in (a, b))
+    else:
+        outermost = tuple([t.graph_task(n)] for t, n in zip((a, b), graph_tasks, strict=True))
+    if not any(outermost):
+        raise AgvizError(f"neither {a.path} nor {b.path} holds a backward pass")
+    children = _children(a), _children(b)
+    _compare_all(found, (a, b), outermost, children)
+    return found
+
+
+_Children = dict[tuple[int, int], list["GraphTaskRow"]]
+"""Reentrant graph tasks, by the graph task and the node that made them."""
+
+
+def _children(trace: Trace) -> _Children:
+    found: _Children = {}
+    for task in trace.graph_tasks:
+        if task.parent >= 0:
+            found.setdefault((task.parent, task.parent_node), []).append(task)
+    return found
+
+
+def _compare_all(
+    found: TraceDiff,
+    traces: tuple[Trace, Trace],
+    outermost: tuple[list[GraphTaskRow], ...],
+    children: tuple[_Children, _Children],
+) -> None:
+    a, b = traces
+    detailed = 0
+    waiting = list(zip_longest(*outermost))[::-1]
+    while waiting:
+        task_a, task_b = waiting.pop()
+        if task_a is None or task_b is None:
+            found.only_in_a.extend([task_a] if task_a else [])
+            found.only_in_b.extend([task_b] if task_b else [])
+            continue
+        with undisturbed():
+            sides = _Side(a, task_a), _Side(b, task_b)
+            alignment = align(sides[0].graph, sides[1].graph)
+            compared = _Comparison(sides, alignment, found.tolerance).compare()
+        detailed += not compared.same
+        found.passes.append(compared if detailed <= _MOST_DETAILED else _shortened(compared))
+        inside: list[tuple[GraphTaskRow | None, GraphTaskRow | None]] = []
+        of_b = {node for task, node in children[1] if task == task_b.id}
+        for number, node in children[0]:
+            if number == task_a.id:
+                partner = alignment.a_to_b[node]
+                of_b.discard(partner)
+                theirs = children[1].get((task_b.id, partner), [])
+                inside += zip_longest(children[0][number, node], theirs)
+        for node in sorted(of_b):
+            inside += [(None, task) for task in children[1][task_b.id, node]]
+        waiting += inside[::-1]
+        for trace in traces:
+            trace.forget()
+
+
+def _shortened(compared: PassDiff) -> PassDiff:
+    """With less to keep in memory."""
+    names = "only_in_a", "only_in_b", "changes", "divergences", "reached"
+    lists: dict[str, Any] = {name: getattr(compared, name)[:_MOST_OF_OTHERS] for name in names}
+    return replace(compared, **lists)
+
+
+class _Side:
+    """One of two graph tasks that are compared."""
+
+    def __init__(self, trace: Trace, task: GraphTaskRow) -> None:
+        self.trace = trace
+        self.task = task
+        self.nodes = list(trace.nodes(task.id))
+        self.graph = Graph(self.nodes, trace.edges(task.id))
+        self.level = trace.meta.values
+        self.health: list[dict[_Place, HealthRow]] = [{} for _ in self.nodes]
+        for row in trace.health(task.id, limit=_ALL):
+            self.health[row.node][row.role, row.slot] = row
+        self.values: dict[tuple[int, str, int], ValueRow] = {
+            (row.node, row.role, row.slot): row
+            for row in trace.values(task.id, limit=_ALL)
+            if not row.unknown
+        }
+
+    @property
+    def ended(self) -> str:
+        """How the graph task ended, in words."""
+        task = self.task
+        if task.status is not GraphTaskStatus.FAILED:
+            return str(task.status)
+        return f"failed with {task.error}: {task.message}"
+
+
+class _Comparison:
+    """Compares two graph tasks whose nodes are aligned."""
+
+    def __init__(
+        self, sides: tuple[_Side, _Side], alignment: Alignment, tolerance: Tolerance
+    ) -> None:
+        self._a, self._b = sides
+        self._to_b, self._to_a = alignment.a_to_b, alignment.b_to_a
+        self._tolerance = tolerance
+        self._gradients = self._unknown = 0
+        levels = {side.level for side in sides}
+        self._level = Level.STRUCTURE if "none" in levels else Level.HEALTH
+        if levels == {"full"}:
+            self._level = Level.ELEMENTS
+        self._ended = all(side.task.status is GraphTaskStatus.FINISHED for side in sides)
+
+    def compare(self) -> PassDiff:
+        a, b = self._a, self._b
+        pairs = [
+            (node, b.nodes[at]) for node, at in zip(a.nodes, self._to_b, strict=True) if at >= 0
+        ]
+        divergences = [
+            divergence for node_a, node_b in pairs for divergence in self._node(node_a, node_b)
+        ]
+        only_in_a = [n for n, at in zip(a.nodes, self._to_b, strict=True) if at == NOWHERE]
+        only_in_b = [n for n, at in zip(b.nodes, self._to_a, strict=True) if at == NOWHERE]
+        divergences += [Divergence(Kind.ONLY, node, None) for node in only_in_a]
+        divergences += [Divergence(Kind.ONLY, None, node) for node in only_in_b]
+        causes = Causes(a.graph, b.graph, self._to_a, divergences)
+        divergences = [
+            each._replace(is_first=causes.is_first(each))
+            for each in sorted(divergences, key=causes.place)
+        ]
+        return PassDiff(
+            a=a.task,
+            b=b.task,
+            level=self._level,
+            aligned=len(pairs),
+            gradients=self._gradients,
+            unknown=self._unknown,
+            only_in_a=sorted(only_in_a, key=turn),
+            only_in_b=sorted(only_in_b, key=turn),
+            changes=[change for pair in pairs for change in self._changes(*pair)],
+            divergences=divergences,
+            diverged=len({each.place for each in divergences}),
+            reached=[
+                *(node for node in sorted(a.nodes, key=turn) if causes.reaches_leaf(node)),
+                *(node for node in only_in_b if node.is_leaf),
+            ],
+            leaves=sum(node.is_leaf for node in (*a.nodes, *only_in_b)),
+            failure=self._failure(),
+            other_order=self._other_order(pairs),
+        )
+
+    def _failure(self) -> tuple[str, str] | None:
+        ended = self._a.ended, self._b.ended
+        return None if ended[0] == ended[1] else ended
+
+    def _node(self, a: NodeRow, b: NodeRow) -> Iterator[Divergence]:
+        """What diverges at a node that is in both graphs."""
+        if NodeStatus.UNKNOWN in {a.status, b.status}:
+            return
+        failed = [node.status is NodeStatus.FAILED for node in (a, b)]
+        if any(failed):
+            if not all(failed) or self._failure():
+                yield Divergence(Kind.FAILED, a, b)
+            return
+        if a.status is not b.status:
+            if self._ended:
+                yield Divergence(Kind.RAN, a, b)
+            return
+        if self._level is Level.STRUCTURE:
+            return
+        of_a, of_b = self._a.health[a.index], self._b.health[b.index]
+        for place in sorted({*of_a, *of_b}, key=lambda at: (at[0] not in INPUT_ROLES, at)):
+            divergence = self._gradient(a, b, place, of_a.get(place), of_b.get(place))
+            if divergence is not None:
+                yield divergence
+
+    def _gradient(
+        self, a: NodeRow, b: NodeRow, place: _Place, of_a: HealthRow | None, of_b: HealthRow | None
+    ) -> Divergence | None:
+        if of_a is None or of_b is None:
+            if place[0] in {"output", "root"}:
+                return Divergence(Kind.ABSENT, a, b, *place, (), of_a, of_b)
+            return None  # whether these are measured depends on what else there is
+        self._gradients += 1
+        facts = differing(of_a, of_b, self._tolerance)
+        elements = self._elements((a.index, *place), (b.index, *place), facts)
+        largest = None
+        if elements is not None:
+            largest = elements.largest
+            kinds = [fact for fact in facts if fact in {"dtype", "layout"}]
+            if elements.same:
+                facts = kinds
+            elif facts == kinds:
+                facts.append("elements")
+        elif (of_a.unknown or of_b.unknown) and not facts:
+            self._unknown += 1
+        if not facts:
+            return None
+        return Divergence(Kind.GRADIENT, a, b, *place, tuple(facts), of_a, of_b, largest)
+
+    def _elements(
+        self, in_a: tuple[int, str, int], in_b: tuple[int, str, int], facts: Sequence[str]
+    ) -> Elements | None:
+        a, b = self._a.values.get(in_a), self._b.values.get(in_b)
+        if a is None or b is None or "shape" in facts or a.layout != b.layout:
+            return None
+        return compare_elements((self._a.trace, a), (self._b.trace, b), self._tolerance)
+
+    def _changes(self, a: NodeRow, b: NodeRow) -> Iterator[Change]:
+        """How differently a node is put together."""
+        if a.num_inputs != b.num_inputs:
+            yield Change(a, b, "number of inputs", str(a.num_inputs), str(b.num_inputs))
+        if None not in {a.input_shapes, b.input_shapes} and a.input_shapes != b.input_shapes:
+            yield Change(a, b, "shapes of inputs", _shapes(a), _shapes(b))
+        edges_a, edges_b = (
+            side.graph.outgoing[node.index] for side, node in ((self._a, a), (self._b, b))
+        )
+        for output in sorted({*edges_a, *edges_b}):
+            of_a, of_b = edges_a.get(output), edges_b.get(output)
+            translated = of_a and (self._to_b[of_a[0]], of_a[1])
+            if translated != of_b:
+                ends = _end(self._a, of_a), _end(self._b, of_b)
+                yield Change(a, b, f"output {output} leads to", *ends)
+
+    def _other_order(
+        self, pairs: Sequence[tuple[NodeRow, NodeRow]]
+    ) -> tuple[NodeRow, NodeRow] | None:
+        ran = [pair for pair in pairs if pair[0].order is not None and pair[1].order is not None]
+        by_a = sorted(ran, key=lambda pair: turn(pair[0]))
+        by_b = sorted(ran, key=lambda pair: turn(pair[1]))
+        return next(
+            ((of_a[0], of_b[1]) for of_a, of_b in zip(by_a, by_b, strict=True) if of_a != of_b),
+            None,
+        )
+
+
+def _shapes(node: NodeRow) -> str:
+    return ", ".join(str(list(shape)) for shape in node.input_shapes or ())
+
+
+def _end(side: _Side, to: tuple[int, int] | None) -> str:
+    if to is None:
+        return "nothing"
+    node = side.nodes[to[0]]
+    return f"input {to[1]} of {node.short_name} (node {node.index})"

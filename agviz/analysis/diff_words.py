@@ -1,0 +1,242 @@
+"""A comparison of two traces in sentences."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.diff_rows import Kind, Level
+from agviz.traces.text import clean
+from agviz.words import backward_passes, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.analysis.comparing import Tolerance
+    from agviz.analysis.diff_rows import Change, Divergence, PassDiff, TraceDiff
+    from agviz.traces.rows import GraphTaskRow, NodeRow
+
+_MOST_NAMED: Final = 4
+_TELLING: Final = (
+    ("shape", "shape"),
+    ("dtype", "dtype"),
+    ("layout", "layout"),
+    ("nan", "NaN"),
+    ("posinf", "+Inf"),
+    ("neginf", "-Inf"),
+    ("norm", "norm"),
+    ("max", "max"),
+    ("min", "min"),
+    ("mean", "mean"),
+    ("zero", "zeros"),
+)
+"""Facts of a gradient, those first that say most, and how they are called."""
+_ROLES: Final = {
+    "output": "its output {}",
+    "root": "the gradient that the caller gave it",
+    "sum": "the sum of the gradients at its input {}",
+    "accumulated": ".grad after it",
+    "captured": "the gradient at its input {} that grad() returned",
+}
+
+
+def sentences(found: TraceDiff) -> Iterator[str]:
+    """What was found, the most important thing first."""
+    if found.same:
+        yield from _same(found)
+        return
+    differing = found.differing
+    shown = found.first[0] if found.first else differing[0] if differing else None
+    if shown is not None:
+        yield " ".join(_of_pass(found, shown))
+        others = len(differing) - 1
+        if others:
+            passes = plural(others, "other backward pass").replace("passs", "passes")
+            yield f"{passes} of {len(found.passes):,} differ{'s' * (others == 1)}, too."
+    for side, tasks in (("A", found.only_in_a), ("B", found.only_in_b)):
+        if tasks:
+            yield f"Only in {side}: {_tasks(tasks)}."
+
+
+def _same(found: TraceDiff) -> Iterator[str]:
+    nodes = sum(each.aligned for each in found.passes)
+    passes = backward_passes(len(found.passes), sum(each.a.parent >= 0 for each in found.passes))
+    yield f"No difference in {passes} with {plural(nodes, 'node')}{within(found.tolerance)}."
+    yield compared(found.passes)
+    other = next((each for each in found.passes if each.other_order), None)
+    if other is not None:
+        yield f"{order(other)} That is no difference."
+
+
+def compared(passes: Sequence[PassDiff]) -> str:
+    """By what gradients were compared, in a sentence."""
+    level = min((each.level for each in passes), key=list(Level).index, default=Level.STRUCTURE)
+    if level is Level.STRUCTURE:
+        return (
+            "Only the graphs were compared: there are no gradients in a recording made with"
+            " --values none."
+        )
+    count = plural(sum(each.gradients for each in passes), "gradient")
+    unknown = sum(each.unknown for each in passes)
+    but = f" Of {unknown:,} of them nothing was measured." if unknown else ""
+    if level is Level.ELEMENTS:
+        return f"Compared: the elements of {count}.{but}"
+    return f"Compared: NaN, infinities, zeros, min, max, mean and norm of {count}.{but}"
+
+
+def within(tolerance: Tolerance) -> str:
+    """The tolerance in words; empty where there is none."""
+    return "" if tolerance.is_exact else f" within rtol {tolerance.rtol:g}, atol {tolerance.atol:g}"
+
+
+def node(row: NodeRow, *, with_line: bool = True) -> str:
+    """A node by its name, and where it comes from."""
+    known = [
+        word for word in (row.parameter or row.module, row.line if with_line else None) if word
+    ]
+    return f"{row.short_name} ({', '.join(known) or f'node {row.index}'})"
+
+
+def _of_pass(found: TraceDiff, shown: PassDiff) -> Iterator[str]:
+    number = str(shown.a.id)
+    if shown.b.id != shown.a.id:
+        number += f" of A and {shown.b.id} of B"
+    inside = ", a reentrant one," if shown.a.parent >= 0 else ""
+    head = f"Backward pass {number}{inside} differs"
+    if not shown.divergences:
+        if shown.failure:
+            yield f"{head}."
+        else:
+            yield f"{head}, though no gradient that was compared does."
+    else:
+        first = found.first[1] if found.first and found.first[0] is shown else shown.first[0]
+        place = first.node
+        turn = ""
+        if place.order is not None:
+            task, side = (shown.a, "") if first.a is not None else (shown.b, " in B")
+            turn = f", number {place.order:,} of {task.executed:,} to run{side}"
+        yield f"{head} first at {node(place)}{turn}: {_what(first)}."
+        yield from _consequences(shown, first)
+    if shown.failure:
+        yield f"A {clean(shown.failure[0])}; B {clean(shown.failure[1])}."
+    yield from _structure(shown)
+
+
+def _what(first: Divergence) -> str:
+    """What diverges at a node, and that nothing before it does."""
+    a, b = first.a, first.b
+    if first.kind is Kind.ONLY or a is None or b is None:
+        return f"it is only in {'A' if b is None else 'B'}"
+    if first.kind is Kind.RAN:
+        return f"{a.status} in A, {b.status} in B, though what it waits for is the same"
+    if first.kind is Kind.FAILED:
+        return f"{a.status} in A, {b.status} in B, though all it was given is the same"
+    what = _ROLES.get(first.role, "{}").format(first.slot)
+    if first.kind is Kind.ABSENT:
+        without = "A" if first.health_a is None else "B"
+        return f"all it was given is the same, but {what} is undefined in {without}"
+    given = {
+        "root": "",
+        "sum": "all gradients that arrive there are the same, but ",
+        "accumulated": "what was added is the same, but ",
+    }.get(first.role, "all it was given is the same, but ")
+    return f"{given}{what} is not: {numbers(first)}"
+
+
+def numbers(divergence: Divergence) -> str:
+    """The numbers of both sides that say most."""
+    a, b = divergence.health_a, divergence.health_b
+    said = []
+    if a is not None and b is not None:
+        told = [(fact, word) for fact, word in _TELLING if fact in divergence.facts]
+        for fact, word in told[:2]:
+            of_a, of_b = (_number(getattr(row, fact)) for row in (a, b))
+            said.append(f"{word} {of_a} in A, {of_b} in B")
+    if divergence.largest is not None:
+        said.append(f"elements up to {divergence.largest:.6g} apart")
+    return "; ".join(said) or "elements differ"
+
+
+def most_telling(divergence: Divergence) -> tuple[str, ...]:
+    """Three texts: what differs most plainly, and what it is in A and in B."""
+    a, b = divergence.health_a, divergence.health_b
+    if divergence.role:
+        told = next((each for each in _TELLING if each[0] in divergence.facts), None)
+        if told is None or a is None or b is None:
+            sides = ["defined" if row is not None else "undefined" for row in (a, b)]
+            if divergence.kind is Kind.GRADIENT:
+                sides = ["", f"{divergence.largest or 0:.4g} apart"]
+            return ("elements" if divergence.kind is Kind.GRADIENT else "", *sides)
+        fact, word = told
+        values = [getattr(row, fact) for row in (a, b)]
+        return word, *(f"{v:.4g}" if isinstance(v, float) else _number(v) for v in values)
+    return "", *(
+        row.status if row is not None else "absent" for row in (divergence.a, divergence.b)
+    )
+
+
+def _number(value: object) -> str:
+    """A fact of a gradient, with as many digits as show that it differs from another."""
+    if value is None:
+        return "none"
+    if isinstance(value, tuple):
+        return str(list(value))
+    return f"{value:.9g}" if isinstance(value, float) else f"{value}"
+
+
+def _consequences(shown: PassDiff, first: Divergence) -> Iterator[str]:
+    after = shown.diverged - len({each.place for each in shown.first})
+    if after:
+        verb = "differs" if after == 1 else "differ"
+        yield f"Of what depends on it, {plural(after, 'node')} {verb}."
+    if shown.reached:
+        names = [row.parameter or f"node {row.index}" for row in shown.reached]
+        yield (
+            f"The gradients of {len(names):,} of {plural(shown.leaves, 'leaf')}".replace(
+                "leafs", "leaves"
+            )
+            + f" differ: {_some(names)}."
+        )
+    others = {each.place: each.node for each in shown.first if each.place != first.place}
+    if others:
+        names = [node(row) for row in others.values()]
+        yield (
+            f"On their own account {plural(len(names), 'other node')} differ"
+            f"{'s' * (len(names) == 1)}: {_some(names)}."
+        )
+
+
+def _structure(shown: PassDiff) -> Iterator[str]:
+    for side, rows in (("A", shown.only_in_a), ("B", shown.only_in_b)):
+        if rows:
+            yield f"Only in {side}: {_some([node(row) for row in rows])}."
+    if shown.changes:
+        count = len({change.a.index for change in shown.changes})
+        yield (
+            f"{plural(count, 'node')} that both have {'is' if count == 1 else 'are'} put together"
+            f" differently: {change(shown.changes[0])}"
+            f"{', …' if len(shown.changes) > 1 else ''}."
+        )
+
+
+def change(row: Change) -> str:
+    """What is different about how a node is put together."""
+    return f"{node(row.a)}: {row.what} {row.of_a} in A, {row.of_b} in B"
+
+
+def order(shown: PassDiff) -> str:
+    """Where the orders of execution part; empty where they don't."""
+    if shown.other_order is None:
+        return ""
+    of_a, of_b = shown.other_order
+    return f"Nodes ran in another order: where A ran {node(of_a)}, B ran {node(of_b)}."
+
+
+def _tasks(tasks: Sequence[GraphTaskRow]) -> str:
+    return f"backward pass{'es' * (len(tasks) > 1)} {_some([str(task.id) for task in tasks])}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = list(islice(names, _MOST_NAMED))
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
