@@ -21,6 +21,7 @@ from agviz.tui.folding import groups, visible
 from agviz.tui.inspection import inspect
 from agviz.tui.model import Key, Moment, Playhead, Recording, State, Story, View, find
 from agviz.tui.reader_thread import Loaded, ReaderThread
+from agviz.tui.session import Session
 from agviz.tui.timeline import Lane, Window
 from agviz_engine import graph_task
 from agviz_engine.events import EVENT_TYPES, NodeFailed, NodeStarted, NonFiniteChecked
@@ -409,7 +410,7 @@ def test_the_inspector_names_the_exception(failed: Path) -> None:
     ],
 )
 def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
-    assert commands.parse(line) == expected
+    assert commands.parse(line, Session.all_commands()) == expected
 
 
 @pytest.mark.parametrize(
@@ -423,7 +424,7 @@ def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
 )
 def test_a_wrong_command_is_explained(line: str, complaint: str) -> None:
     with pytest.raises(commands.CommandError, match=complaint):
-        commands.parse(line)
+        commands.parse(line, Session.all_commands())
 
 
 def test_nodes_are_meant_by_number_or_name(with_nan: Path) -> None:

@@ -51,6 +51,9 @@ class MadeUpNames:
     def module(self, sequence_nr: int) -> str:
         return self._modules.get(sequence_nr, "")
 
+    def parameters(self) -> None:
+        """No parameter is alive: there are none."""
+
 
 def mlp() -> tuple[list[SimulatedNode], MadeUpNames]:
     """The graph of a perceptron of LAYERS layers, the first half of which is on device 0."""

@@ -1,4 +1,4 @@
-"""The command line's verbs, and how a line is read. Nothing is ever evaluated."""
+"""How a line of the command line is read. Nothing is ever evaluated."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from agviz.errors import AgvizError
 from agviz.tui.model import find
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agviz.tui.model import Recording
 
 
@@ -22,36 +24,24 @@ class Usage(NamedTuple):
     help: str
 
 
-COMMANDS = {
-    "next": Usage("[N]", "go N nodes on (negative: back)"),
-    "step": Usage("[N]", "go N events on (negative: back)"),
-    "continue": Usage("", "go to the next failure or non-finite gradient, or the end"),
-    "until": Usage("NODE", "go to the moment a node is executed: its number, or part of its name"),
-    "event": Usage("N", "go to the moment after event N; 0 is the beginning"),
-    "node": Usage("NODE", "look at a node: its number, or part of its name"),
-    "nonfinite": Usage("", "go to the first non-finite gradient"),
-    "thread": Usage("N|all", "go by one thread's nodes only, or by all"),
-    "task": Usage("[N]", "open another graph task"),
-    "theme": Usage("[NAME]", "change the colours"),
-    "help": Usage("", "list the commands and keys"),
-    "quit": Usage("", "leave agviz"),
-}
-
-
-def parse(text: str) -> tuple[str, str]:
+def parse(text: str, known: Mapping[str, Usage]) -> tuple[str, str]:
     """Name and argument of a command; a beginning that fits only one name will do.
+
+    Args:
+        text: what was typed behind the colon.
+        known: the commands, by name.
 
     Raises:
         CommandError: there is no such command, or it takes no argument, or it needs one.
     """
     name, _, argument = text.strip().partition(" ")
     argument = argument.strip()
-    fitting = [name] if name in COMMANDS else [c for c in COMMANDS if c.startswith(name)]
+    fitting = [name] if name in known else [c for c in known if c.startswith(name)]
     if not fitting:
         raise CommandError(f"There is no command {name}; :help lists them.")
     if len(fitting) > 1:
         raise CommandError(f"{name} could be {' or '.join(fitting)}; type more of it.")
-    usage = COMMANDS[fitting[0]]
+    usage = known[fitting[0]]
     if argument and not usage.arguments:
         raise CommandError(f"{fitting[0]} takes no argument.")
     if not argument and usage.arguments and not usage.arguments.startswith("["):

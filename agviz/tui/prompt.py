@@ -10,9 +10,9 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
-from agviz.tui.commands import COMMANDS
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from textual.app import ComposeResult
 
 SEARCH = "/"
@@ -27,15 +27,23 @@ _EXPLAINED = {
 class _Commands(Suggester):
     """Completes the name of a command."""
 
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(case_sensitive=True)
+        self._names = tuple(names)
+
     async def get_suggestion(self, value: str) -> str | None:
         """The first command that begins with ``value``."""
         if not value:
             return None
-        return next((name for name in COMMANDS if name.startswith(value)), None)
+        return next((name for name in self._names if name.startswith(value)), None)
 
 
 class Prompt(Horizontal):
-    """Hidden until :meth:`ask`; goes away when it was answered or left."""
+    """Hidden until :meth:`ask`; goes away when it was answered or left.
+
+    Args:
+        names: of the commands.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Cancel", id="prompt.cancel"),
@@ -55,8 +63,9 @@ class Prompt(Horizontal):
     class Left(Message):
         """The prompt is closed, answered or not."""
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, names: Iterable[str], *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
+        self._completed = _Commands(names)
         self.kind = SEARCH
         self._history: dict[str, list[str]] = {SEARCH: [], COMMAND: []}
         self._back = 0
@@ -78,7 +87,7 @@ class Prompt(Horizontal):
         self.query_one("#prompt-kind", Static).update(kind)
         self.field.value = ""
         self.field.placeholder = _EXPLAINED[kind]
-        self.field.suggester = _Commands(case_sensitive=True) if kind == COMMAND else None
+        self.field.suggester = self._completed if kind == COMMAND else None
         self.add_class("-open")
         self.screen.set_focus(self.field)
 

@@ -11,13 +11,14 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from agviz.tui.commands import COMMANDS
 from agviz.tui.model import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from textual.app import ComposeResult
+
+    from agviz.tui.commands import Usage
 
 
 class Help(ModalScreen[None]):
@@ -27,6 +28,7 @@ class Help(ModalScreen[None]):
         heading: the panel's name.
         text: what it shows.
         keys: the keys of the panel, then those that work everywhere: key and what it does.
+        commands: by name.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,11 +42,13 @@ class Help(ModalScreen[None]):
         heading: str,
         text: str,
         keys: Iterable[tuple[str, Iterable[tuple[str, str]]]],
+        commands: Mapping[str, Usage],
     ) -> None:
         super().__init__()
         self._heading = heading
         self._text = text
         self._keys = keys
+        self._commands = commands
 
     def compose(self) -> ComposeResult:
         """A box that scrolls."""
@@ -60,7 +64,7 @@ class Help(ModalScreen[None]):
             yield Static(
                 _two_columns(
                     (f"{name} {usage.arguments}".strip(), usage.help)
-                    for name, usage in COMMANDS.items()
+                    for name, usage in self._commands.items()
                 ),
                 classes="paragraph",
             )

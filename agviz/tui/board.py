@@ -1,0 +1,90 @@
+"""Board: what every part of the session builds on. It holds the view and asks the reader thread.
+
+A part (travel, search, ...) is a subclass with bindings, actions and commands; the session
+inherits from all of them, and Textual joins their bindings. A command ``NAME`` is an entry of
+``VERBS`` and a method ``command_NAME``; ``complete_NAME`` may complete its argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from agviz.tui.model import Playhead, View
+from agviz.tui.panels.panel import Panel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from agviz.traces.rows import GraphTaskRow
+    from agviz.tui.commands import Usage
+    from agviz.tui.model import Recording
+    from agviz.tui.reader_thread import Move, ReaderThread
+
+
+class Board(Screen[None]):
+    """The view, and what moves it.
+
+    Args:
+        paths: the files that were opened.
+        reader: the thread that reads them; it posts its answers to this screen.
+    """
+
+    AUTO_FOCUS = ""
+
+    VERBS: ClassVar[Mapping[str, Usage]] = {}
+    """What this part adds to the commands."""
+
+    view: reactive[View | None] = reactive(None)
+
+    def __init__(self, paths: Sequence[Path], reader: ReaderThread) -> None:
+        super().__init__()
+        self.paths = paths
+        self.reader = reader
+        self.tasks: list[list[GraphTaskRow]] = []
+        """The graph tasks of each file."""
+
+    @classmethod
+    def all_commands(cls) -> dict[str, Usage]:
+        """The commands of all parts."""
+        return {
+            name: usage
+            for part in reversed(cls.__mro__)
+            for name, usage in vars(part).get("VERBS", {}).items()
+        }
+
+    def move(self, move: Move) -> None:
+        """Ask for another moment."""
+        if self.view is not None:
+            self.reader.move(move)
+
+    def run_to(self, node: int, recording: Recording) -> None:
+        """Go to the moment at which a node was taken up."""
+        execution = recording.execution_of.get(node)
+        if execution is None:
+            self.notify("This node never ran: there is no such moment.")
+        else:
+            self.move(partial(Playhead.to_seq, seq=execution.seq))
+
+    def look_at(self, node: int | None, view: View) -> None:
+        """Show ``view`` with another node selected."""
+        if node is None or node == view.selected:
+            self.view = view
+        else:
+            self.view = replace(view, selected=node)
+            self.reader.story(node)
+
+    def only(self, thread: int | None) -> None:
+        """Go by one thread's nodes only; None: by all."""
+        if self.view is not None:
+            self.view = replace(self.view, thread=thread)
+
+    @property
+    def focused_panel(self) -> Panel | None:
+        """The panel that has the focus."""
+        return self.focused if isinstance(self.focused, Panel) else None
