@@ -304,14 +304,14 @@ def _program(ops: Iterable[ForwardOpRow]) -> list[ForwardOpRow]:
 
 def _is_within(op: ForwardOpRow, outer: ForwardOpRow) -> bool:
     """Whether ``op`` was called by the forward of the custom Function ``outer``."""
-    depth = len(outer.stack)
-    deeper = op.stack[depth:]
-    entered = next((frame for frame in deeper if not frame.hidden), None)
+    own = list(outer.stack)
+    while own and own[-1].hidden:
+        own.pop()
+    depth = len(own)
     return (
         not op.grad_enabled
-        and op.stack[:depth] == outer.stack
-        and entered is not None
-        and entered.function == "forward"
+        and list(op.stack[:depth]) == own
+        and any(frame.function == "forward" for frame in op.stack[depth:])
     )
 
 

@@ -10,7 +10,7 @@ from agviz.analysis.lineage import last_name
 
 if TYPE_CHECKING:
     from agviz.analysis.gradients import Told
-    from agviz.analysis.lineage import Cut
+    from agviz.analysis.lineage import Cut, Lineage
     from agviz.analysis.vanishing import Vanished
     from agviz.traces.rows import ForwardOpRow, ParameterRow
 
@@ -71,7 +71,41 @@ def unreached(
     )
 
 
-def by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> GradientRow:
+def reached(parameter: ParameterRow) -> GradientRow:
+    """The row of a parameter to which a backward that has not run yet would bring a gradient."""
+    return GradientRow(parameter.name, parameter.shape, parameter.dtype, "unknown", None, None, "")
+
+
+def not_in_graph(
+    parameter: ParameterRow,
+    lineage: Lineage,
+    known_as: str,
+    graph_task: int | None = None,
+    *,
+    has_inputs: bool = False,
+) -> GradientRow:
+    """The row of a parameter that requires a gradient and is not in the graph of the loss.
+
+    Args:
+        parameter: which.
+        lineage: what became of it in the forward.
+        known_as: its name there.
+        graph_task: whose graph it is.
+        has_inputs: whether backward was called with ``inputs=``.
+    """
+    cut = lineage.cut(known_as)
+    if cut is not None:
+        return _by_cut(parameter, cut, graph_task)
+    if not lineage.used(known_as):
+        return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
+    if lineage.is_attached(known_as):
+        cause = Cause.NOT_IN_INPUTS if has_inputs else Cause.UNKNOWN
+        return unreached(parameter, cause, graph_task=graph_task)
+    last = lineage.last(known_as)
+    return unreached(parameter, Cause.NOT_IN_LOSS, graph_task=graph_task, op=last)
+
+
+def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> GradientRow:
     """The row of a parameter that a torch function cut off from the loss."""
     op = cut.op
     dtype = next((row.dtype for row in op.outputs), "")
@@ -88,6 +122,21 @@ def by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> Gradien
         op=op.name,
         graph_task=graph_task,
         details=(f"{called}{inside}{disabled} (function {op.id} of the forward).",),
+    )
+
+
+def stopped(
+    parameter: ParameterRow, cause: Cause, node_name: str, line: str | None, module: str | None
+) -> GradientRow:
+    """The row of a parameter to which a node that has not run yet is sure to give zeros."""
+    return _row(
+        parameter,
+        "zero",
+        cause=cause,
+        reason=_WORDS[cause].format(node=node_name),
+        line=line,
+        module=module,
+        node_name=node_name,
     )
 
 

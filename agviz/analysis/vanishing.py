@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict, deque
 from enum import Enum, auto
@@ -294,8 +295,20 @@ def _by_function(node: NodeRow, flow: Flow, slot: int) -> Cause:
     if slot and _WRITING.fullmatch(node.short_name):
         return Cause.NOT_IN_LOSS
     if kind == "Mul":
-        return Cause.ZERO_WEIGHT if all(row.numel == 1 for row in before) else Cause.MASKED
+        return _factor(flow, node, slot, before)
     return _BY_KIND.get(kind, Cause.UNKNOWN)
+
+
+def _factor(flow: Flow, node: NodeRow, slot: int, before: Iterable[HealthRow]) -> Cause:
+    """What a factor of zeros is in an elementwise product."""
+    if all(row.numel == 1 for row in before):
+        return Cause.ZERO_WEIGHT
+    name = "self" if slot else "other"
+    shapes = [
+        row.shape for row in flow.trace.saved(flow.graph_task, node.index) if row.name == name
+    ]
+    is_single = any(shape is not None and math.prod(shape) == 1 for shape in shapes)
+    return Cause.ZERO_FACTOR if is_single else Cause.MASKED
 
 
 def _kind(node: NodeRow) -> str:

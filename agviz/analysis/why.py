@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients, Told
 from agviz.analysis.lineage import Lineage
-from agviz.analysis.phrases import by_cut, by_node, unreached
+from agviz.analysis.phrases import by_node, not_in_graph, unreached
 from agviz.analysis.vanishing import Arrived, Vanishing
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
@@ -211,18 +212,8 @@ class _Why:
             return unreached(
                 parameter, Cause.NOT_REACHED, graph_task=number, details=self._evidence(parameter)
             )
-        cut = lineage.cut(parameter.name)
-        if cut is not None:
-            return by_cut(parameter, cut, number)
-        if not lineage.used(parameter.name):
-            return unreached(parameter, Cause.UNUSED, graph_task=number)
-        if lineage.is_attached(parameter.name):
-            is_chosen = last is not None and last.inputs > 0
-            cause = Cause.NOT_IN_INPUTS if is_chosen else Cause.UNKNOWN
-            return unreached(parameter, cause, graph_task=number)
-        return unreached(
-            parameter, Cause.NOT_IN_LOSS, graph_task=number, op=lineage.last(parameter.name)
-        )
+        has_inputs = last is not None and last.inputs > 0
+        return not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
 
     def _evidence(self, parameter: ParameterRow) -> tuple[str, ...]:
         """What the graph says of the module that owns a parameter which it does not hold."""
@@ -273,7 +264,7 @@ class _Why:
                     if row.sequence_nr is not None
                 )
         if not self._passes:
-            loss = _called_backward(self._ops)
+            loss = _computed_last(self._ops)
         return Lineage(self._ops, loss, frozenset(reached))
 
     def _roots(self, task: GraphTaskRow) -> list[int]:
@@ -297,7 +288,12 @@ def _taken_up(task: GraphTaskRow) -> set[NodeStatus]:
     return taken if task.accumulate_grad else taken | {NodeStatus.SKIPPED}
 
 
-def _called_backward(ops: Iterable[ForwardOpRow]) -> list[int]:
-    """Numbers of the tensors of which backward was called in vain."""
-    calls = [op for op in ops if op.name in {"Tensor.backward", "torch.autograd.backward"}]
-    return [row.tensor for op in calls for row in op.inputs[:1]]
+def _computed_last(ops: Sequence[ForwardOpRow]) -> list[int]:
+    """Number of the last tensor of one element, which is most likely the loss."""
+    for op in reversed(ops):
+        found = [
+            row.tensor for row in op.outputs if row.shape is not None and math.prod(row.shape) == 1
+        ]
+        if found:
+            return found[-1:]
+    return []
