@@ -1,0 +1,103 @@
+"""Every program of the gallery that fails for a version error is told why."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agviz.analysis.modified import Modified
+from agviz.analysis.second_time import SecondTime
+from agviz.analysis.version_errors import VersionError, version_error, version_errors
+from agviz.traces.reader import Trace
+from agviz.traces.rows import GraphTaskStatus
+from tests.gallery_frame import Program, programs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAMS = programs("version")
+KINDS = {"modified by an inplace operation": Modified, "second time": SecondTime}
+
+
+def test_there_are_enough() -> None:
+    assert len(PROGRAMS) >= 8
+    assert {program.one("error") for program in PROGRAMS} == set(KINDS)
+    assert all(program.cause is not None for program in PROGRAMS)
+
+
+def answer(program: Program, path: Path, **options: Any) -> VersionError:
+    """What is said of the only failure of a program, whose message is torch's own."""
+    with pytest.raises(RuntimeError) as native:
+        program.run()
+    with pytest.raises(RuntimeError) as ours:
+        program.record(path, **options)
+    assert str(ours.value) == str(native.value)
+    with Trace.open(path) as trace:
+        failed = [task for task in trace.graph_tasks if task.status is GraphTaskStatus.FAILED]
+        assert {task.message for task in failed} == {str(native.value)}
+        (found,) = version_errors(trace)
+        assert version_error(trace, failed[0].id) == found
+        others = [task.id for task in trace.graph_tasks if task not in failed]
+        assert all(version_error(trace, task) is None for task in others)
+    assert json.loads(json.dumps(found.as_json()))["name"] == program.one("node")
+    return found
+
+
+def line_of(found: VersionError) -> int | None:
+    return None if found.frame is None else found.frame.line
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -> None:
+    found = answer(program, tmp_path / "t.agviz")
+    assert type(found) is KINDS[program.one("error") or ""]
+    assert found.node.short_name == program.one("node")
+    assert found.heading
+    assert found.paragraph.startswith(("Backward pass", found.node.short_name))
+    if isinstance(found, SecondTime):
+        assert line_of(found) == program.cause
+        assert f"{program.path.name}:{program.cause} in " in found.paragraph
+        assert found.first is not None
+    else:
+        assert found.saved is not None
+        assert found.saved.name == program.one("saved")
+        assert found.saved.parameter == (program.one("parameter") or "")
+        assert found.saved.version > found.saved.expected
+        assert "--check-forward" in found.paragraph
+        assert found.frame == found.node.frame
+
+
+def by_name(name: str) -> Program:
+    (program,) = (program for program in PROGRAMS if program.name == name)
+    return program
+
+
+def test_where_two_graphs_meet_is_told(tmp_path: Path) -> None:
+    for name, names in {
+        "hidden_state_carried_over": ("CatBackward0", "TanhBackward0"),
+        "shared_trunk": ("AddmmBackward0", "TanhBackward0"),
+        "gradient_penalty": None,
+    }.items():
+        found = answer(by_name(name), tmp_path / f"{name}.agviz")
+        assert isinstance(found, SecondTime)
+        entry = found.entry and tuple(node.short_name for node in found.entry)
+        assert entry == names
+        assert (found.shared < found.nodes - 4) == (names is not None)
+
+
+def test_a_first_backward_that_was_not_recorded(tmp_path: Path) -> None:
+    found = answer(by_name("shared_trunk"), tmp_path / "t.agviz", steps=range(1, 9))
+    assert isinstance(found, SecondTime)
+    assert (found.first, found.first_call, found.entry) == (None, None, None)
+    assert "is not in this trace" in found.paragraph
+    assert found.frame == found.node.frame
+
+
+def test_without_provenance_no_line_is_told(tmp_path: Path) -> None:
+    for name in ("shared_trunk", "inplace_relu"):
+        found = answer(by_name(name), tmp_path / f"{name}.agviz", provenance=False)
+        assert found.frame is None
+        assert found.paragraph
+        assert list(found.details())
