@@ -109,6 +109,54 @@ def test_what_gradients_that_meet_come_to(tmp_path: Path) -> None:
             assert row.mean == pytest.approx(float(expected.mean()))
 
 
+@pytest.mark.parametrize("where", ["tensor", "leaf", "pre", "post", "custom"])
+def test_a_hook_that_makes_a_gradient_non_finite_is_told_from_its_node(
+    tmp_path: Path, where: str
+) -> None:
+    """Whoever calls it; a later hook, and one that is given such a gradient, are not blamed."""
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return gradients[0] * 2
+
+    def divide(gradient: Any, *_: Any) -> Any:
+        return (gradient[0] / 0,) if isinstance(gradient, tuple) else gradient / 0
+
+    def negate(gradient: Any, *_: Any) -> Any:
+        return (-gradient[0],) if isinstance(gradient, tuple) else -gradient
+
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        x = torch.ones(3, requires_grad=True)
+        y = Double.apply(x) if where == "custom" else x.exp()
+        z = y.exp()
+        node: Any = z.grad_fn
+        for hook in (negate, divide, negate, divide):
+            if where == "leaf":
+                x.register_hook(hook)
+            elif where == "pre":
+                node.register_prehook(hook)
+            elif where == "post":
+                node.register_hook(hook)
+            else:
+                (y if where == "custom" else z).register_hook(hook)
+        x.register_hook(divide)
+        z.sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        (row,) = [row for row in trace.health() if row.role == "hook"]
+        (event,) = trace.events(offset=trace.position(row.seq), limit=1)
+        assert isinstance(event, events.HookCalled)
+        assert (event.name, event.changed) == ("divide", True)
+        assert row.posinf + row.neginf == row.numel == 3
+        name = {"leaf": "AccumulateGrad", "custom": "DoubleBackward"}.get(where, "ExpBackward0")
+        assert trace.node(row.graph_task, row.node).short_name == name
+        assert trace.saved_health(row.graph_task) == []
+
+
 def test_nothing_is_measured_unless_asked_for(tmp_path: Path) -> None:
     with Recorder(tmp_path / "t.agviz") as recorder, installed(recorder, nonfinite_check=True):
         program()

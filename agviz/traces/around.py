@@ -8,6 +8,7 @@ from agviz.traces.rows import EdgeRow
 from agviz.traces.schema import CHECK
 
 if TYPE_CHECKING:
+    from agviz.traces.contents import Contents
     from agviz.traces.database import Database
 
 
@@ -33,12 +34,13 @@ def edges_from(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
     return [EdgeRow(*row) for row in rows]
 
 
-def leaves(database: Database, graph_task: int) -> list[int]:
-    """The AccumulateGrad nodes, by index: torch gives them no sequence number."""
+def leaves(database: Database, contents: Contents, graph_task: int) -> dict[int, str]:
+    """The AccumulateGrad nodes, to which torch gives no sequence number, and their parameters."""
     rows = database.integers(
-        "SELECT idx FROM node WHERE graph_task = ? AND sequence_nr IS NULL ORDER BY idx", graph_task
+        "SELECT idx, parameter FROM node WHERE graph_task = ? AND sequence_nr IS NULL ORDER BY idx",
+        graph_task,
     )
-    return [node for (node,) in rows]
+    return {node: contents.name(parameter) for node, parameter in rows}
 
 
 def norms(

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from agviz.traces.database import Database
 
 _ACCUMULATED: Final = codec.KIND[events.GradientAccumulated]
-ROLES: Final = ("output", "root", "sum", "accumulated", "captured")
+_HOOK: Final = codec.KIND[events.HookCalled]
+ROLES: Final = ("output", "root", "sum", "accumulated", "captured", "hook")
 ROLE: Final = (
     f"CASE event.kind WHEN {codec.KIND[events.NonFiniteChecked]} THEN 0"
     f" WHEN {_ACCUMULATED} THEN iif(event.a < 0, 1, 2)"
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 3"
-    f" WHEN {codec.KIND[events.GradientCaptured]} THEN 4 ELSE 5 END"
+    f" WHEN {codec.KIND[events.GradientCaptured]} THEN 4 WHEN {_HOOK} THEN 5 ELSE 6 END"
 )
 """Number among ``ROLES``, in SQL; nothing is measured in any other event."""
 SLOT: Final = (
     f"CASE event.kind WHEN {_ACCUMULATED} THEN event.b"
-    f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 ELSE event.a END"
+    f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 WHEN {_HOOK} THEN 0 ELSE event.a END"
 )
 """The slot, in SQL."""
 _MEASURED: Final = (
@@ -49,11 +50,12 @@ class HealthRow(NamedTuple):
     """``output``: what the node put out; ``root``: the caller's gradient of a single root, which
     the node received; ``sum``: what several gradients that the node received came to;
     ``accumulated``: what stood in the ``.grad`` of the node's variable afterwards; ``captured``:
-    what ``grad`` took from the node's inputs. The last two are there only where they may differ
-    from what one node put out."""
+    what ``grad`` took from the node's inputs; these two are there only where they may differ from
+    what one node put out. ``hook``: something non-finite that a hook gave in place of finite
+    gradients."""
     slot: int
     """Number among the node's outputs; for ``root``, ``sum`` and ``captured`` among its inputs; 0
-    for ``accumulated``."""
+    for ``accumulated`` and ``hook``."""
     seq: int
     """Of the event in which it flowed."""
     dtype: str

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 Gradients = tuple[Tensor | None, ...]
-HookReport = Callable[[str, str, int, bool], None]
-"""Called after each hook: kind, name, the moment it began in ns, whether it changed anything."""
+HookReport = Callable[[str, str, int, Gradients, Gradients], None]
+"""Called after each hook: kind, name, the moment it began in ns, what it was given, and what it
+gave in place of that. Where it changed nothing both are one and the same."""
 
 
 def call_tensor_pre_hooks(
@@ -45,7 +46,8 @@ def call_tensor_pre_hooks(
         health.forget()
         if report is not None:
             changed = any(a is not b for a, b in zip(inputs, outputs, strict=True))
-            report("tensor_pre", "tensor hooks and retain_grad", began, changed)
+            gave = outputs if changed else inputs
+            report("tensor_pre", "tensor hooks and retain_grad", began, inputs, gave)
         return outputs
     if not hooks:
         return inputs  # the very same: who asks whether a gradient has other holders counts tuples
@@ -63,7 +65,9 @@ def call_tensor_pre_hooks(
                 check_single_result(value, result, hook)
                 values[found.value_idx] = result
             if report is not None:
-                report("tensor_pre", hook_name(hook), began, changed)
+                given = (value,)
+                gave = (result,) if changed else given
+                report("tensor_pre", hook_name(hook), began, given, gave)
     return tuple(values)
 
 
@@ -109,12 +113,13 @@ def call_hooks(
             began = clock()
             result = hook(values, *more)
             health.forget()
-            changed = result is not None and result is not values
-            if changed:
+            if result is None:
+                result = values
+            if result is not values:
                 check_result(values, result, hook)
-                values = cast("Gradients", result)
             if report is not None:
-                report(kind, hook_name(hook), began, changed)
+                report(kind, hook_name(hook), began, values, result)
+            values = cast("Gradients", result)
     return values
 
 
@@ -171,9 +176,15 @@ class Told:
             return self.hook(*values)
         began = self._clock()
         result = self.hook(*values)
+        given = _several(values[0] if values else ())
         changed = result is not None and result is not values[0]
-        self._report(self.kind, self.__name__, began, changed)
+        self._report(self.kind, self.__name__, began, given, _several(result) if changed else given)
         return result
+
+
+def _several(values: Any) -> Gradients:
+    """What a hook took or gave, one or several; torch has not looked at it yet."""
+    return cast("Gradients", values) if isinstance(values, tuple) else (values,)
 
 
 @contextlib.contextmanager
@@ -272,7 +283,7 @@ def call_post_accumulate_grad_hooks(
             check_single_result(variable, result, hook)
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
         if report is not None:
-            report("post_accumulate_grad", hook_name(hook), began, False)
+            report("post_accumulate_grad", hook_name(hook), began, (), ())
 
 
 def hook_name(hook: Callable[..., Any]) -> str:

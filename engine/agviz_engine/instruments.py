@@ -126,7 +126,8 @@ class Instrument:
     measured, and it is called right after the event that they belong to, with ``live.gradient`` and
     ``live.health``. That is ``NonFiniteChecked`` for what a node puts out; ``GradientAccumulated``
     for the gradient of a single root; ``LeafAccumulated`` for a ``.grad`` and ``GradientCaptured``
-    for a result of ``grad``, both only where they may differ from what one node put out.
+    for a result of ``grad``, both only where they may differ from what one node put out;
+    ``HookCalled`` for something non-finite that a hook gave in place of finite gradients.
 
     Where it has a method ``saved_measured(self, event, live)`` besides, that is called where a node
     puts out a non-finite gradient though all that it was given were finite, after the

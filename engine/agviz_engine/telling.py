@@ -9,15 +9,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torch import Tensor
+
 from agviz_engine import events, saved_values
-from agviz_engine.health import held_bytes, measure, unseen
+from agviz_engine.health import held_bytes, is_finite, measure, unseen
 from agviz_engine.instruments import Health, Live, Registry, clock, next_seq
 from agviz_engine.thread_state import current, next_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from torch import Tensor
 
     from agviz_engine.events import Event
     from agviz_engine.function_hook import HookReport
@@ -86,6 +86,11 @@ def _accumulated(
 def _health(gradient: Tensor) -> Health:
     with unseen():
         return measure(gradient)
+
+
+def _first_nonfinite(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    with unseen():
+        return next((g for g in gradients if isinstance(g, Tensor) and not is_finite(g)), None)
 
 
 def _note_given(graph_task: GraphTask, ref: NodeRef, health: Health) -> None:
@@ -381,11 +386,23 @@ class Telling:
         if not hear.hook_called:
             return None
 
-        def report(kind: str, name: str, began: int, changed: bool) -> None:
+        def report(
+            kind: str,
+            name: str,
+            began: int,
+            given: Sequence[Tensor | None],
+            gave: Sequence[Tensor | None],
+        ) -> None:
+            changed = gave is not given
             event = events.HookCalled(
                 *_stamp(graph_task), ref.index, kind, name, clock() - began, changed
             )
-            hear.emit(hear.hook_called, event, self.live(graph_task, ref))
+            live = self.live(graph_task, ref)
+            hear.emit(hear.hook_called, event, live)
+            wrong = _first_nonfinite(gave) if changed and hear.gradient_measured else None
+            if wrong is not None and _first_nonfinite(given) is None:
+                self._measured(event, wrong, _health(wrong), live)
+                graph_task.nonfinite.add(ref.index)
 
         return report
 
