@@ -73,7 +73,7 @@ def steal(
     Returns:
         Whether it was done; otherwise nothing was.
     """
-    gradient = cast("Any", inputs[0])
+    gradient = inputs[0]
     if (
         sys.getrefcount(gradient) > _REFERENCES
         or type(gradient) is not Tensor

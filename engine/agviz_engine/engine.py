@@ -18,6 +18,7 @@ import gc
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
+from torch.autograd import profiler
 
 from agviz_engine import (
     accumulate_grad,
@@ -66,6 +67,7 @@ A host and a one-node run in it are two native levels: at 60 torch would change 
 _NOTHING = contextlib.nullcontext()
 _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
+_EQUALS, _TURNS = 2, 3
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
 
@@ -461,15 +463,20 @@ class Engine:
                 lambda: not graph_task.hosting - {current().worker_device}
             )
 
-    def _work(self, thread: EngineThread, task: NodeTask, graph_task: GraphTask) -> None:
+    def _work(  # noqa: C901 - calls for each node would cost more than what they do
+        self, thread: EngineThread, task: NodeTask, graph_task: GraphTask
+    ) -> None:
         """One turn of the loop in ``Engine::thread_main``, or several. Does not raise.
 
-        Where a node made exactly one other ready and nothing else waits, that one is what the
-        queue would give next: it is run at once, and counts as the same outstanding task.
+        Where it is clear what the queue would give next (:meth:`_turns`), that is run at once, and
+        counts as the same outstanding task.
         """
-        ref, inputs = task.node, task.inputs
+        if task.node is None or task.inputs is None:
+            return  # it was to wake this thread
+        turns = [(task.node, task.inputs)]
         task.inputs = None
-        while ref is not None and inputs is not None:
+        while turns:
+            ref, inputs = turns.pop()
             if graph_task.has_error:
                 self.tell.node_skipped(graph_task, ref, "error")
                 return
@@ -480,7 +487,11 @@ class Engine:
                     interrupt.strike(thread)
                 if graph_task.streams is not None:
                     self._evaluate_on_stream(graph_task, graph_task.streams, ref, inputs)
-                elif _profiler_enabled() and not ref.is_custom_function:
+                elif (
+                    profiler._is_profiler_enabled
+                    and _profiler_enabled()
+                    and not ref.is_custom_function
+                ):
                     with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
                         self.evaluate_function(graph_task, ref, inputs)
                 else:
@@ -488,18 +499,15 @@ class Engine:
             except BaseException as error:  # noqa: BLE001 - it is raised again in execute
                 self.thread_on_exception(graph_task, ref, error)
                 return
-            following = graph_task.following
-            if following is None:
-                if graph_task.threaded:
-                    is_last = graph_task.decrement_outstanding_tasks()
-                else:
-                    graph_task.outstanding_tasks -= 1
-                    is_last = not graph_task.outstanding_tasks
-                if is_last:
-                    self.mark_as_completed_and_run_post_processing(graph_task)
-                return
-            graph_task.following = None
-            ref, inputs = following
+            if graph_task.following:
+                turns, graph_task.following = graph_task.following, turns
+        if graph_task.threaded:
+            is_last = graph_task.decrement_outstanding_tasks()
+        else:
+            graph_task.outstanding_tasks -= 1
+            is_last = not graph_task.outstanding_tasks
+        if is_last:
+            self.mark_as_completed_and_run_post_processing(graph_task)
 
     def _evaluate_on_stream(
         self, graph_task: GraphTask, streams: GraphStreams, ref: NodeRef, inputs: InputBuffer
@@ -578,7 +586,7 @@ class Engine:
 
     # -- one node -------------------------------------------------------------------------------
 
-    def evaluate_function(
+    def evaluate_function(  # noqa: C901 - calls for each node would cost more than what they do
         self, graph_task: GraphTask, ref: NodeRef, input_buffer: InputBuffer
     ) -> None:
         """Run a node and hand its outputs on (``Engine::evaluate_function``)."""
@@ -605,10 +613,11 @@ class Engine:
             ref.release_variables()
             if hear.saved_tensors_released:
                 self.tell.released(graph_task, ref)
-        if _C.is_anomaly_enabled() and _C.is_anomaly_check_nan_enabled():
-            anomaly.check_nan(ref, outputs)
-        if graph_task.create_graph and _C.is_anomaly_enabled():
-            anomaly.assign_parent(ref, outputs)
+        if outputs and _C.is_anomaly_enabled():
+            if _C.is_anomaly_check_nan_enabled():
+                anomaly.check_nan(ref, outputs)
+            if graph_task.create_graph:
+                anomaly.assign_parent(ref, outputs)
         if hear.node_finished:
             self.tell.node_finished(graph_task, ref, outputs)
         if outputs:
@@ -808,11 +817,33 @@ class Engine:
             ready = self._distribute(graph_task, ref, outputs, happened)
         if happened is not None:
             self.tell.handed_on(graph_task, ref, happened)
-        if len(ready) == 1 and self._queue_is_idle(graph_task):
-            graph_task.following = ready[0]
-            return
+        if ready and self._queue_is_idle(graph_task):
+            turns = self._turns(ready)
+            if turns:
+                graph_task.following = turns
+                return
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
+
+    @staticmethod
+    def _turns(
+        ready: list[tuple[NodeRef, InputBuffer]],
+    ) -> list[tuple[NodeRef, InputBuffer]] | None:
+        """In which order an idle queue would give ``ready``, the last first; None: not clear.
+
+        It is where at most one of them can make others ready, and no more than two are leaves,
+        which are equal to the queue and leave it as they came only where they are two.
+        """
+        if len(ready) == 1:
+            return ready
+        if len(ready) > _TURNS:
+            return None
+        leaves = [task for task in ready if task[0].is_accumulate_grad]
+        others = [task for task in ready if not task[0].is_accumulate_grad]
+        if len(leaves) > _EQUALS or len(others) > 1:
+            return None
+        leaves.reverse()
+        return others + leaves
 
     def _queue_is_idle(self, graph_task: GraphTask) -> bool:
         """Whether a task pushed now would be the next to be popped, and nobody looks on."""

@@ -123,14 +123,14 @@ def call_hooks(
     return values
 
 
-def leaf_has_hooks(ref: NodeRef, variable: Tensor) -> bool:
+def leaf_has_hooks(ref: NodeRef, variable: Any) -> bool:
     """Whether an AccumulateGrad or its variable has hooks of any kind. May say yes for none."""
     base, layout = ref.base, native_node.calibrate()
     return bool(
         MEMORY[base + layout.pre_hooks]
         or MEMORY[base + layout.post_hooks]
         or native_node.has_leaf_hooks(variable)
-        or cast("Any", variable)._post_accumulate_grad_hooks
+        or variable._post_accumulate_grad_hooks
     )
 
 

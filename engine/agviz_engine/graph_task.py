@@ -186,8 +186,9 @@ class GraphTask:
         self.final_callbacks: list[Callable[[], None]] = []
         self.outstanding_tasks = 0
         self.executed = 0
-        self.following: tuple[NodeRef, InputBuffer] | None = None
-        """The node to run next without a detour through the queue, see ``Engine._work``."""
+        self.following: list[tuple[NodeRef, InputBuffer]] = []
+        """The nodes to run next without a detour through the queue, the last of them first, see
+        ``Engine._work``."""
         self.min_topological_nr = 0
         self.streams: GraphStreams | None = None
         """Set where there is an accelerator."""

@@ -18,9 +18,11 @@ from torch import Tensor
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
-from agviz_engine.tensor_impl import CODE, DTYPES, KEYS, PLAIN_KEYS, SIZES, unpack_tensor
+from agviz_engine.tensor_impl import DTYPES, PLAIN_KEYS, SIZES, unpack_tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.autograd.graph import Node
 
     from agviz_engine.node import NodeRef
@@ -141,11 +143,14 @@ _LAYOUT = calibrate()
 ARRAY, STRIDE = _LAYOUT.array, _LAYOUT.stride
 _TAIL = STRIDE - 1
 _BYTES_EACH = STRIDE * _WORD
-_unpack = struct.Struct(
-    # options, number of dimensions, the first of them, what _TAIL_MASK leaves of the tail
-    f"=8s8xI4x{_INLINE_DIMENSIONS}Q{(_TAIL - _SHAPE_INLINE - _INLINE_DIMENSIONS) * _WORD}x5s"
-).unpack_from
-_LAST = 2 + _INLINE_DIMENSIONS
+_unpack = cast(
+    "Callable[[memoryview, int], tuple[bytes, int, bytes, bytes]]",
+    struct.Struct(
+        # options, number of dimensions, the first of them, what _TAIL_MASK leaves of the tail
+        f"=8s8xI4x{_INLINE_DIMENSIONS * _WORD}s"
+        f"{(_TAIL - _SHAPE_INLINE - _INLINE_DIMENSIONS) * _WORD}x5s"
+    ).unpack_from,
+)
 _kinds: dict[tuple[int, int], Kind] = {}
 
 
@@ -160,9 +165,9 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     if kind is None:
         kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail)
         is_plain = kind.layout is torch.strided and not (kind.is_nested or kind.is_tensor_subclass)
-        if is_plain and kind.is_cpu and kind.dtype is not None:
-            words = _unpack(BYTES, begin * _WORD)
-            _plain[words[0], words[_LAST]] = kind.dtype
+        if is_plain and kind.is_cpu and kind.dtype in _CODES:
+            facts = _unpack(BYTES, begin * _WORD)
+            _plain[facts[0], facts[-1]] = _CODES[kind.dtype]
     if kind.is_nested:
         return kind, None
     size = MEMORY[begin + _SHAPE_SIZE] & 0xFFFFFFFF
@@ -172,8 +177,9 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     return kind, tuple(MEMORY[begin : begin + size])
 
 
-_plain: dict[tuple[bytes, bytes], torch.dtype] = {}
-"""Dtype of the kinds that :func:`fits_plainly` can judge."""
+_CODES: dict[torch.dtype | None, int] = {dtype: code for code, dtype in DTYPES.items()}
+_plain: dict[tuple[bytes, bytes], int] = {}
+"""``ScalarType`` number of the kinds that :func:`fits_plainly` can judge."""
 
 
 def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
@@ -182,17 +188,18 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     False says nothing: subclasses, whose sizes may be symbols that a look would pin down, nested
     and sparse tensors and those of an accelerator are not judged.
     """
-    words = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
+    options, dimensions, sizes, tail = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
     if type(gradient) is not Tensor:
         return False
-    facts = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
-    dtype = _plain.get((words[0], words[_LAST]))
-    dimensions = words[1]
+    own_dimensions, own_sizes, _, code, keys = unpack_tensor(
+        BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+    )
+    end = dimensions << 3
     return (
-        dtype is not None
-        and facts[KEYS] == PLAIN_KEYS
-        and DTYPES.get(facts[CODE]) is dtype
-        and facts[: dimensions + 1] == words[1 : dimensions + 2]
+        own_dimensions == dimensions
+        and _plain.get((options, tail)) == code
+        and own_sizes[:end] == sizes[:end]
+        and keys == PLAIN_KEYS
         and dimensions <= _INLINE_DIMENSIONS
     )
 

@@ -16,7 +16,7 @@ import functools
 import itertools
 import struct
 from operator import mul
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from torch.nn import Parameter
 
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import BYTES, MEMORY, POINTER, tensor_base
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DIMENSIONS = 5
 """As many sizes and strides are kept in the tensor itself."""
@@ -158,12 +161,14 @@ def _refusal(what: str) -> UnsupportedTorchError:
 
 
 SIZES, PLAIN_KEYS, DTYPES, _STORAGE, _REFERENCES = calibrate()
-unpack_tensor = struct.Struct(f"={1 + 2 * DIMENSIONS}Q{_OFFSET_AND_NUMEL * _WORD}xH6xQ").unpack_from
-"""Number of dimensions, sizes, strides, number of the dtype, dispatch keys."""
-CODE, KEYS = -2, -1
-_STRIDES = 1 + DIMENSIONS
-_contiguous: dict[tuple[int, ...], tuple[int, ...]] = {}
-"""Strides by number of dimensions and sizes."""
+_SIZES = DIMENSIONS * _WORD  # bytes
+unpack_tensor = cast(
+    "Callable[[memoryview, int], tuple[int, bytes, bytes, int, int]]",
+    struct.Struct(f"=Q{_SIZES}s{_SIZES}s{_OFFSET_AND_NUMEL * _WORD}xH6xQ").unpack_from,
+)
+"""Number of dimensions, sizes and strides as they lie in memory, number of the dtype, keys."""
+_contiguous: dict[bytes, bytes] = {}
+"""Strides by sizes."""
 
 
 def has_own_storage(tensor: Tensor) -> bool:
@@ -176,9 +181,20 @@ def are_alike(gradient: Tensor, variable: Tensor) -> bool:
 
     Both must be of type Tensor itself or Parameter.
     """
-    ours = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
+    dimensions, sizes, strides, code, keys = unpack_tensor(
+        BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+    )
     theirs = unpack_tensor(BYTES, MEMORY[(id(variable) >> 3) + POINTER] + SIZES)
-    return _are_of_a_kind(ours, theirs) and _is_contiguous(ours) and _is_contiguous(theirs)
+    if keys != PLAIN_KEYS or dimensions > DIMENSIONS:
+        return False
+    end = dimensions << 3
+    sizes, strides = sizes[:end], strides[:end]
+    return (dimensions, sizes, strides, code, keys) == (
+        theirs[0],
+        theirs[1][:end],
+        theirs[2][:end],
+        *theirs[3:],
+    ) and strides == (_contiguous.get(sizes) or _contiguous_strides(sizes))
 
 
 def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
@@ -188,33 +204,25 @@ def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
     """
     ours = unpack_tensor(BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES)
     theirs = unpack_tensor(BYTES, MEMORY[(id(tensor) >> 3) + POINTER] + SIZES)
-    return _are_of_a_kind(ours, theirs) and (
-        _is_contiguous(theirs) or is_non_overlapping_and_dense_or_false(tensor)
+    dimensions, keys = theirs[0], theirs[-1]
+    if keys != PLAIN_KEYS or dimensions > DIMENSIONS:
+        return False
+    end = dimensions << 3
+    sizes = theirs[1][:end]
+    return (dimensions, sizes, *theirs[3:]) == (ours[0], ours[1][:end], *ours[3:]) and (
+        theirs[2][:end] == _contiguous_strides(sizes)
+        or is_non_overlapping_and_dense_or_false(tensor)
     )
 
 
-def _are_of_a_kind(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
-    dimensions = ours[0]
-    return (
-        ours[CODE:] == theirs[CODE:]
-        and ours[KEYS] == PLAIN_KEYS
-        and dimensions <= DIMENSIONS
-        and ours[: dimensions + 1] == theirs[: dimensions + 1]
-    )
-
-
-def _is_contiguous(facts: tuple[int, ...]) -> bool:
-    """As ``is_contiguous``, but for the strides of dimensions of size 1, which must be usual."""
-    dimensions = facts[0]
-    strides = _contiguous_strides(facts[: dimensions + 1])
-    return facts[_STRIDES : _STRIDES + dimensions] == strides
-
-
-def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = _contiguous.get(shape)
+def _contiguous_strides(sizes: bytes) -> bytes:
+    """Of a contiguous tensor, where the strides of dimensions of size 1 are the usual ones."""
+    strides = _contiguous.get(sizes)
     if strides is None:
         if len(_contiguous) >= _SHAPES_KEPT:
             _contiguous.clear()
-        steps = itertools.accumulate((max(size, 1) for size in shape[:1:-1]), mul, initial=1)
-        strides = _contiguous[shape] = tuple(steps)[::-1] if len(shape) > 1 else ()
+        words = struct.Struct(f"={len(sizes) // _WORD}Q")
+        shape = words.unpack(sizes)
+        steps = itertools.accumulate((max(size, 1) for size in shape[:0:-1]), mul, initial=1)
+        strides = _contiguous[sizes] = words.pack(*reversed(tuple(steps))) if shape else b""
     return strides
