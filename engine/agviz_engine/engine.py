@@ -352,14 +352,16 @@ class Engine:
         thread = current()
 
         def guarded() -> None:
-            last = thread.current_graph_task, thread.current_node, thread.checkpoint_valid
+            last = thread.current_graph_task, thread.current_node
+            outer = thread.outer_checkpoint_valid
             thread.current_graph_task = graph_task
-            thread.outer_checkpoint_valid = thread.checkpoint_valid
-            thread.checkpoint_valid = graph_task.can_checkpoint() and thread.checkpoint_valid
+            valid = thread.outer_checkpoint_valid = thread.checkpoint_valid
+            thread.checkpoint_valid = graph_task.can_checkpoint() and valid
             try:
                 body()
             finally:
-                thread.current_graph_task, thread.current_node, thread.checkpoint_valid = last
+                thread.current_graph_task, thread.current_node = last
+                thread.checkpoint_valid, thread.outer_checkpoint_valid = valid, outer
 
         thread.hosts += 1
         try:
@@ -571,18 +573,20 @@ class Engine:
         thread = current()
         last = thread.current_graph_task, thread.current_node
         thread.current_graph_task, thread.current_node = graph_task, None
-        inside, thread.checkpoint_valid = thread.checkpoint_valid, thread.outer_checkpoint_valid
         try:
-            index = 0
-            while index < len(graph_task.final_callbacks):
-                began = clock()
-                _set_grad_enabled(graph_task.create_graph)
-                graph_task.final_callbacks[index]()
-                self.tell.callback_run(graph_task, index, began)
-                index += 1
+            with thread.outside_call_function():
+                self._call_final_callbacks(graph_task)
         finally:
             thread.current_graph_task, thread.current_node = last
-            thread.checkpoint_valid = inside
+
+    def _call_final_callbacks(self, graph_task: GraphTask) -> None:
+        index = 0
+        while index < len(graph_task.final_callbacks):
+            began = clock()
+            _set_grad_enabled(graph_task.create_graph)
+            graph_task.final_callbacks[index]()
+            self.tell.callback_run(graph_task, index, began)
+            index += 1
 
     # -- one node -------------------------------------------------------------------------------
 
@@ -641,7 +645,8 @@ class Engine:
         info = cast("Any", graph_task.exec_info)[ref.index]
         if not info.needed:
             report = self.tell.hook_report(graph_task, ref)
-            inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
+            with current().outside_call_function():
+                inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
         for capture in info.captures:
             with graph_task.mutex:
                 graph_task.captured_vars[capture.output_idx] = inputs[capture.input_idx]

@@ -53,7 +53,7 @@ class EngineThread:
         self.worker_device = NO_DEVICE
         self.checkpoint_valid = True
         self.outer_checkpoint_valid = True
-        """``checkpoint_valid`` outside of the graph task, as final callbacks see it."""
+        """``checkpoint_valid`` outside of the graph task."""
         self.total_depth = 0
         self.hosts = 0
         """Nested native graph tasks in which ours run, see Note [Hosted graph tasks]."""
@@ -67,6 +67,19 @@ class EngineThread:
         """The program's handler of a SIGINT that is held back, see Note [Interrupts]."""
         self.announced = 0
         """Generation of the registry that this thread was last announced to."""
+
+    @contextlib.contextmanager
+    def outside_call_function(self) -> Iterator[None]:
+        """Let checkpointing be as valid as around the graph task.
+
+        Torch's ``CheckpointValidGuard`` stands in ``call_function`` only: hooks of a tensor whose
+        gradient is captured, and final callbacks, are called without it.
+        """
+        inside, self.checkpoint_valid = self.checkpoint_valid, self.outer_checkpoint_valid
+        try:
+            yield
+        finally:
+            self.checkpoint_valid = inside
 
 
 class _Local(threading.local):

@@ -159,6 +159,61 @@ def test_hooks_and_callbacks_inside_checkpoints() -> Any:
     return [x.grad, log.entries]
 
 
+@as_native
+def test_where_checkpointing_is_valid() -> Any:
+    """Within the nodes of a pass with ``inputs=`` it is not, around them it is."""
+    log = Log()
+    x = leaf(3)
+
+    def note(place: str) -> None:
+        log.note(place, engine().is_checkpoint_valid())
+
+    @torch.enable_grad()
+    def passes() -> None:
+        y = x.exp()
+        z = y.sin()
+        y.register_hook(lambda _: note("hook of a captured tensor"))
+        z.register_hook(lambda _: note("hook"))
+
+        def nested(_: Tensor) -> None:
+            note("before")
+            with torch.enable_grad():
+                w = leaf(2)
+                v = w * 2
+                v.register_hook(lambda _: note("nested"))
+                torch.autograd.grad(v.sum(), w)
+            note("after")
+            engine().queue_callback(lambda: note("callback"))
+
+        z.register_hook(nested)
+        torch.autograd.grad(z.sum(), y)
+        note("outside")
+
+    passes()
+    u = x.cos()
+    u.register_hook(lambda _: passes())
+    torch.autograd.grad(u.sum(), u)
+    torch.autograd.grad((x.cos() * 2).sum(), x)
+    return log.entries
+
+
+@as_native
+def test_a_checkpoint_in_the_hook_of_a_captured_tensor() -> Any:
+    log = Log()
+    x = leaf(3)
+    y = checkpoint(torch.sin, x, use_reentrant=True)
+    u = x * 2
+
+    def run(_: Tensor) -> None:
+        with torch.enable_grad():
+            y.sum().backward()
+        log.note("ran", x.grad)
+
+    u.register_hook(run)
+    found = torch.autograd.grad(u.exp().sum(), u)
+    return [found, log.entries]
+
+
 # -- final callbacks --------------------------------------------------------------------------
 
 
