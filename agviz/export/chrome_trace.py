@@ -303,8 +303,13 @@ class _Export:
         args = {"reason": event.reason}
         yield self._instant("delegated", "handed to the native engine", event, args)
 
+    def _intervened(self, event: events.Intervened) -> Iterator[str]:
+        args = self._about(event) | {"kind": event.kind, "slot": event.slot}
+        yield self._instant("intervened", f"changed by hand: {event.kind}", event, args)
+
     def _about(
-        self, event: events.HookCalled | events.NodeFailed | events.NonFiniteChecked
+        self,
+        event: events.HookCalled | events.NodeFailed | events.NonFiniteChecked | events.Intervened,
     ) -> dict[str, Any]:
         """Which node an event concerns."""
         args: dict[str, Any] = {"graph task": event.graph_task, "node": event.node}
@@ -325,6 +330,7 @@ class _Export:
         events.FinalCallbackRun: _callback,
         events.NonFiniteChecked: _checked,
         events.Delegated: _delegated,
+        events.Intervened: _intervened,
     }
 
 

@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 _ACCUMULATED: Final = codec.KIND[events.GradientAccumulated]
 _HOOK: Final = codec.KIND[events.HookCalled]
-ROLES: Final = ("output", "root", "sum", "accumulated", "captured", "hook")
+_INTERVENED: Final = codec.KIND[events.Intervened]
+ROLES: Final = ("output", "root", "sum", "accumulated", "captured", "hook", "replaced")
 ROLE: Final = (
     f"CASE event.kind WHEN {codec.KIND[events.NonFiniteChecked]} THEN 0"
     f" WHEN {_ACCUMULATED} THEN iif(event.a < 0, 1, 2)"
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 3"
-    f" WHEN {codec.KIND[events.GradientCaptured]} THEN 4 WHEN {_HOOK} THEN 5 ELSE 6 END"
+    f" WHEN {codec.KIND[events.GradientCaptured]} THEN 4 WHEN {_HOOK} THEN 5"
+    f" WHEN {_INTERVENED} THEN 6 ELSE 7 END"
 )
 """Number among ``ROLES``, in SQL; nothing is measured in any other event."""
 SLOT: Final = (
     f"CASE event.kind WHEN {_ACCUMULATED} THEN event.b"
+    f" WHEN {_INTERVENED} THEN event.b"
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 WHEN {_HOOK} THEN 0 ELSE event.a END"
 )
 """The slot, in SQL."""
@@ -52,10 +55,10 @@ class HealthRow(NamedTuple):
     ``accumulated``: what stood in the ``.grad`` of the node's variable afterwards; ``captured``:
     what ``grad`` took from the node's inputs; these two are there only where they may differ from
     what one node put out. ``hook``: something non-finite that a hook gave in place of finite
-    gradients."""
+    gradients. ``replaced``: what an instrument had the node given instead of what came."""
     slot: int
-    """Number among the node's outputs; for ``root``, ``sum`` and ``captured`` among its inputs; 0
-    for ``accumulated`` and ``hook``."""
+    """Number among the node's outputs; for ``root``, ``sum``, ``captured`` and ``replaced`` among
+    its inputs; 0 for ``accumulated`` and ``hook``."""
     seq: int
     """Of the event in which it flowed."""
     dtype: str

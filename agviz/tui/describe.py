@@ -36,6 +36,7 @@ SHORT: Final[dict[type[e.Event], str]] = {
     e.WorkerStopped: "worker end",
     e.ShutdownTaskPushed: "shutdown",
     e.Delegated: "delegated",
+    e.Intervened: "changed",
 }
 """A word for each kind of event, where there is no room for the name of its class."""
 
@@ -90,6 +91,12 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
             return queue_label(queue)
         case e.Delegated(reason=reason):
             return reason
+        case e.Intervened(node=index, kind="gradient", slot=slot):
+            return f"{node(index)}[{slot}] was given another gradient"
+        case e.Intervened(node=index, kind="hooks"):
+            return f"{node(index)} runs without its hooks"
+        case e.Intervened(node=index):
+            return f"{node(index)} was chosen to run next"
         case e.NodeStarted() | e.LeafAccumulated() | e.SavedTensorsReleased():
             place = recording.place(event.node) if 0 <= event.node < len(recording.nodes) else ""
             return f"{node(event.node)} {place}".rstrip()

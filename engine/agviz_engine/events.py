@@ -324,6 +324,21 @@ class Delegated(NamedTuple):
     reason: str
 
 
+class Intervened(NamedTuple):
+    """An instrument changed what happens to a node, as a debugger does when its user says so."""
+
+    seq: int
+    time_ns: int
+    thread: int
+    graph_task: int
+    node: int
+    kind: str
+    """``gradient``: an incoming gradient was replaced before the node ran; ``hooks``: its Python
+    hooks are not called; ``next``: its queue gives it next, whatever else is in it."""
+    slot: int
+    """Input number of the gradient; -1 for the other kinds."""
+
+
 Event: TypeAlias = (
     GraphTaskBegun
     | DependenciesComputed
@@ -348,6 +363,7 @@ Event: TypeAlias = (
     | WorkerStopped
     | ShutdownTaskPushed
     | Delegated
+    | Intervened
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -374,5 +390,6 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     WorkerStopped,
     ShutdownTaskPushed,
     Delegated,
+    Intervened,
 )
 """All kinds, in an order that never changes: a kind's position is its number in trace files."""

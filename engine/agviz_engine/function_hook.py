@@ -9,7 +9,7 @@ called from here, one by one, out of the live dict that torch keeps. Hooks made 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
@@ -238,21 +238,24 @@ def _python_hooks(ref: NodeRef) -> list[tuple[str, dict[Any, Any]]]:
     return [*dicts, ("post_accumulate_grad", after)] if after else dicts
 
 
-class HiddenPreHooks:
-    """A node's Python tensor hooks and pre-hooks, taken away: they were called already.
+class HiddenHooks:
+    """Python hooks of a node, taken away: they were called already, or are not to be called.
 
     ``restore`` gives them back. It has to be called before anything else can reach the node: a
     backward inside the node finds them in place.
+
+    Args:
+        ref: the node.
+        kinds: which of them.
     """
 
-    def __init__(self, ref: NodeRef) -> None:
-        layout = native_node.calibrate()
-        found = [
-            native_node.python_hooks(address)
-            for end in (layout.tensor_pre_hooks, layout.pre_hooks)
-            for address in native_node.hook_list(ref.base, end)
-        ]
-        self._hidden = [(known.hooks, dict(known.hooks)) for known in found if known is not None]
+    def __init__(
+        self,
+        ref: NodeRef,
+        kinds: Collection[str] = ("tensor_pre", "pre", "post", "post_accumulate_grad"),
+    ) -> None:
+        found = _python_hooks(ref) if ref.base else []
+        self._hidden = [(hooks, dict(hooks)) for kind, hooks in found if kind in kinds]
         for hooks, _ in self._hidden:
             hooks.clear()
 

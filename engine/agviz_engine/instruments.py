@@ -4,8 +4,10 @@ The design follows trio's instruments. An :class:`Instrument` has one optional m
 event; the registry keeps, for each kind, the tuple of methods that listen. The engine looks at
 that tuple first: where it is empty, no event object is built.
 
-An instrument never changes a gradient: what it raises is reported once, and it is disabled. No
-lock of the engine is held while an instrument runs, so it may block; that is what pausing is.
+What an instrument raises is reported once, and it is disabled; no gradient changes by that. No lock
+of the engine is held while an instrument runs, so it may block; that is what pausing is. Only where
+it asks for it does anything run otherwise than without it: :meth:`Live.replace_input`,
+:meth:`Live.skip_hooks` and ``Engine.run_next``, each told by ``Intervened``.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ class Live:
         "inputs",
         "node",
         "outputs",
+        "replaced",
         "saved",
+        "skips_hooks",
     )
 
     def __init__(self, graph_task: GraphTask | None) -> None:
@@ -113,6 +117,36 @@ class Live:
         self.saved: tuple[SavedValue, ...] = ()
         """For ``saved_measured``."""
         self.callback: Callable[[], None] | None = None
+        self.replaced: set[int] = set()
+        """Slots of ``inputs`` that were replaced since ``NodeStarted``."""
+        self.skips_hooks = False
+
+    def replace_input(self, slot: int, gradient: Tensor) -> None:
+        """While ``NodeStarted`` is heard: give the node another gradient than the one that came.
+
+        Args:
+            slot: input number; a gradient must have come there.
+            gradient: of the same shape, dtype, device and layout. It may be the one that came,
+                changed in place.
+
+        Raises:
+            TypeError, RuntimeError: it does not fit, with the words that torch has for hooks.
+        """
+        from agviz_engine.function_hook import check_single_result
+
+        def replacement() -> None:
+            """Stands for a hook in those words."""
+
+        check_single_result(self.inputs[slot], gradient, replacement)
+        self.inputs = (*self.inputs[:slot], gradient, *self.inputs[slot + 1 :])
+        self.replaced.add(slot)
+
+    def skip_hooks(self) -> None:
+        """While ``NodeStarted`` is heard: have none of the node's Python hooks called this time.
+
+        Those made in C++ (``retain_grad``, DDP's) are called all the same.
+        """
+        self.skips_hooks = True
 
 
 class Instrument:
@@ -179,6 +213,7 @@ class Registry:
     worker_stopped: tuple[Listener, ...]
     shutdown_task_pushed: tuple[Listener, ...]
     delegated: tuple[Listener, ...]
+    intervened: tuple[Listener, ...]
     gradient_measured: tuple[Listener, ...]
     saved_measured: tuple[Listener, ...]
     """Both are no events of their own, see :class:`Instrument`."""

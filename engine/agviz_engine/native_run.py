@@ -401,7 +401,7 @@ def run_node(
 
     A custom Function whose gradients are all undefined is given zeros, which a hook takes away
     again before the Function sees them. Inside legacy vmap its tensor hooks and pre-hooks have to
-    be called before (:class:`agviz_engine.function_hook.HiddenPreHooks`): they would run outside.
+    be called before (:class:`agviz_engine.function_hook.HiddenHooks`): they would run outside.
 
     Args:
         ref: the node; its saved tensors are released unless ``keep_graph``.

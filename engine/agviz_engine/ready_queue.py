@@ -56,7 +56,7 @@ class ReadyQueue:
     has to know what happened at the very moment of a push or pop holds ``lock`` around it.
     """
 
-    __slots__ = ("_heap", "_not_empty", "_waiting", "index", "lock")
+    __slots__ = ("_heap", "_not_empty", "_preferred", "_waiting", "index", "lock")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -64,6 +64,7 @@ class ReadyQueue:
         self.lock = threading.RLock()
         self._not_empty = threading.Condition(self.lock)
         self._waiting = 0
+        self._preferred: NodeTask | None = None
 
     def push(self, task: NodeTask) -> int:
         """Add ``task`` and wake a waiting thread (``ReadyQueue::push``).
@@ -92,7 +93,28 @@ class ReadyQueue:
                     self._not_empty.wait()
                 finally:
                     self._waiting -= 1
+            if self._preferred is not None:
+                return self._take_preferred(self._preferred)
             return heapq.heappop(self._heap)[3]
+
+    def prefer(self, graph_task: GraphTask, node: NodeRef) -> bool:
+        """Have the next pop give a waiting node instead of the first.
+
+        Returns:
+            Whether the node is waiting here.
+        """
+        with self.lock:
+            for *_, task in self._heap:
+                if task.base is graph_task and task.node is node:
+                    self._preferred = task
+                    return True
+        return False
+
+    def _take_preferred(self, task: NodeTask) -> NodeTask:
+        self._preferred = None
+        self._heap = [entry for entry in self._heap if entry[3] is not task]
+        heapq.heapify(self._heap)
+        return task
 
     def discard(self, graph_task: GraphTask) -> None:
         """Drop what an aborted graph task left behind.
@@ -104,6 +126,8 @@ class ReadyQueue:
             if len(kept) != len(self._heap):
                 heapq.heapify(kept)
                 self._heap = kept
+            if self._preferred is not None and self._preferred.base is graph_task:
+                self._preferred = None
 
     def empty(self) -> bool:
         """Whether no task is waiting."""

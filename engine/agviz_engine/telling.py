@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agviz_engine.events import Event
-    from agviz_engine.function_hook import HookReport
+    from agviz_engine.function_hook import Gradients, HookReport
     from agviz_engine.graph_task import Capture, GraphTask
     from agviz_engine.node import NodeRef
     from agviz_engine.ready_queue import ReadyQueue
@@ -214,9 +214,13 @@ class Telling:
     # -- nodes ----------------------------------------------------------------------------------
 
     def node_started(
-        self, graph_task: GraphTask, ref: NodeRef, inputs: Sequence[Tensor | None]
-    ) -> None:
-        """A node is about to run."""
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
+    ) -> tuple[Gradients, bool]:
+        """A node is about to run.
+
+        Returns:
+            The gradients that it is to be given, and whether its hooks are left out.
+        """
         hear = self._hear
         if hear.flat is not None:
             hear.flat(
@@ -230,13 +234,44 @@ class Telling:
                     ref.index,
                 )
             )
-            return
+            return inputs, False
         live = self.live(graph_task, ref)
         live.inputs = inputs
         event = events.NodeStarted(
             next_seq(), clock(), current().thread_id, graph_task.id, ref.index
         )
         hear.emit(hear.node_started, event, live)
+        if not live.replaced and not live.skips_hooks:
+            return inputs, False
+        return self._steered(graph_task, ref, live)
+
+    def _steered(self, graph_task: GraphTask, ref: NodeRef, live: Live) -> tuple[Gradients, bool]:
+        """Tell what instruments asked for before the node runs, and take it off the live view."""
+        hear = self._hear
+        inputs, skips_hooks = tuple(live.inputs), live.skips_hooks
+        slots = sorted(live.replaced)
+        live.replaced.clear()
+        live.skips_hooks = False
+        for slot in slots:
+            event = events.Intervened(*_stamp(graph_task), ref.index, "gradient", slot)
+            live.gradient = gradient = inputs[slot]
+            hear.emit(hear.intervened, event, live)
+            if hear.gradient_measured and gradient is not None:
+                health = _health(gradient)
+                self._measured(event, gradient, health, live)
+                graph_task.nonfinite.discard(ref.index)
+                _note_given(graph_task, ref, health)
+            live.gradient = None
+        if skips_hooks:
+            self.intervened(graph_task, ref, "hooks")
+        return inputs, skips_hooks
+
+    def intervened(self, graph_task: GraphTask, ref: NodeRef, kind: str) -> None:
+        """An instrument changed what happens to a node."""
+        hear = self._hear
+        if hear.intervened:
+            event = events.Intervened(*_stamp(graph_task), ref.index, kind, -1)
+            hear.emit(hear.intervened, event, self.live(graph_task, ref))
 
     def node_finished(
         self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
