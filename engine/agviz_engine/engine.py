@@ -575,18 +575,15 @@ class Engine:
         thread.current_graph_task, thread.current_node = graph_task, None
         try:
             with thread.outside_call_function():
-                self._call_final_callbacks(graph_task)
+                index = 0
+                while index < len(graph_task.final_callbacks):
+                    began = clock()
+                    _set_grad_enabled(graph_task.create_graph)
+                    graph_task.final_callbacks[index]()
+                    self.tell.callback_run(graph_task, index, began)
+                    index += 1
         finally:
             thread.current_graph_task, thread.current_node = last
-
-    def _call_final_callbacks(self, graph_task: GraphTask) -> None:
-        index = 0
-        while index < len(graph_task.final_callbacks):
-            began = clock()
-            _set_grad_enabled(graph_task.create_graph)
-            graph_task.final_callbacks[index]()
-            self.tell.callback_run(graph_task, index, began)
-            index += 1
 
     # -- one node -------------------------------------------------------------------------------
 
