@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.causes import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
 
@@ -75,6 +75,7 @@ class Lineage:
         loss: numbers of the tensors of which backward was called; what they were made of last
             counts. Empty: not known, and then everything counts as part of the loss.
         reached: sequence numbers of the nodes in the graph of the loss; None: not known.
+        names: of all parameters, as they are called at the end.
     """
 
     def __init__(
@@ -82,7 +83,9 @@ class Lineage:
         ops: Iterable[ForwardOpRow],
         loss: Iterable[int] = (),
         reached: frozenset[int] | None = None,
+        names: Collection[str] = (),
     ) -> None:
+        self._names = names
         self._calls: list[_Call] = []
         self._now: dict[int, _State] = {}
         self._versions: dict[tuple[int, int | None], _State] = {}
@@ -101,11 +104,11 @@ class Lineage:
 
     def used(self, parameter: str) -> bool:
         """Whether any torch function took the parameter."""
-        return any(state.takers for state in self._parameters.get(parameter, ()))
+        return any(state.takers for state in self._states(parameter))
 
     def is_attached(self, parameter: str) -> bool:
         """Whether gradients can flow from the loss to the parameter."""
-        return any(id(state) in self._whole for state in self._parameters.get(parameter, ()))
+        return any(id(state) in self._whole for state in self._states(parameter))
 
     def cut(self, parameter: str) -> Cut | None:
         """The first cut on a way from the parameter to the loss.
@@ -122,15 +125,25 @@ class Lineage:
         """The last function that took anything that depends on the parameter."""
         found = [
             call
-            for state in self._parameters.get(parameter, ())
+            for state in self._states(parameter)
             if (call := self._last.get(id(state))) is not None
         ]
         return max(found, key=lambda call: call.op.id).op if found else None
 
+    def _states(self, parameter: str) -> list[_State]:
+        """What the parameter was, under this name.
+
+        A name begins with the class of the outermost module from the time on when there are several
+        of these: before, the parameter may have gone by the rest of it.
+        """
+        found = self._parameters.get(parameter)
+        before = parameter.partition(".")[2]
+        if found is None and before not in self._names:
+            found = self._parameters.get(before)
+        return found or []
+
     def _first(self, parameter: str, found: dict[int, Cut]) -> Cut | None:
-        cuts = [
-            found[id(state)] for state in self._parameters.get(parameter, ()) if id(state) in found
-        ]
+        cuts = [found[id(state)] for state in self._states(parameter) if id(state) in found]
         return min(cuts, key=lambda cut: cut.op.id, default=None)
 
     def _add(self, op: ForwardOpRow) -> None:

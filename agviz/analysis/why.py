@@ -86,6 +86,8 @@ class _Why:
         self._vanishing = Vanishing(trace)
         self.parameters: dict[str, ParameterRow] = {}
         """As they were known last, by name."""
+        self._later: dict[str, str] = {}
+        """Names that later passes know, by what stands after their first part."""
         self._found: dict[str, _Found] = {}
         self._in_graph: dict[str, _Found] = {}
         """The last graph task that holds a parameter's AccumulateGrad."""
@@ -121,18 +123,30 @@ class _Why:
 
     def _look_at(self, outermost: GraphTaskRow) -> None:
         """What the parameters got in a pass, of which no later one says more."""
+        self._later = {name.partition(".")[2]: name for name in self.parameters}
         for number in self._trace.family(outermost.id):
             task = self._trace.graph_task(number)
             for row in self._trace.parameters(number):
-                self.parameters.setdefault(row.name, row)
-                before = self._found.get(row.name)
+                name = self._learn(row)
+                before = self._found.get(name)
                 if before is not None and before.told is Arrived.SOME:
                     continue
                 found = self._arrived(task, -1 if row.node is None else row.node)
                 if row.node is not None:
-                    self._in_graph.setdefault(row.name, found)
+                    self._in_graph.setdefault(name, found)
                 if before is None or _RANK[found.told] > _RANK[before.told]:
-                    self._found[row.name] = found
+                    self._found[name] = found
+
+    def _learn(self, row: ParameterRow) -> str:
+        """The name by which a parameter was known last.
+
+        From the time on when there are several outermost modules, names begin with their classes.
+        """
+        if row.name not in self.parameters:
+            later = self._later.get(row.name)
+            if later is not None and self.parameters[later].shape == row.shape:
+                return later
+        return self.parameters.setdefault(row.name, row).name
 
     def _arrived(self, task: GraphTaskRow, node: int) -> _Found:
         if node >= 0:
@@ -265,7 +279,7 @@ class _Why:
                 )
         if not self._passes:
             loss = _computed_last(self._ops)
-        return Lineage(self._ops, loss, frozenset(reached))
+        return Lineage(self._ops, loss, frozenset(reached), self.parameters)
 
     def _roots(self, task: GraphTaskRow) -> list[int]:
         """Numbers of the tensors of which a pass was called."""
