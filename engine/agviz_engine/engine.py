@@ -615,14 +615,18 @@ class Engine:
             if hear.saved_tensors_released:
                 self.tell.released(graph_task, ref)
         if outputs and _C.is_anomaly_enabled():
-            if _C.is_anomaly_check_nan_enabled():
-                anomaly.check_nan(ref, outputs)
-            if graph_task.create_graph:
-                anomaly.assign_parent(ref, outputs)
+            self._check_anomaly(graph_task, ref, outputs)
         if hear.node_finished:
             self.tell.node_finished(graph_task, ref, outputs)
         if outputs:
             self._hand_on(graph_task, ref, outputs)
+
+    @staticmethod
+    def _check_anomaly(graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
+        if _C.is_anomaly_check_nan_enabled():
+            anomaly.check_nan(ref, outputs)
+        if graph_task.create_graph:
+            anomaly.assign_parent(ref, outputs)
 
     def _check_non_finite(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         if self.registry.gradient_measured:
