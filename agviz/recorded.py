@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
+    from agviz.analysis.explanation import Explanation
+    from agviz.analysis.diff_rows import TraceDiff
     from agviz.traces.rows import EdgeRow, GraphTaskRow
     from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
@@ -120,6 +122,23 @@ class Recorded:
         """The first output with NaN or infinities, or None."""
         return self.trace.first_nonfinite()
 
+    def explain(self, graph_task: int | None = None) -> Explanation | None:
+        """Why gradients are NaN or infinite: an answer to print, with everything it rests on.
+
+        Args:
+            graph_task: the call of backward or grad that is asked about; None: the first in which
+                gradients of parameters were not finite.
+
+        Returns:
+            None where every gradient that was measured is finite.
+
+        Raises:
+            agviz.errors.AgvizError: the values of gradients were not recorded.
+        """
+        from agviz.analysis.explanation import explain
+
+        return explain(self.trace, graph_task)
+
     def state_at(self, event: EventRow | Event | NonFiniteRow | int) -> BackwardState:
         """The engine's state right after an event, or the event with this ``seq``.
 
@@ -139,6 +158,34 @@ class Recorded:
                 raise AgvizError(f"no graph task had begun when event {seq} happened")
             graph_task = begun[-1]
         return trace.state_at(graph_task, trace.position(seq + 1, graph_task))
+
+    def diff(
+        self,
+        other: Recorded | str | PathLike[str],
+        graph_tasks: tuple[int, int] | None = None,
+        *,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+    ) -> TraceDiff:
+        """Where this trace (A) and another one (B) part; ``str`` says it in a few sentences.
+
+        Args:
+            other: B, or its file.
+            graph_tasks: compare only this graph task of A with that one of B; None: all.
+            rtol: numbers may differ by this share of the largest magnitude in a gradient.
+            atol: and by this much.
+
+        Raises:
+            agviz.errors.AgvizError: a tolerance is negative, or no number.
+        """
+        from agviz.analysis.comparing import Tolerance
+        from agviz.analysis.diff import diff
+
+        tolerance = Tolerance(rtol, atol)
+        if isinstance(other, Recorded):
+            return diff(self.trace, other.trace, graph_tasks=graph_tasks, tolerance=tolerance)
+        with Trace.open(other) as opened:
+            return diff(self.trace, opened, graph_tasks=graph_tasks, tolerance=tolerance)
 
     def svg(self, graph_task: int | None = None) -> str:
         """The graph of a graph task as SVG; of the first by default.

@@ -22,6 +22,7 @@ SOURCE_ROOTS = {"agviz": ROOT, "agviz_engine": ROOT / "engine"}
 FLOORS = {
     "agviz_engine": 0,
     "agviz.errors": 1,
+    "agviz.words": 1,
     "agviz.traces": 1,
     "agviz.debugger": 2,
     "agviz.graph": 2,

@@ -4,8 +4,9 @@ Note [Causal order]
 A gradient is measured before it is handed on, so the order of ``seq`` contains the causal one, with
 any number of device threads. What is non-finite is an origin where nothing of what it was made of
 was non-finite: a node all of whose incoming gradients were finite, a sum of finite gradients, a
-gradient that came from the caller, or a ``.grad`` to which a finite gradient was added. In a node
-that calls backward itself (reentrant backward), the origin is in the graph task inside.
+gradient that came from the caller or from a hook, or a ``.grad`` to which a finite gradient was
+added. In a node that calls backward itself (reentrant backward), the origin is in the graph task
+inside.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Kind(StrEnum):
     """What several finite gradients came to."""
     ROOT = "root"
     """The gradient that the caller gave to backward or grad."""
+    HOOK = "hook"
+    """What a hook gave in place of finite gradients."""
     ACCUMULATED = "accumulated"
     """``.grad`` after a finite gradient was added to it."""
     CAPTURED = "captured"
@@ -111,7 +114,7 @@ class _Gone:
         self.received = {node for node, _ in self.along_edges} | others
         """Nodes to which something non-finite came, or whose ``.grad`` is so."""
         self._given = {node for node, _ in self.along_edges} | {
-            flow.node for flow in flows if flow.role in {"sum", "root"}
+            flow.node for flow in flows if flow.role in {"sum", "root", "hook"}
         }
 
     def origins(self) -> Iterator[Origin]:
@@ -130,17 +133,16 @@ class _Gone:
 
     def _origin(self, flow: Flow) -> Origin | None:
         """What begins with ``flow``, or None."""
-        place = flow.node, flow.slot
         kind = _KINDS[flow.role]
         if kind is Kind.NODE and flow.node == 0 and self.task.roots > 1:  # the GraphRoot
             if flow.consumer < 0:
                 return None
-            place = flow.consumer, flow.consumer_slot
-            return Origin(flow.seq, self.task.id, *place[:1], Kind.ROOT, place[1])
+            return Origin(flow.seq, self.task.id, flow.consumer, Kind.ROOT, flow.consumer_slot)
         is_new = {
             Kind.NODE: not self.is_given(flow.node),
-            Kind.SUM: place not in self.along_edges,
+            Kind.SUM: (flow.node, flow.slot) not in self.along_edges,
             Kind.ROOT: True,
+            Kind.HOOK: True,
             Kind.ACCUMULATED: not self.is_given(flow.node),
             Kind.CAPTURED: not self.is_given(flow.node),
         }
@@ -153,6 +155,7 @@ _KINDS: Final = {
     "sum": Kind.SUM,
     "accumulated": Kind.ACCUMULATED,
     "captured": Kind.CAPTURED,
+    "hook": Kind.HOOK,
 }
 
 

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from agviz import __version__, startup
-from agviz.cli import demo, diff, doctor, export, run, summary, verify, view, whatif, why
+from agviz.cli import demo, diff, doctor, explain, export, run, summary, verify, view, whatif, why
 from agviz.errors import AgvizError
 from agviz.traces.text import clean
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 VERBS = cast(
-    "tuple[Verb, ...]", (demo, run, view, summary, why, diff, whatif, export, verify, doctor)
+    "tuple[Verb, ...]",
+    (demo, run, view, summary, explain, why, diff, whatif, export, verify, doctor),
 )
 
 FINE = 0

@@ -1,0 +1,202 @@
+"""Which function of the forward gave NaN or infinities first, of those that a gradient depends on.
+
+Note [Intended infinities]
+A mask is full of infinities on purpose. So the way back follows NaN first, and ends at a function
+that made NaN of infinities: at a softmax of which a whole row was masked, say, and not at the mask.
+Any other infinity is followed to the function that made it of finite numbers.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.measures import bad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.analysis.origins import Origin
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
+    from agviz_engine.instruments import Health
+
+_MOST_READ: Final = 2_000
+SOFTMAX: Final = frozenset({"softmax", "log_softmax", "logsumexp", "softmin", "cross_entropy"})
+_MASKING: Final = frozenset(
+    {
+        *("fill_", "full", "full_like", "masked_fill", "masked_fill_", "new_full", "new_tensor"),
+        *("tensor", "tril", "triu", "where", "as_tensor", "index_fill", "index_fill_", "zeros"),
+    }
+)
+"""What puts in an infinity that the program wrote down itself."""
+
+
+class Source(StrEnum):
+    """Where the first non-finite number came from."""
+
+    FUNCTION = "function"
+    DATA = "data"
+    PARAMETER = "parameter"
+
+
+class Argument(NamedTuple):
+    """A tensor that a function was given."""
+
+    place: str
+    """As in :class:`agviz.traces.rows.ForwardTensorRow`."""
+    parameter: str
+    made_by: str
+    """Name of the function that gave it; empty where none did."""
+    health: Health | None
+    """None: not known."""
+
+
+class Blame(NamedTuple):
+    """The function of the forward with which it began."""
+
+    op: ForwardOpRow
+    source: Source
+    arguments: tuple[Argument, ...]
+    """The tensors it was given."""
+    wrong: Health
+    """What was non-finite first: of what it gave, or of what it was given (data, parameter)."""
+    parameter: str
+    """Name of the parameter; empty for other sources."""
+
+    @property
+    def function(self) -> str:
+        """What it is called in formulas: ``sqrt``, ``div``, ``pow``."""
+        return function_name(self.op.name)
+
+
+def function_name(name: str) -> str:
+    """``div`` for ``Tensor.__truediv__``, ``softmax`` for ``torch.nn.functional.softmax``."""
+    last = name.rpartition(".")[2]
+    if last in {"__get__", "__set__", "__call__", "apply", "forward"}:
+        last = name.split(".")[-2] if "." in name else last
+    bare = last.strip("_")
+    bare = bare.removeprefix("r") if last in _REFLECTED else bare
+    return _SAME.get(bare, bare)
+
+
+_REFLECTED: Final = {f"__r{word}__" for word in ("truediv", "div", "pow", "mul", "add", "sub")}
+_SAME: Final = {
+    "truediv": "div", "divide": "div", "true_divide": "div", "itruediv": "div", "idiv": "div",
+    "special_softmax": "softmax", "special_log_softmax": "log_softmax", "absolute": "abs",
+    "special_logsumexp": "logsumexp", "arccos": "acos", "arcsin": "asin", "arctanh": "atanh",
+    "arccosh": "acosh", "multiply": "mul", "imul": "mul", "iadd": "add", "isub": "sub",
+    "ipow": "pow", "special_expm1": "expm1", "special_log1p": "log1p",
+}  # fmt: skip
+
+
+def blame(trace: Trace, origin: Origin) -> Blame | None:
+    """The function of the forward that made what the node of ``origin`` works with non-finite.
+
+    None where that was all finite, or where the forward was not recorded (``check_forward``).
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    start = trace.forward_op(origin.graph_task, origin.node)
+    saved = trace.saved_health(origin.graph_task, origin.node)
+    if start is None and not any(bad(row.health) for row in saved):
+        return None
+    found = trace.forward_nonfinite(limit=_MOST_READ)
+    if start is not None:
+        found = [op for op in found if op.id < start.id and _may_precede(op, start)]
+    way = _Way([*found, *([] if start is None else [start])])
+    if start is None:
+        start = next(way.candidates(), None)
+    elif not way.is_touched(start):
+        return None
+    return None if start is None else way.back(trace, start)
+
+
+def _may_precede(op: ForwardOpRow, start: ForwardOpRow) -> bool:
+    return op.recomputed_in in {-1, start.recomputed_in}
+
+
+class _Way:
+    """The functions that gave something non-finite, and which of them had it from which."""
+
+    def __init__(self, ops: Sequence[ForwardOpRow]) -> None:
+        self._ops = ops
+        self._made: dict[tuple[int, int | None], tuple[ForwardOpRow, ForwardTensorRow]] = {}
+        for op in ops:
+            for row in op.outputs:
+                if bad(row.health):
+                    self._made.setdefault((row.tensor, row.version), (op, row))
+
+    def is_touched(self, op: ForwardOpRow) -> bool:
+        """Whether something that a function was given, or gave, is non-finite."""
+        return any(bad(row.health) for row in op.outputs) or any(self._wrong_inputs(op))
+
+    def candidates(self) -> Iterator[ForwardOpRow]:
+        """The functions that gave NaN, and after them all others."""
+        yield from (
+            op for op in self._ops if any(row.health and row.health.nan for row in op.outputs)
+        )
+        yield from self._ops
+
+    def back(self, trace: Trace, op: ForwardOpRow) -> Blame | None:
+        """Where it began, of what a function was given."""
+        while True:
+            wrong = sorted(self._wrong_inputs(op), key=lambda item: not item[1].nan)
+            gave_nan = any(row.health and row.health.nan for row in op.outputs)
+            if not wrong:
+                return self._function(trace, op)
+            row, health = wrong[0]
+            maker = self._maker(op, row)
+            if row.parameter:
+                return Blame(op, Source.PARAMETER, arguments(trace, op), health, row.parameter)
+            if not health.nan and gave_nan:  # Note [Intended infinities]
+                if function_name(op.name) in SOFTMAX:
+                    return self._function(trace, op)
+                if maker is not None and function_name(maker.name) in _MASKING:
+                    return self._function(trace, op)
+            if maker is None:
+                return Blame(op, Source.DATA, arguments(trace, op), health, "")
+            op = maker
+
+    def _maker(self, op: ForwardOpRow, row: ForwardTensorRow) -> ForwardOpRow | None:
+        made = self._made.get((row.tensor, row.version))
+        return made[0] if made is not None and made[0].id < op.id else None
+
+    def _wrong_inputs(self, op: ForwardOpRow) -> Iterator[tuple[ForwardTensorRow, Health]]:
+        for row in op.inputs:
+            made = self._made.get((row.tensor, row.version))
+            health = row.health
+            if health is None and made is not None and made[0].id < op.id:
+                health = made[1].health
+            if health is not None and bad(health):
+                yield row, health
+
+    def _function(self, trace: Trace, op: ForwardOpRow) -> Blame | None:
+        given = [row.health for row in op.outputs if row.health is not None and bad(row.health)]
+        if not given:
+            return None
+        worst = max(given, key=lambda health: (health.nan, bad(health)))
+        return Blame(op, Source.FUNCTION, arguments(trace, op), worst, "")
+
+
+def arguments(trace: Trace, op: ForwardOpRow) -> tuple[Argument, ...]:
+    """The tensors that a function was given, with what was measured of them when they were made.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    found = []
+    for row in op.inputs:
+        maker = trace.forward_giving(row.tensor, row.version, op.id)
+        health = row.health
+        if health is None and maker is not None:
+            told = (*maker.outputs, *maker.inputs)
+            same = [r.health for r in told if (r.tensor, r.version) == (row.tensor, row.version)]
+            health = next((one for one in same if one is not None), None)
+        gave = maker is not None and any(
+            (r.tensor, r.version) == (row.tensor, row.version) for r in maker.outputs
+        )
+        name = function_name(maker.name) if maker is not None and gave else ""
+        found.append(Argument(row.place, row.parameter, name, health))
+    return tuple(found)

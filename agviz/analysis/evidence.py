@@ -1,0 +1,292 @@
+"""What a trace knows about the place where a gradient became non-finite: what rules judge by."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.blame import arguments
+from agviz.analysis.measures import bad, magnitude
+from agviz.analysis.origins import Kind
+from agviz_engine import events
+from agviz_engine.instruments import Health
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agviz.analysis.blame import Argument, Blame
+    from agviz.analysis.origins import Origin
+    from agviz.traces.health import HealthRow
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import EdgeRow, NodeRow, SavedHealthRow
+
+_MOST_STEPS: Final = 12
+_MOST_ON_PATH: Final = 20_000
+_RESHAPING: Final = {
+    "AsStrided", "Clone", "Contiguous", "Expand", "Permute", "Reshape", "ReshapeAlias", "Squeeze",
+    "T", "Transpose", "Unflatten", "UnsafeView", "Unsqueeze", "View", "ToCopy", "Alias",
+}  # fmt: skip
+"""What neither adds nor takes away numbers but for copies of them."""
+SQUARE: Final = "MulBackward0 of itself"
+"""Stands for the node of ``x * x``."""
+
+
+class Received(NamedTuple):
+    """A gradient that a node was given."""
+
+    slot: int
+    producers: tuple[str, ...]
+    """Names of the nodes it came from; empty where it came from the caller."""
+    health: Health | None
+    """Before hooks; None: not measured."""
+
+
+class Hook(NamedTuple):
+    """A hook that replaced a gradient on its way into the node, or out of it."""
+
+    kind: str
+    """As in ``HookCalled``."""
+    name: str
+    gave: Health | None
+    """What it gave instead; None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One place in a backward pass, and what was measured around it."""
+
+    kind: Kind
+    node: str
+    """Name of the node as torch has it, e.g. ``SqrtBackward0``."""
+    received: tuple[Received, ...] = ()
+    outputs: Mapping[int, Health] = field(default_factory=dict)
+    """What the node put out, by output."""
+    wrong: Health | None = None
+    """The gradient that was non-finite first; one of the outputs where the node made it."""
+    saved: Mapping[str, SavedHealthRow] = field(default_factory=dict)
+    """What the node had saved, by torch's name."""
+    consumers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Names of what an output goes to, and of what lies behind that, without reshaping nodes."""
+    zeroed_by: str = ""
+    """Name of the nearest node before this one that made numbers of the gradient zero; or empty."""
+    scale: float | None = None
+    """What the gradient of the loss itself is, where that is not 1: a loss scale."""
+    norms: tuple[tuple[str, float], ...] = ()
+    """Names and norms of what was put out on the way from a root to the node."""
+    hooks: tuple[Hook, ...] = ()
+    had_grad: bool | None = None
+    """Of an AccumulateGrad: whether its variable had a ``.grad`` before; None: not known."""
+    arguments: tuple[Argument, ...] = ()
+    """The tensors that the function of the forward was given that made the node; empty where it was
+    not recorded."""
+    result: Health | None = None
+    """What that function gave; None where it was not recorded."""
+    blame: Blame | None = None
+    """Which function of the forward gave something non-finite first; None where none is known."""
+    is_blamed: bool = False
+    """Whether that is the function that made the node."""
+
+    @property
+    def function(self) -> str:
+        """Name of the node without ``Backward0``."""
+        return base_name(self.node)
+
+
+def base_name(name: str) -> str:
+    """``Sqrt`` for ``SqrtBackward0``."""
+    return re.sub(r"Backward\d*$", "", name)
+
+
+def gather(trace: Trace, origin: Origin, blame: Blame | None) -> Evidence:
+    """Everything that is known about the place where ``origin`` is.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    return _Gathering(trace, origin).evidence(blame)
+
+
+class _Gathering:
+    """The graph around one node, read bit by bit."""
+
+    def __init__(self, trace: Trace, origin: Origin) -> None:
+        self._trace = trace
+        self._origin = origin
+        self._task = trace.graph_task(origin.graph_task)
+        self._nodes: dict[int, NodeRow] = {}
+        self._edges_into: dict[int, list[EdgeRow]] = {}
+        self._health: dict[int, list[HealthRow]] = {}
+
+    def evidence(self, blame: Blame | None) -> Evidence:
+        trace, origin = self._trace, self._origin
+        node, task = origin.node, origin.graph_task
+        outputs = {
+            row.slot: Health(*row[5:]) for row in self._measured(node) if row.role == "output"
+        }
+        wrong = trace.health_at(origin.seq)
+        made_by = trace.forward_op(task, node) if origin.kind is Kind.NODE else None
+        return Evidence(
+            kind=origin.kind,
+            node=self._node(node).short_name,
+            received=self._apart(node) if origin.kind is Kind.SUM else self._received(node),
+            outputs=outputs if origin.kind is Kind.NODE else {},
+            wrong=None if wrong is None else Health(*wrong[5:]),
+            saved={row.name: row for row in trace.saved_health(task, node)},
+            consumers={output: tuple(self._behind(node, output)) for output in outputs},
+            zeroed_by=self._zeroed_by(),
+            scale=self._scale(),
+            norms=self._norms() if wrong is not None and wrong.posinf + wrong.neginf else (),
+            hooks=tuple(self._hooks()),
+            had_grad=self._had_grad(),
+            arguments=() if made_by is None else arguments(trace, made_by),
+            result=made_by.outputs[0].health if made_by is not None and made_by.outputs else None,
+            blame=blame,
+            is_blamed=blame is not None and made_by is not None and blame.op.id == made_by.id,
+        )
+
+    def _node(self, node: int) -> NodeRow:
+        row = self._nodes.get(node)
+        if row is None:
+            row = self._nodes[node] = self._trace.node(self._origin.graph_task, node)
+        return row
+
+    def _into(self, node: int) -> list[EdgeRow]:
+        edges = self._edges_into.get(node)
+        if edges is None:
+            edges = self._trace.edges_into(self._origin.graph_task, node)
+            self._edges_into[node] = edges
+        return edges
+
+    def _measured(self, node: int) -> list[HealthRow]:
+        rows = self._health.get(node)
+        if rows is None:
+            rows = self._health[node] = self._trace.health(self._origin.graph_task, node)
+        return rows
+
+    def _put_out(self, node: int, output: int) -> HealthRow | None:
+        rows = self._measured(node)
+        return next((row for row in rows if row.role == "output" and row.slot == output), None)
+
+    def _received(self, node: int) -> tuple[Received, ...]:
+        """What came in at each slot: what several came to, what one put out, or the caller's."""
+        by_slot: dict[int, list[EdgeRow]] = {}
+        for edge in self._into(node):
+            if self._put_out(edge.producer, edge.output) is not None:
+                by_slot.setdefault(edge.slot, []).append(edge)
+        given = {
+            row.slot: Health(*row[5:])
+            for row in self._measured(node)
+            if row.role in {"sum", "root", "captured"}
+        }
+        found = []
+        for slot in sorted(by_slot.keys() | given.keys()):
+            edges = by_slot.get(slot, [])
+            health = given.get(slot)
+            if health is None and len(edges) == 1:
+                row = self._put_out(edges[0].producer, edges[0].output)
+                health = None if row is None else Health(*row[5:])
+            names = tuple(self._node(edge.producer).short_name for edge in edges)
+            found.append(Received(slot, names, health))
+        return tuple(found)
+
+    def _apart(self, node: int) -> tuple[Received, ...]:
+        """The gradients that met in one slot, each for itself."""
+        found = []
+        for edge in self._into(node):
+            row = self._put_out(edge.producer, edge.output)
+            if row is not None and edge.slot == self._origin.slot:
+                name = self._node(edge.producer).short_name
+                found.append(Received(edge.slot, (name,), Health(*row[5:])))
+        return tuple(found)
+
+    def _behind(self, node: int, output: int) -> Iterator[str]:
+        """Names along the way of an output, as long as there is one way only."""
+        edges = [edge for edge in self._from(node) if edge.output == output]
+        for _ in range(_MOST_STEPS):
+            targets = {(edge.consumer, edge.slot) for edge in edges}
+            if len(targets) != 1:
+                return
+            ((node, _),) = targets
+            name = self._node(node).short_name
+            edges = self._from(node)
+            is_square = len(edges) == 2 and edges[0].consumer == edges[1].consumer
+            if base_name(name) not in _RESHAPING:
+                yield SQUARE if is_square and base_name(name) == "Mul" else name
+
+    def _from(self, node: int) -> list[EdgeRow]:
+        return self._trace.edges_from(self._origin.graph_task, node)
+
+    def _zeroed_by(self) -> str:
+        """The nearest node upstream that put out more zeros than it was given."""
+        node = self._origin.node
+        for _ in range(_MOST_STEPS):
+            received = self._received(node)
+            if len(received) != 1 or received[0].health is None or not received[0].health.zero:
+                return ""
+            edges = self._into(node)
+            if len(edges) != 1:
+                return ""
+            producer = edges[0].producer
+            before = self._received(producer)
+            zeros = sum(_share_of_zeros(given.health) for given in before)
+            if _share_of_zeros(received[0].health) > zeros:
+                return self._node(producer).short_name
+            node = producer
+        return ""
+
+    def _scale(self) -> float | None:
+        """The largest gradient of a single number, from the root on."""
+        roots = [row for row in self._measured(0) if row.role == "root"]
+        if len(roots) != 1 or roots[0].numel != 1:
+            return None
+        largest, node = magnitude(roots[0]), 0
+        for _ in range(_MOST_STEPS):
+            edges = self._from(node)
+            if len(edges) != 1 or node == self._origin.node:
+                break
+            row = self._put_out(node, edges[0].output)
+            if row is None or row.numel != 1 or bad(row):
+                break
+            largest = max(largest, magnitude(row))
+            node = edges[0].consumer
+        return largest if largest > 1 else None
+
+    def _norms(self) -> tuple[tuple[str, float], ...]:
+        """From a root to the origin, each time along the gradient with the largest norm."""
+        found: list[tuple[str, float]] = []
+        norms = self._trace.norms_before(self._origin.graph_task, self._origin.seq)
+        into: dict[int, list[tuple[int, int]]] = {}
+        for producer, output, consumer, _ in self._trace.edges(self._origin.graph_task):
+            if (producer, output) in norms:
+                into.setdefault(consumer, []).append((producer, output))
+        node, met = self._origin.node, {self._origin.node}
+        while len(found) < _MOST_ON_PATH:
+            ways = [way for way in into.get(node, ()) if way[0] not in met]
+            if not ways:
+                break
+            way = max(ways, key=norms.__getitem__)
+            found.append((self._node(way[0]).short_name, norms[way]))
+            node = way[0]
+            met.add(node)
+        return tuple(reversed(found))
+
+    def _hooks(self) -> Iterator[Hook]:
+        """Those that replaced a gradient at the node before it was found to be non-finite."""
+        for event in self._trace.story(self._origin.graph_task, self._origin.node):
+            if event.seq > self._origin.seq:
+                return
+            if isinstance(event, events.HookCalled):
+                gave = self._trace.health_at(event.seq)
+                if event.changed or gave is not None:
+                    yield Hook(event.kind, event.name, None if gave is None else Health(*gave[5:]))
+
+    def _had_grad(self) -> bool | None:
+        if self._origin.kind is not Kind.ACCUMULATED:
+            return None
+        parameters = self._trace.parameters(self._origin.graph_task)
+        return next((row.had_grad for row in parameters if row.node == self._origin.node), None)
+
+
+def _share_of_zeros(health: Health | None) -> float:
+    return health.zero / health.numbers if health is not None and health.numbers else 0.0

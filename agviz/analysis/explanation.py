@@ -1,0 +1,453 @@
+"""Why gradients are NaN or infinite: the answer, in words and as JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.blame import blame
+from agviz.analysis.evidence import gather
+from agviz.analysis.measures import bad, counts, extent, magnitude, number, size
+from agviz.analysis.origins import Kind, spread
+from agviz.analysis.patterns import find
+from agviz.analysis.source import source_line
+from agviz.errors import AgvizError
+from agviz.traces.rows import GraphTaskStatus
+from agviz.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.blame import Argument, Blame
+    from agviz.analysis.evidence import Evidence
+    from agviz.analysis.origins import Origin, Spread
+    from agviz.analysis.patterns import Finding
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, NodeRow
+    from agviz_engine.instruments import Health
+
+_MOST_NAMES: Final = 4
+
+
+class Forward(StrEnum):
+    """What is known of the forward that led to the first non-finite gradient."""
+
+    FINITE = "finite"
+    """Recorded (``check_forward``), and finite where this node was made."""
+    NON_FINITE = "non-finite"
+    """Recorded, or seen in what the node had saved."""
+    SAVED_FINITE = "saved tensors finite"
+    """Not recorded; what the node had saved was finite."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why the gradients of a call of backward or grad are not finite; ``str()`` is the answer."""
+
+    graph_task: int
+    """The call; its origin may be in a reentrant one inside it."""
+    origin: Origin
+    node: NodeRow
+    """The node that made the first non-finite gradient, or received it."""
+    evidence: Evidence
+    finding: Finding | None
+    """The pattern that fits; None where no known one does."""
+    spread: Spread
+    forward: Forward
+    reached: tuple[str, ...]
+    """Names of the parameters that it reached, ``node 12`` where one has no name."""
+    leaves: int
+    """Number of AccumulateGrad nodes that it could have reached."""
+    later: int
+    """Number of later calls of backward or grad with a gradient that is not finite."""
+    frame: Frame | None
+    """The line to look at: where the first function of the forward that gave something non-finite
+    was called, else where the node was created; where the caller's own gradient was non-finite, the
+    call of backward. None where that was not recorded."""
+    source: str
+    """The text of that line, where the file is there; else empty."""
+
+    is_harmless: bool
+    """Whether it reached neither a parameter nor a result of ``grad``: what masks an output masks
+    its gradient, too."""
+
+    @property
+    def pattern(self) -> str | None:
+        """Name of the pattern; None where no known one fits."""
+        return None if self.finding is None else self.finding.pattern
+
+    @property
+    def line(self) -> str | None:
+        """``model.py:42 in forward``; None where it was not recorded."""
+        return None if self.frame is None else str(self.frame)
+
+    @property
+    def heading(self) -> str:
+        """The pattern and the place."""
+        return f"{self.pattern or _kind(self.evidence.wrong)}, {self._place()}"
+
+    @property
+    def aside(self) -> str:
+        """The same of non-finite gradients that reached nothing."""
+        counted = "" if self.evidence.wrong is None else f" ({counts(self.evidence.wrong)})"
+        at = f" at {self.line}" if self.line else ""
+        return (
+            f"{self.node.short_name}{at} put out {_kind(self.evidence.wrong)}{counted}, which was"
+            f" masked away on its way ({self.pattern or 'no known pattern'})."
+        )
+
+    @property
+    def paragraph(self) -> str:
+        """What happened, what to do, and what it reached."""
+        return " ".join([*self._what(), *self._remedy(), *self._onwards()])
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        node = self.node
+        yield (
+            f"node {node.index} ({node.name}) of graph task {self.origin.graph_task}, number"
+            f" {node.order} to run, thread {node.thread}"
+        )
+        yield from self._flow_details()
+        yield from self._forward_details()
+        if self.evidence.zeroed_by:
+            yield f"zeros in the gradient come from {self.evidence.zeroed_by}"
+        if self.evidence.scale is not None:
+            yield f"the gradient of the loss is {number(self.evidence.scale)}: it is scaled"
+        yield from (f"created at {frame}" for frame in node.stack if not frame.hidden)
+        for origin in self.spread.origins[1:]:
+            yield (
+                f"independent of it: {origin.kind} at node {origin.node} of graph task"
+                f" {origin.graph_task}"
+            )
+        yield f"reached {', '.join(self.reached) or 'no parameter'}"
+
+    def _flow_details(self) -> Iterator[str]:
+        evidence = self.evidence
+        for given in evidence.received:
+            whence = " + ".join(given.producers) or "the caller"
+            yield f"received {given.slot} from {whence}: {_measured(given.health)}"
+        for hook in evidence.hooks:
+            yield f"{hook.kind} hook {hook.name} changed it: {_measured(hook.gave)}"
+        for output, health in sorted(evidence.outputs.items()):
+            to = next(iter(evidence.consumers.get(output, ())), "")
+            yield f"output {output}{f' to {to}' if to else ''}: {_measured(health)}"
+        if evidence.kind is not Kind.NODE:
+            yield f"{evidence.kind}: {_measured(evidence.wrong)}"
+        for row in evidence.saved.values():
+            what = row.value if row.health is None else _measured(row.health)
+            yield f"saved {row.name}{f' ({row.parameter})' if row.parameter else ''}: {what}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        evidence, node, found = self.evidence, self.node, self.finding
+        return {
+            "graph_task": self.graph_task,
+            "pattern": self.pattern,
+            "reason": None if found is None else found.reason,
+            "remedy": None if found is None else found.remedy,
+            "line": self.line,
+            "file": None if self.frame is None else self.frame.file,
+            "line_number": None if self.frame is None else self.frame.line,
+            "source": self.source or None,
+            "answer": str(self),
+            "origin": {
+                "kind": str(evidence.kind),
+                "graph_task": self.origin.graph_task,
+                "node": node.index,
+                "name": node.short_name,
+                "module": node.module,
+                "parameter": node.parameter,
+                "order": node.order,
+                "thread": node.thread,
+                "seq": self.origin.seq,
+                "slot": self.origin.slot,
+                "line": node.line,
+                "stack": [
+                    {"file": f.file, "line": f.line, "function": f.function}
+                    for f in node.stack
+                    if not f.hidden
+                ],
+            },
+            "first": _json(evidence.wrong),
+            "received": [
+                {"slot": g.slot, "producers": list(g.producers), "health": _json(g.health)}
+                for g in evidence.received
+            ],
+            "outputs": [
+                {
+                    "output": output,
+                    "towards": list(evidence.consumers.get(output, ())),
+                    "health": _json(health),
+                }
+                for output, health in sorted(evidence.outputs.items())
+            ],
+            "saved": [
+                {
+                    "name": row.name,
+                    "parameter": row.parameter or None,
+                    "value": row.value,
+                    "health": _json(row.health),
+                }
+                for row in evidence.saved.values()
+            ],
+            "hooks": [
+                {"kind": hook.kind, "name": hook.name, "gave": _json(hook.gave)}
+                for hook in evidence.hooks
+            ],
+            "loss_scale": evidence.scale,
+            "zeroed_by": evidence.zeroed_by or None,
+            "norms": [{"name": name, "norm": norm} for name, norm in evidence.norms],
+            "forward": {"state": str(self.forward), "first": _blamed(evidence.blame)},
+            "nodes": self.spread.nodes,
+            "reached": list(self.reached),
+            "leaves": self.leaves,
+            "captured": self.spread.captured,
+            "others": [
+                {"kind": str(o.kind), "graph_task": o.graph_task, "node": o.node, "seq": o.seq}
+                for o in self.spread.origins[1:]
+            ],
+            "later_graph_tasks": self.later,
+            "harmless": self.is_harmless,
+        }
+
+    def __str__(self) -> str:
+        if self.is_harmless:
+            return f"no non-finite gradient reached a parameter: {self.aside}"
+        where = [self.line] if self.line else []
+        where += [f"    {self.source}"] if self.source else []
+        return "\n".join([self.heading, *where, self.paragraph])
+
+    def _place(self) -> str:
+        node, blamed = self.node, self.evidence.blame
+        if blamed is not None and not self.evidence.is_blamed:
+            module = blamed.op.module
+            return f"in {blamed.op.name}{f' of {module}' if module else ''}"
+        where = node.parameter or node.module
+        at = {Kind.NODE: "in", Kind.SUM: "where gradients meet before"}
+        return (
+            f"{at.get(self.evidence.kind, 'at')} {node.short_name}{f' of {where}' if where else ''}"
+        )
+
+    def _what(self) -> Iterator[str]:
+        evidence, found = self.evidence, self.finding
+        reason = "" if found is None else f": {found.reason}"
+        if self.forward is Forward.NON_FINITE and found is not None:
+            yield f"The forward was non-finite already{reason}."
+            yield f"The backward pass met it first in {self.node.short_name}, which put out"
+            yield f"{_out(evidence.wrong)}."
+            return
+        if evidence.kind is Kind.NODE:
+            yield f"It was given {_given(evidence)} and put out {_out(evidence.wrong)}{reason}."
+        elif evidence.kind is Kind.SUM:
+            yield f"There the first {_kind(evidence.wrong)} came to be{reason}."
+        else:
+            yield f"No node made the first {_kind(evidence.wrong)}{reason}."
+        if found is None:
+            yield "No known pattern fits."
+        if self.forward is Forward.NON_FINITE:
+            yield "The forward was non-finite already."
+        elif self.forward is Forward.UNKNOWN and found is None:
+            yield "To learn whether the forward was finite, record with --check-forward."
+
+    def _remedy(self) -> Iterator[str]:
+        if self.finding is not None:
+            yield self.finding.remedy
+
+    def _onwards(self) -> Iterator[str]:
+        shown = ", ".join(self.reached[:_MOST_NAMES])
+        more = len(self.reached) - _MOST_NAMES
+        names = f": {shown}{f' and {more:,} more' if more > 0 else ''}" if shown else ""
+        if self.leaves:
+            yield f"It reached {len(self.reached):,} of {plural(self.leaves, 'parameter')}{names}."
+        if self.spread.captured:
+            results = plural(self.spread.captured, "result")
+            yield f"It reached {results} of torch.autograd.grad."
+        others = len(self.spread.origins) - 1
+        if others:
+            yield (
+                f"In {plural(others, 'other place')} of this backward pass gradients became"
+                " non-finite independently of it."
+            )
+        if self.later:
+            passes = "1 later backward pass" if self.later == 1 else f"{self.later:,} later ones"
+            yield f"{passes} had such gradients, too."
+
+    def _forward_details(self) -> Iterator[str]:
+        yield f"the forward: {self.forward}"
+        for argument in self.evidence.arguments:
+            yield f"  was given {_given_by(argument)}: {_measured(argument.health)}"
+        found = self.evidence.blame
+        if found is None:
+            if self.forward in {Forward.UNKNOWN, Forward.SAVED_FINITE}:
+                yield "record with --check-forward to see what every function of the forward gave"
+            return
+        arguments = f"({found.op.arguments})" if found.op.arguments else ""
+        yield f"first in {found.op.name}{arguments} at {found.op.line}: {_measured(found.wrong)}"
+        for argument in found.arguments:
+            yield f"  was given {_given_by(argument)}: {_measured(argument.health)}"
+
+
+def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
+    """Why gradients are not finite; None where all that were measured are.
+
+    A call whose non-finite gradients reached a parameter goes before those where they were masked
+    away on their way.
+
+    Args:
+        trace: the trace.
+        graph_task: the call of backward or grad that is asked about; None: the first in which a
+            gradient is not finite.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+        agviz.errors.AgvizError: no gradient was looked at when it was recorded.
+    """
+    if trace.meta.values == "none" and not trace.has_checks():
+        raise AgvizError(
+            f"{trace.path} says nothing of the values of gradients; record without --values none"
+        )
+    if graph_task is None:
+        tasks = trace.nonfinite_graph_tasks()
+        affected = list(dict.fromkeys(_outermost(trace, task) for task in tasks))
+    else:
+        affected = [graph_task]
+    explained = None
+    for later, task in zip(range(len(affected))[::-1], affected, strict=True):
+        found = spread(trace, task)
+        if found is not None and (explained is None or not _is_harmless(trace, task, found)):
+            explained = _explain(trace, task, found, later=later)
+            if not explained.is_harmless:
+                break
+    return explained
+
+
+def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Explanation:
+    origin = found.first
+    node = trace.node(origin.graph_task, origin.node)
+    evidence = gather(trace, origin, blame(trace, origin))
+    leaves = {
+        (number, leaf): name or f"node {leaf}"
+        for number in trace.family(graph_task)
+        for leaf, name in trace.leaves(number).items()
+    }
+    frame = _frame(trace, node, evidence)
+    return Explanation(
+        graph_task=graph_task,
+        origin=origin,
+        node=node,
+        evidence=evidence,
+        finding=find(evidence),
+        spread=found,
+        forward=_forward(evidence),
+        reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),
+        leaves=len(set(leaves.values())),
+        later=later,
+        is_harmless=_is_harmless(trace, graph_task, found),
+        frame=frame,
+        source="" if frame is None else source_line(frame, trace.path),
+    )
+
+
+def _is_harmless(trace: Trace, graph_task: int, found: Spread) -> bool:
+    has_finished = trace.graph_task(graph_task).status is GraphTaskStatus.FINISHED
+    return has_finished and not found.leaves and not found.captured
+
+
+def _outermost(trace: Trace, graph_task: int) -> int:
+    tasks = {task.id: task for task in trace.graph_tasks}
+    while tasks[graph_task].parent in tasks and tasks[graph_task].parent < graph_task:
+        graph_task = tasks[graph_task].parent
+    return graph_task
+
+
+def _forward(evidence: Evidence) -> Forward:
+    saved = [row.health for row in evidence.saved.values() if row.health is not None]
+    if evidence.blame is not None or any(map(bad, saved)):
+        return Forward.NON_FINITE
+    if evidence.arguments or evidence.result is not None:
+        return Forward.FINITE
+    if saved and not any(health.unknown for health in saved):
+        return Forward.SAVED_FINITE
+    return Forward.UNKNOWN
+
+
+def _frame(trace: Trace, node: NodeRow, evidence: Evidence) -> Frame | None:
+    blamed = evidence.blame
+    if evidence.kind is Kind.ROOT:
+        called = trace.call_site(node.graph_task)
+        return next((frame for frame in reversed(called) if not frame.hidden), node.frame)
+    if blamed is not None and not evidence.is_blamed and blamed.op.frame is not None:
+        return blamed.op.frame
+    return node.frame
+
+
+def _kind(health: Health | None) -> str:
+    return "NaN" if health is None or health.nan else "infinity"
+
+
+def _given_by(argument: Argument) -> str:
+    return f"{argument.place} by {argument.parameter or argument.made_by or 'the program'}"
+
+
+def _given(evidence: Evidence) -> str:
+    known = [given.health for given in evidence.received if given.health is not None]
+    if not known:
+        return "gradients that were not measured"
+    largest = max(map(magnitude, known))
+    if not largest:
+        return "a gradient of zeros"
+    what = "a finite gradient" if len(known) == 1 else "finite gradients"
+    return f"{what} up to {number(largest)}"
+
+
+def _out(health: Health | None) -> str:
+    return "NaN or infinities" if health is None else f"{counts(health)} ({size(health)})"
+
+
+def _measured(health: Health | None) -> str:
+    if health is None:
+        return "not measured"
+    if health.unknown:
+        return f"{size(health)}, not looked at: {health.unknown}"
+    said = f"{size(health)}, {extent(health)}"
+    if health.norm is not None:
+        said += f", norm {number(health.norm)}"
+    if health.zero:
+        said += f", {plural(health.zero, 'zero')}"
+    return said + (f", {counts(health)}" if bad(health) else "")
+
+
+def _json(health: Health | None) -> dict[str, Any] | None:
+    if health is None:
+        return None
+    facts = health._asdict()
+    facts["shape"] = None if health.shape is None else list(health.shape)
+    facts["norm"] = None if health.norm is None or not math.isfinite(health.norm) else health.norm
+    return facts
+
+
+def _blamed(found: Blame | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "function": found.op.name,
+        "arguments": found.op.arguments,
+        "module": found.op.module,
+        "line": found.op.line,
+        "source": str(found.source),
+        "parameter": found.parameter or None,
+        "health": _json(found.wrong),
+        "given": [
+            {
+                "place": argument.place,
+                "parameter": argument.parameter or None,
+                "made_by": argument.made_by or None,
+                "health": _json(argument.health),
+            }
+            for argument in found.arguments
+        ],
+    }

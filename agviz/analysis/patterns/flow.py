@@ -1,0 +1,66 @@
+"""Gradients that no node made non-finite: roots, hooks, what ``.grad`` held before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.measures import LARGEST, counts, magnitude
+from agviz.analysis.origins import Kind
+from agviz.analysis.patterns.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agviz.analysis.evidence import Evidence
+
+_HOOKS: Final[Mapping[str, str]] = {
+    "tensor_pre": "tensor hook",
+    "pre": "pre-hook",
+    "post": "post-hook",
+    "post_accumulate_grad": "post-accumulate-grad hook",
+}
+
+
+def root_gradient(evidence: Evidence) -> Finding | None:
+    """The caller's own gradient was non-finite."""
+    if evidence.kind is not Kind.ROOT or evidence.wrong is None:
+        return None
+    return Finding(
+        "non-finite gradient given to backward",
+        f"the gradient that backward was called with holds {counts(evidence.wrong)}",
+        "Look at what computes the argument gradient= (grad_tensors=, grad_outputs=): no node made"
+        " it.",
+    )
+
+
+def hook(evidence: Evidence) -> Finding | None:
+    """A hook replaced a finite gradient by one that is not."""
+    if evidence.kind is not Kind.HOOK:
+        return None
+    found = next((hook for hook in evidence.hooks if hook.gave is not None), None)
+    if found is None or found.gave is None:
+        return None
+    return Finding(
+        "non-finite gradient from a hook",
+        f"the {_HOOKS.get(found.kind, 'hook')} {found.name} was given a finite gradient and gave"
+        f" back {counts(found.gave)}",
+        f"Guard what {found.name} divides by, or let it return None where there is nothing to"
+        " change.",
+    )
+
+
+def old_grad(evidence: Evidence) -> Finding | None:
+    """``.grad`` was non-finite before a finite gradient was added to it."""
+    if evidence.kind is not Kind.ACCUMULATED or evidence.had_grad is False:
+        return None
+    if evidence.wrong is None or not evidence.received or evidence.hooks:
+        return None  # a hook may have changed .grad itself
+    largest = max(magnitude(given.health) for given in evidence.received)
+    if largest > LARGEST.get(evidence.wrong.dtype, 0.0) / 2:
+        return None  # it may be the sum that overflowed
+    return Finding(
+        "non-finite .grad from before",
+        "the gradient that came is finite, so .grad held that already when it was added",
+        "Call zero_grad() after a step whose gradients were not finite, also where the step itself"
+        " was skipped.",
+    )

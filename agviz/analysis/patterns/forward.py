@@ -1,0 +1,269 @@
+"""Forwards that were non-finite before the backward pass began."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.blame import SOFTMAX as SOFTMAX_FUNCTIONS
+from agviz.analysis.blame import Source
+from agviz.analysis.measures import LARGEST, bad, counts, magnitude, number, places
+from agviz.analysis.patterns import singular
+from agviz.analysis.patterns.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agviz.analysis.blame import Blame
+    from agviz.analysis.evidence import Evidence
+    from agviz_engine.instruments import Health
+
+UNKNOWN: Final = "non-finite in the forward"
+
+
+def data(evidence: Evidence) -> Finding | None:
+    """NaN or infinities came with the data."""
+    blame = evidence.blame
+    if blame is None or blame.source is not Source.DATA:
+        return None
+    return Finding(
+        f"{_kind(blame.wrong)} in the data",
+        f"a tensor that {blame.op.name} was given holds {counts(blame.wrong)}, and no function of"
+        " the forward made it",
+        "Look at the batch: torch.isfinite(x) finds the samples, which have to be cleaned or left"
+        " out.",
+    )
+
+
+def parameter(evidence: Evidence) -> Finding | None:
+    """A parameter was not finite."""
+    blame = evidence.blame
+    if blame is not None:
+        if blame.source is not Source.PARAMETER:
+            return None
+        name, wrong = blame.parameter, blame.wrong
+    else:
+        found = [
+            (row.parameter, row.health)
+            for row in evidence.saved.values()
+            if row.parameter and row.health is not None and bad(row.health)
+        ]
+        if not found:
+            return None
+        name, wrong = found[0]
+    return Finding(
+        f"{_kind(wrong)} in a parameter",
+        f"the parameter {name} held {counts(wrong)} before this backward pass began",
+        "Look at the step before: a non-finite gradient that was applied, or a learning rate that"
+        " is too large; else at what initialised or loaded it.",
+    )
+
+
+def function(evidence: Evidence) -> Finding | None:
+    """A function of the forward made something non-finite of finite arguments."""
+    blame = evidence.blame
+    if blame is None or blame.source is not Source.FUNCTION:
+        return None
+    rule = _RULES.get(blame.function)
+    found = None if rule is None else rule(blame)
+    if found is None:
+        found = _overflow(blame, evidence.scale)
+    if found is None:
+        found = Finding(
+            UNKNOWN,
+            f"{blame.op.name} gave {counts(blame.wrong)} of what it was given",
+            "Look at the arguments of this call: no known pattern fits.",
+        )
+    return found
+
+
+def unknown(evidence: Evidence) -> Finding | None:
+    """What the node had saved was non-finite, and nobody knows since when."""
+    found = [row for row in evidence.saved.values() if bad(row.health)]
+    if not found or found[0].health is None:
+        return None
+    return Finding(
+        UNKNOWN,
+        f"what it had saved in the forward as {found[0].name} held {counts(found[0].health)}"
+        " already",
+        "Record it with --check-forward (check_forward=True), which tells the function of the"
+        " forward with which it began.",
+    )
+
+
+def _kind(health: Health) -> str:
+    return "NaN" if health.nan else "infinity"
+
+
+def _argument(blame: Blame, number_: int = 0) -> Health | None:
+    return blame.arguments[number_].health if number_ < len(blame.arguments) else None
+
+
+def _made_by(blame: Blame, number_: int) -> str:
+    return blame.arguments[number_].made_by if number_ < len(blame.arguments) else ""
+
+
+def _finding(pattern: str, what: str, remedy: str = "") -> Finding:
+    return singular.Singular(pattern, what, remedy).finding()
+
+
+def _outside(blame: Blame, low: float, high: float = math.inf) -> Finding | None:
+    """The argument lies outside of the function's domain."""
+    given = _argument(blame)
+    if given is None or given.min is None or given.max is None or not blame.wrong.nan:
+        return None
+    beyond = given.min if given.min < low else given.max if given.max > high else None
+    if beyond is None:
+        return None
+    domain = f"[{low:g}, {high:g}]" if math.isfinite(high) else f"at or above {low:g}"
+    return Finding(
+        f"{blame.function} outside its domain",
+        f"the argument of {blame.function} reaches {number(beyond)}; it is defined {domain}",
+        f"Clamp the argument of {blame.function}: rounding alone may carry it over the edge.",
+    )
+
+
+def _sqrt(blame: Blame) -> Finding | None:
+    given = _argument(blame)
+    if blame.function == "rsqrt" and given is not None and given.zero and blame.wrong.posinf:
+        maker = _made_by(blame, 0)
+        pattern = singular.VARIANCE if maker in _SPREADS else singular.SQRT
+        return _finding(pattern, f"the argument of rsqrt is 0 {places(given.zero)}")
+    return _outside(blame, 0.0)
+
+
+def _log(blame: Blame) -> Finding | None:
+    given = _argument(blame)
+    if given is not None and blame.wrong.neginf:
+        edge = -1.0 if blame.function == "log1p" else 0.0
+        if given.zero or given.min == edge:
+            where = places(given.zero) if given.zero and not edge else "somewhere"
+            return _finding(singular.LOG, f"the argument of {blame.function} is {edge:g} {where}")
+    return _outside(blame, -1.0 if blame.function == "log1p" else 0.0)
+
+
+_SPREADS: Final = {"std", "var", "std_mean", "var_mean"}
+_LENGTHS: Final = {"norm", "vector_norm", "linalg_norm", "linalg_vector_norm", "hypot", "cdist"}
+
+
+def _div(blame: Blame) -> Finding | None:
+    is_reflected = blame.op.name.endswith(("__rtruediv__", "__rdiv__", "reciprocal"))
+    place = 0 if is_reflected or len(blame.arguments) < 2 else 1
+    divisor = _argument(blame, place)
+    if divisor is None or not divisor.zero:
+        return None
+    maker = _made_by(blame, place)
+    pattern, what = singular.DIVISION, "the divisor"
+    if maker in _SPREADS:
+        pattern, what = singular.VARIANCE, f"the {maker}"
+    elif maker in _LENGTHS:
+        pattern, what = singular.NORM, "the norm"
+    remedy = singular.DIVIDED.get(pattern, "")
+    return _finding(pattern, f"{what} that it divides by is 0 {places(divisor.zero)}", remedy)
+
+
+def _exp(blame: Blame) -> Finding | None:
+    given = _argument(blame)
+    limit = math.log(LARGEST.get(blame.wrong.dtype, math.inf))
+    if blame.function == "exp2":
+        limit /= math.log(2)
+    if given is None or magnitude(given) <= limit or not _infinite(blame.wrong):
+        return None
+    return _finding(
+        singular.EXP,
+        f"the argument of {blame.function} goes up to {number(magnitude(given))}, and"
+        f" {blame.wrong.dtype} ends at {blame.function}({limit:.1f})",
+    )
+
+
+def _infinite(health: Health) -> int:
+    return health.posinf + health.neginf
+
+
+def _softmax(blame: Blame) -> Finding | None:
+    given = _argument(blame)
+    if given is None or given.nan or given.posinf or not given.neginf:
+        return None
+    return _finding(
+        singular.SOFTMAX,
+        f"{given.neginf:,} of {given.numbers:,} entries were -inf before {blame.function}, all of"
+        " some row among them, which gives 0 / 0",
+    )
+
+
+def _pow(blame: Blame) -> Finding | None:
+    base = _argument(blame)
+    if base is None:
+        return None
+    if base.zero and blame.wrong.posinf:
+        return _finding(
+            singular.POW, f"the base is 0 {places(base.zero)}, and the exponent is negative"
+        )
+    if base.min is not None and base.min < 0 and blame.wrong.nan:
+        return Finding(
+            "pow of a negative base",
+            f"the base goes down to {number(base.min)}, and the exponent is no whole number",
+            "Take the power of the absolute value, or clamp the base.",
+        )
+    return None
+
+
+def _normalised(blame: Blame) -> Finding | None:
+    eps = re.search(r"\beps=([-+.\de]+)", blame.op.arguments)
+    given = _argument(blame)
+    if bad(given) or (eps is not None and float(eps[1]) > 0):
+        return None
+    return _finding(
+        singular.VARIANCE, "the variance of what it normalises is 0 somewhere, and so is its eps"
+    )
+
+
+def _spread(blame: Blame) -> Finding | None:
+    given = _argument(blame)
+    if given is None or given.numel != blame.wrong.numel or not blame.wrong.nan:
+        return None
+    return Finding(
+        "standard deviation of one element",
+        f"{blame.function} was taken of single elements: with Bessel's correction that is 0 / 0",
+        "Take it of two elements or more, or with correction=0.",
+    )
+
+
+def _overflow(blame: Blame, scale: float | None) -> Finding | None:
+    """Finite arguments, and a result beyond what the dtype can hold."""
+    limit = LARGEST.get(blame.wrong.dtype)
+    given = [argument.health for argument in blame.arguments if argument.health is not None]
+    if limit is None or not _infinite(blame.wrong) or not given or any(map(bad, given)):
+        return None
+    largest = max(map(magnitude, given))
+    terms = max(health.numel for health in given)
+    if largest <= limit and max(1.0, largest) ** 2 * terms <= limit:
+        return None
+    dtype = blame.wrong.dtype
+    remedy = "Rescale the arguments, or normalise what comes before."
+    if dtype in {"float16", "bfloat16"}:
+        remedy = "Have autocast leave this call in float32, or use bfloat16; or rescale it."
+    if dtype == "bfloat16":
+        remedy = "Compute this call in float32, or rescale its arguments."
+    scaled = f"; the loss is scaled by {number(scale)}" if scale is not None else ""
+    return Finding(
+        f"overflow in {dtype}",
+        f"the arguments of {blame.op.name} go up to {number(largest)}, and the result is beyond"
+        f" {number(limit)}, where {dtype} ends{scaled}",
+        remedy,
+    )
+
+
+_RULES: Final[Mapping[str, Callable[[Blame], Finding | None]]] = {
+    **dict.fromkeys(("sqrt", "rsqrt"), _sqrt),
+    **dict.fromkeys(("log", "log2", "log10", "log1p"), _log),
+    **dict.fromkeys(("div", "reciprocal"), _div),
+    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exp),
+    **dict.fromkeys(SOFTMAX_FUNCTIONS, _softmax),
+    **dict.fromkeys(("pow", "float_power"), _pow),
+    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "batch_norm"), _normalised),
+    **dict.fromkeys(("std", "var", "std_mean", "var_mean"), _spread),
+    **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), lambda blame: _outside(blame, -1.0, 1.0)),
+    "acosh": lambda blame: _outside(blame, 1.0),
+}

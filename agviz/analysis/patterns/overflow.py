@@ -1,0 +1,140 @@
+"""Gradients that became larger than their dtype can hold."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.measures import LARGEST, bad, magnitude, number
+from agviz.analysis.origins import Kind
+from agviz.analysis.patterns.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agviz.analysis.evidence import Evidence
+
+_LEAST_GROWTH: Final = {"float16": 1e3}
+"""Of the norm, from the loss to where it overflows, to speak of an explosion."""
+_LEAST_GROWTH_ELSEWHERE: Final = 1e9
+_FEWEST_LEVELS: Final = 4
+_LARGEST_SHARE: Final = 0.4
+"""Of the growth (in logarithms) that a single step may have."""
+
+
+def exploding(evidence: Evidence) -> Finding | None:
+    """Norms that grew step by step over many layers, until the dtype was at its end."""
+    wrong = evidence.wrong
+    if overflow(evidence) is None or wrong is None:
+        return None
+    norms = [(name, norm) for name, norm in evidence.norms if 0 < norm < math.inf]
+    if len(norms) < _FEWEST_LEVELS:
+        return None
+    rises = [
+        (name, math.log10(after / before))
+        for (_, before), (name, after) in pairwise(norms)
+        if after > before
+    ]
+    first, last = norms[0][1], norms[-1][1]
+    growth = last / first
+    levels = _levels(rises)
+    if growth < _LEAST_GROWTH.get(wrong.dtype, _LEAST_GROWTH_ELSEWHERE) or levels < _FEWEST_LEVELS:
+        return None
+    if max(rise for _, rise in rises) > _LARGEST_SHARE * sum(rise for _, rise in rises):
+        return None
+    return Finding(
+        "exploding gradients over depth",
+        f"on the way from the loss the norm grew from {number(first)} to {number(last)} over"
+        f" {len(norms)} nodes, a little in each of {levels} layers, until {wrong.dtype} overflowed",
+        "Clip the gradient, normalise between the layers, or start from smaller weights"
+        " (an orthogonal initialisation for recurrent ones).",
+    )
+
+
+def _levels(rises: Sequence[tuple[str, float]]) -> int:
+    """How often the kind of node in which most of the growth lies made the norm grow."""
+    growth: dict[str, float] = {}
+    for name, rise in rises:
+        growth[name] = growth.get(name, 0.0) + rise
+    if not growth:
+        return 0
+    steepest = max(growth, key=growth.__getitem__)
+    return sum(name == steepest for name, _ in rises)
+
+
+def overflow(evidence: Evidence) -> Finding | None:
+    """A product or a sum of finite numbers that is larger than its dtype can hold."""
+    wrong = evidence.wrong
+    if wrong is None or not wrong.posinf + wrong.neginf or evidence.kind is Kind.ROOT:
+        return None
+    limit = LARGEST.get(wrong.dtype)
+    if limit is None or any(bad(row.health) for row in evidence.saved.values()):
+        return None
+    if any(bad(given.health) for given in evidence.received):
+        return None
+    largest = max((magnitude(given.health) for given in evidence.received), default=0.0)
+    reason = _sum(evidence, limit) if evidence.kind is Kind.SUM else _product(evidence, limit)
+    if reason is None and evidence.kind is Kind.ACCUMULATED and largest > limit / 2:
+        reason = f"a gradient as large as {number(largest)} was added to .grad"
+    if reason is None:
+        return None
+    return Finding(f"overflow in {wrong.dtype}", reason, _remedy(evidence, wrong.dtype))
+
+
+def _sum(evidence: Evidence, limit: float) -> str | None:
+    """Finite gradients that met; there is no other way in which they become infinite."""
+    names = ", ".join(
+        dict.fromkeys(name for given in evidence.received for name in given.producers)
+    )
+    return (
+        f"the {len(evidence.received)} gradients that met there (from {names}) are finite, but"
+        f" their sum is beyond {number(limit)}"
+    )
+
+
+def _product(evidence: Evidence, limit: float) -> str | None:
+    wrong = evidence.wrong
+    if wrong is None:
+        return None
+    incoming = max((magnitude(given.health) for given in evidence.received), default=0.0)
+    if incoming > limit:
+        return (
+            f"the gradient came in as large as {number(incoming)}, and {wrong.dtype} ends at"
+            f" {number(limit)}"
+        )
+    bound = incoming
+    factors = [magnitude(row.health) for row in evidence.saved.values() if row.health is not None]
+    factors += [abs(value) for row in evidence.saved.values() if (value := _value(row.value))]
+    for factor in factors:
+        bound *= max(1.0, factor)
+    summed = max((g.health.numel for g in evidence.received if g.health is not None), default=1)
+    if bound * max(summed, 1) <= limit:
+        return None
+    with_what = f" with what it had saved, up to {number(max(factors))}" if factors else ""
+    return (
+        f"gradients up to {number(incoming)} went in{with_what}, and the result is beyond"
+        f" {number(limit)}, where {wrong.dtype} ends"
+    )
+
+
+def _value(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _remedy(evidence: Evidence, dtype: str) -> str:
+    if dtype not in {"float16", "bfloat16"}:
+        return "Clip or rescale what comes before, or compute this part in float64."
+    scale = evidence.scale
+    if scale is not None:
+        return (
+            f"The loss is scaled by {number(scale)}: lower the scale (GradScaler skips such a step"
+            " and halves it by itself), or use bfloat16, which needs none."
+        )
+    if dtype == "bfloat16":
+        return "Compute this part in float32, or scale the loss down."
+    return "Use bfloat16, or have autocast leave this part in float32."

@@ -1,0 +1,465 @@
+"""Nodes whose derivative is infinite, or not a number, where the forward came to.
+
+What a node saved tells: a root that is 0, a divisor that is 0, an argument at the edge of the
+domain. Where a hook packed what it saved (checkpointing), what the forward recorded stands in; and
+without that, the only point at which such a node can make an infinity of moderate gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.evidence import SQUARE, base_name
+from agviz.analysis.measures import LARGEST, bad, counts, magnitude, places
+from agviz.analysis.origins import Kind
+from agviz.analysis.patterns.finding import Finding
+from agviz.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agviz.analysis.evidence import Evidence
+    from agviz_engine.instruments import Health
+
+SQRT: Final = "sqrt at zero"
+NORM: Final = "norm at zero"
+LOG: Final = "log of zero"
+DIVISION: Final = "division by zero"
+POW: Final = "pow with zero base"
+EXP: Final = "overflow of exp"
+SOFTMAX: Final = "softmax of a row of -inf"
+VARIANCE: Final = "normalisation with zero variance"
+
+REMEDIES: Final[Mapping[str, str]] = {
+    SQRT: "Add a small eps under the root, or clamp its argument from below.",
+    NORM: (
+        "Use torch.linalg.vector_norm, whose gradient at 0 is 0, or add a small eps under the root."
+    ),
+    LOG: (
+        "Clamp the argument from below, add a small eps, or compute the logarithm together with"
+        " what comes before it (log_softmax, logsigmoid, xlogy, binary_cross_entropy_with_logits)."
+    ),
+    DIVISION: "Add a small eps to the divisor, or clamp it away from 0.",
+    POW: "Clamp the base away from 0, or add a small eps to it.",
+    EXP: (
+        "Bound the argument, or subtract its maximum first, as softmax and logsumexp do by"
+        " themselves."
+    ),
+    SOFTMAX: (
+        "Leave at least one entry of each row unmasked, or mask with a large finite number"
+        " (torch.finfo(dtype).min) and drop those rows afterwards."
+    ),
+    VARIANCE: "Give it an eps that the dtype can hold beside the variance, such as 1e-5.",
+}
+
+_MASKS: Final[Mapping[str, str]] = {
+    "Where": "torch.where",
+    "MaskedFill": "masked_fill",
+    "MaskedSelect": "masked_select",
+    "Mul": "a mask",
+    **dict.fromkeys(("Index", "IndexSelect", "Select", "Slice", "Gather", "Narrow"), "indexing"),
+    **dict.fromkeys(("Clamp", "ClampMin", "ClampMax"), "clamp"),
+    **dict.fromkeys(("Relu", "Threshold", "Hardtanh"), "an activation"),
+    **dict.fromkeys(("NanToNum", "Nansum"), "nan_to_num"),
+}
+"""What makes gradients zero, and what users call it."""
+
+
+class Singular(NamedTuple):
+    """A point where the derivative is infinite."""
+
+    pattern: str
+    what: str
+    """What is there: ``its result is 0 in 3 places, where the derivative is infinite``."""
+    remedy: str = ""
+
+    def finding(self) -> Finding:
+        """The same as an answer."""
+        return Finding(self.pattern, self.what, self.remedy or REMEDIES[self.pattern])
+
+
+def zero_times_infinity(evidence: Evidence) -> Finding | None:
+    """A gradient of zero met an infinite derivative: the trap behind ``torch.where``."""
+    wrong = evidence.wrong
+    behind = _MASKS.get(base_name(evidence.zeroed_by))
+    zeros = sum(given.health.zero for given in evidence.received if given.health is not None)
+    if behind is None or wrong is None or any(_inf(health) for health in evidence.outputs.values()):
+        return None
+    if not 0 < wrong.nan <= zeros:  # element by element
+        return None
+    found = of_node(evidence)
+    if found is not None and found.pattern == NORM and behind == "masked_fill":
+        return None  # torch's own derivative of a norm masks, and this is the derivative of that
+    infinite = [
+        row for row in evidence.saved.values() if row.health is not None and _inf(row.health)
+    ]
+    if found is not None and found.pattern != SOFTMAX:
+        there = found.what
+    elif found is None and infinite and not any(_nan(row.health) for row in infinite):
+        there = f"what it had saved as {infinite[0].name} holds {counts_of(infinite[0].health)}"
+    else:
+        return None
+    return Finding(
+        f"0 * inf behind {behind}",
+        f"{_passes(behind)} a gradient of 0 on to what it did not take ({plural(zeros, 'zero')}"
+        f" came in), and there {there}: 0 * inf is NaN",
+        "Make the argument safe as well, not only the result:"
+        " torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0).",
+    )
+
+
+def singular(evidence: Evidence) -> Finding | None:
+    """The derivative is infinite where the forward came to."""
+    found = of_node(evidence)
+    return None if found is None else found.finding()
+
+
+def singular_here(evidence: Evidence) -> Finding | None:
+    """The same, where the forward was finite up to this very function."""
+    is_earlier = evidence.blame is not None and not evidence.is_blamed
+    return None if is_earlier else singular(evidence)
+
+
+def of_node(evidence: Evidence) -> Singular | None:
+    """Which derivative of the node is infinite, and where; None where none is known to be."""
+    rule = _RULES.get(evidence.function)
+    if rule is None or evidence.kind is not Kind.NODE:
+        return None
+    return rule(evidence)
+
+
+def counts_of(health: Health | None) -> str:
+    """As ``counts``, of what may not be known."""
+    return "unknown numbers" if health is None else counts(health)
+
+
+def _passes(behind: str) -> str:
+    return f"{behind} passes"
+
+
+def _inf(health: Health) -> int:
+    return health.posinf + health.neginf
+
+
+def _nan(health: Health | None) -> int:
+    return 0 if health is None else health.nan
+
+
+def _value(evidence: Evidence, name: str) -> Health | None:
+    """What the node had saved as ``name``; None: not known."""
+    row = evidence.saved.get(name)
+    if row is not None and row.health is not None and not row.health.unknown:
+        return row.health
+    if name == "result":
+        return evidence.result
+    place = {"self": 0, "input": 0, "other": 1, "exponent": 1}.get(name, len(evidence.arguments))
+    return evidence.arguments[place].health if place < len(evidence.arguments) else None
+
+
+def _number(evidence: Evidence, name: str) -> float | None:
+    row = evidence.saved.get(name)
+    try:
+        return float(row.value) if row is not None and row.value is not None else None
+    except ValueError:
+        return None
+
+
+def _must_be(evidence: Evidence) -> int:
+    """In how many places the derivative must be infinite, if nothing else is known."""
+    wrong = evidence.wrong
+    if wrong is None:
+        return 0
+    for given in evidence.received:
+        limit = LARGEST.get(wrong.dtype, 0.0) ** 0.5
+        if given.health is None or bad(given.health) or magnitude(given.health) > limit:
+            return 0
+    zeros = sum(given.health.zero for given in evidence.received if given.health is not None)
+    return _inf(wrong) + (wrong.nan if zeros else 0)
+
+
+def _count(evidence: Evidence, name: str, count: Callable[[Health], int]) -> int:
+    """In how many places what was saved as ``name`` is where the derivative is infinite."""
+    health = _value(evidence, name)
+    return _must_be(evidence) if health is None else count(health)
+
+
+def _zeros(health: Health) -> int:
+    return health.zero
+
+
+def _behind(evidence: Evidence, output: int = 0) -> list[str]:
+    return [base_name(name) for name in evidence.consumers.get(output, ())]
+
+
+def _is_norm(behind: list[str]) -> bool:
+    """Whether it is the root of a sum of squares."""
+    return len(behind) > 1 and behind[0] in {"Sum", "Mean"} and behind[1] in {"Pow", SQUARE}
+
+
+def _is_spread(behind: list[str]) -> bool:
+    """Whether it is a variance, a standard deviation, or made of one."""
+    return any(name in {"Var", "Std", "VarMean", "StdMean"} for name in behind[:3])
+
+
+def _sqrt(evidence: Evidence) -> Singular | None:
+    count = _count(evidence, "result", _zeros)
+    if not count:
+        return None
+    behind = _behind(evidence)
+    pattern = VARIANCE if _is_spread(behind) else NORM if _is_norm(behind) else SQRT
+    return Singular(
+        pattern,
+        f"the square root is 0 {places(count)}, where its derivative 1 / (2 sqrt(x)) is infinite",
+    )
+
+
+def _log(evidence: Evidence) -> Singular | None:
+    count = _count(evidence, "self", _zeros)
+    if not count:
+        return None
+    return Singular(
+        LOG, f"its argument is 0 {places(count)}, where the derivative 1 / x is infinite"
+    )
+
+
+def _log1p(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "self")
+    if not (_must_be(evidence) if health is None else health.min == -1.0):
+        return None
+    return Singular(
+        LOG, "its argument goes down to -1, where the derivative 1 / (1 + x) is infinite"
+    )
+
+
+def _xlogy(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "other")
+    if health is None or not health.zero:
+        return None
+    return Singular(LOG, f"its second argument is 0 {places(health.zero)}, where log(y) is -inf")
+
+
+def _logit(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "self")
+    if health is None or not (health.min == 0.0 or health.max == 1.0):
+        return None
+    return Singular(
+        LOG,
+        "its argument reaches 0 or 1, where the derivative is infinite",
+        "Clamp the argument into (0, 1), or give logit its eps.",
+    )
+
+
+def _div(evidence: Evidence) -> Singular | None:
+    count = _count(evidence, "other", _zeros)
+    if not count:
+        return None
+    behind = _behind(evidence, 1)
+    pattern = DIVISION
+    if _is_spread(behind):
+        pattern = VARIANCE
+    elif any(name in _NORMS for name in behind[:3]) or _is_norm(behind[1:]):
+        pattern = NORM
+    what = {VARIANCE: "the standard deviation", NORM: "the norm"}.get(pattern, "the divisor")
+    remedy = DIVIDED.get(pattern, "")
+    return Singular(pattern, f"{what} that it divides by is 0 {places(count)}", remedy)
+
+
+_NORMS: Final = {"LinalgVectorNorm", "Norm", "LinalgMatrixNorm"}
+DIVIDED: Final = {
+    VARIANCE: "Add a small eps to the standard deviation, or use a layer that has one.",
+    NORM: "Add a small eps to the norm, or use torch.nn.functional.normalize, which has one.",
+}
+
+
+def _reciprocal(evidence: Evidence) -> Singular | None:
+    count = _count(evidence, "result", _inf)
+    return Singular(DIVISION, f"the divisor is 0 {places(count)}") if count else None
+
+
+def _rsqrt(evidence: Evidence) -> Singular | None:
+    count = _count(evidence, "result", _inf)
+    if not count:
+        return None
+    behind = _behind(evidence)
+    pattern = VARIANCE if _is_spread(behind) else NORM if _is_norm(behind) else SQRT
+    return Singular(pattern, f"the argument of rsqrt is 0 {places(count)}")
+
+
+def _mul(evidence: Evidence) -> Singular | None:
+    """A product with an inverse standard deviation or norm that is infinite."""
+    for output, name in ((0, "self"), (1, "other")):
+        health = _value(evidence, name)
+        behind = _behind(evidence, output)
+        if health is None or not _inf(health) or not behind:
+            continue
+        if behind[0] in {"Rsqrt", "Reciprocal"}:
+            rest = behind[1:]
+            pattern = VARIANCE if _is_variance(rest) else NORM if _is_norm(rest) else DIVISION
+            return Singular(
+                pattern, f"the inverse that it multiplies with is infinite {places(_inf(health))}"
+            )
+    return None
+
+
+def _is_variance(behind: list[str]) -> bool:
+    """Whether it is a variance, or the mean of squares of what was centred."""
+    if _is_spread(behind):
+        return True
+    return len(behind) > 2 and _is_norm(behind) and behind[0] == "Mean" and behind[2] == "Sub"
+
+
+def _pow(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "self")
+    exponent = _number(evidence, "exponent")
+    given = _value(evidence, "exponent")
+    smallest = exponent if exponent is not None else given.min if given is not None else None
+    if smallest is not None and smallest >= 1:
+        return None
+    count = _must_be(evidence) if health is None else health.zero
+    if not count:
+        return None
+    power = "" if exponent is None else f" to the power {exponent:g}"
+    return Singular(POW, f"the base{power} is 0 {places(count)}, where the derivative is infinite")
+
+
+def _exp(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "result")
+    if health is None or not _inf(health):
+        return None
+    return Singular(EXP, f"the exponential is infinite {places(_inf(health))}")
+
+
+def _cosh(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "self")
+    if health is None or magnitude(health) < math.log(2 * LARGEST.get(health.dtype, math.inf)):
+        return None
+    return Singular(EXP, f"its argument goes up to {magnitude(health):g}, where exp(x) is infinite")
+
+
+def _edge(function: str, *edges: float) -> Callable[[Evidence], Singular | None]:
+    """A function whose derivative is infinite at the edges of its domain."""
+
+    def rule(evidence: Evidence) -> Singular | None:
+        health = _value(evidence, "self")
+        if health is None:
+            reached = list(edges) if _must_be(evidence) else []
+        else:
+            reached = [edge for edge in edges if edge in {health.min, health.max}]
+        if not reached:
+            return None
+        where = " and ".join(f"{edge:g}" for edge in reached)
+        return Singular(
+            f"{function} at the edge",
+            f"its argument reaches {where}, where the derivative of {function} is infinite",
+            "Clamp the argument a little inside of the domain (-1 + eps, 1 - eps), or take the"
+            " angle from atan2.",
+        )
+
+    return rule
+
+
+def _atan2(evidence: Evidence) -> Singular | None:
+    y, x = _value(evidence, "self"), _value(evidence, "other")
+    if bad(y) or bad(x) or not _must_be(evidence):
+        return None
+    return Singular(
+        "atan2 at the edge",
+        "both arguments are next to 0 at once, where the derivative x / (x² + y²) is infinite",
+        "Keep the point away from the origin: add a small eps to the length of (x, y), or leave"
+        " such points out before atan2.",
+    )
+
+
+def _hypot(evidence: Evidence) -> Singular | None:
+    count = _count(evidence, "result", _zeros)
+    if not count:
+        return None
+    return Singular(NORM, f"hypot is 0 {places(count)}, where its derivative is 0 / 0")
+
+
+def _softmax(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "result")
+    given = evidence.arguments[0].health if evidence.arguments else None
+    name = "neginf" if evidence.function == "Logsumexp" else "nan"
+    if health is None or not getattr(health, name):
+        return None
+    is_masked = _behind(evidence)[:2] and set(_behind(evidence)[:2]) & _ADD_MASK
+    if given is None and not is_masked:
+        return None  # it may be NaN that came in
+    if given is not None and (given.nan or given.posinf or not given.neginf):
+        return None
+    function = {"LogSoftmax": "log_softmax", "Logsumexp": "logsumexp"}.get(
+        evidence.function, "softmax"
+    )
+    last = (health.shape or (0,))[-1] if name == "nan" and health.shape else 1
+    rows = getattr(health, name) // last if last else 0
+    how_many = f" of {plural(rows, 'row')}" if rows and getattr(health, name) == rows * last else ""
+    return Singular(
+        SOFTMAX,
+        f"every entry{how_many} was -inf before the {function}, which gives 0 / 0",
+    )
+
+
+_ADD_MASK: Final = {"MaskedFill", "Where", "Add", "Baddbmm"}
+
+
+def _normalised(evidence: Evidence) -> Singular | None:
+    inverse = _value(evidence, "result2")
+    if inverse is None or not _inf(inverse):
+        return None
+    return Singular(
+        VARIANCE,
+        f"the variance and eps are both 0 {places(_inf(inverse))}, so that 1 / sqrt(var + eps) is"
+        " infinite",
+    )
+
+
+def _std(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "self")
+    if health is None or health.numel != 1:
+        return None
+    return Singular(
+        "standard deviation of one element",
+        "it was taken of a single element, and with Bessel's correction that is 0 / 0",
+        "Take it of two elements or more, or with correction=0.",
+    )
+
+
+def _ctc(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "result0")
+    if health is None or not health.posinf:
+        return None
+    return Singular(
+        "ctc_loss without an alignment",
+        f"the loss is infinite for {plural(health.posinf, 'sequence')}: the target does not fit"
+        " into the input",
+        "Leave out targets that are longer than their input, or give ctc_loss zero_infinity=True.",
+    )
+
+
+_RULES: Final[Mapping[str, Callable[[Evidence], Singular | None]]] = {
+    "Sqrt": _sqrt,
+    **dict.fromkeys(("Log", "Log2", "Log10", "SpecialEntr"), _log),
+    "Log1P": _log1p,
+    "Xlogy": _xlogy,
+    "Logit": _logit,
+    "Div": _div,
+    "Reciprocal": _reciprocal,
+    "Rsqrt": _rsqrt,
+    "Mul": _mul,
+    "Pow": _pow,
+    **dict.fromkeys(("Exp", "Exp2", "Expm1"), _exp),
+    **dict.fromkeys(("Sinh", "Cosh"), _cosh),
+    "Acos": _edge("acos", -1.0, 1.0),
+    "Asin": _edge("asin", -1.0, 1.0),
+    "Atanh": _edge("atanh", -1.0, 1.0),
+    "Erfinv": _edge("erfinv", -1.0, 1.0),
+    "Acosh": _edge("acosh", 1.0),
+    "Atan2": _atan2,
+    "Hypot": _hypot,
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Logsumexp"), _softmax),
+    **dict.fromkeys(("NativeLayerNorm", "NativeGroupNorm", "NativeBatchNorm"), _normalised),
+    "Std": _std,
+    "CtcLoss": _ctc,
+}

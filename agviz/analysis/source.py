@@ -1,0 +1,48 @@
+"""The text of a line of source, where its file is there."""
+
+from __future__ import annotations
+
+import tokenize
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from agviz.traces.text import clean
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from agviz.traces.rows import Frame
+
+_MOST_BYTES: Final = 5_000_000
+_LONGEST: Final = 200
+
+
+def source_line(frame: Frame, beside: str | os.PathLike[str] | None = None) -> str:
+    """The line without its indentation; empty where it can't be had, which is no error.
+
+    A trace may name any file: only regular files that end in ``.py`` are read.
+
+    Args:
+        frame: whose file is absolute, or relative to the folder in which the program ran.
+        beside: the trace; relative files are looked for here and in the folder of the trace.
+    """
+    for path in _places(frame.file, beside):
+        try:
+            if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+                continue
+            with tokenize.open(path) as file:
+                lines = file.read().splitlines()
+        except (OSError, SyntaxError, UnicodeError, ValueError):
+            continue
+        if 0 < frame.line <= len(lines):
+            return clean(lines[frame.line - 1].strip())[:_LONGEST]
+    return ""
+
+
+def _places(file: str, beside: str | os.PathLike[str] | None) -> Iterator[Path]:
+    path = Path(file)
+    if path.suffix == ".py":
+        yield path
+        if beside is not None and not path.is_absolute():
+            yield Path(beside).parent / path
