@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from agviz.errors import AgvizError, DrawingError, TraceError
-from agviz.options import KEPT, Options
+from agviz.options import KEPT, Options, asked_to_check_forward
 from agviz.recorded import Recorded
 from agviz.recording import Recording
 from agviz.traces.copies import MOST_BYTES
@@ -76,6 +76,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         keep: how many calls of backward it keeps.
         device_policy: maps nodes to device threads; by default the device a node really is on.
         provenance: keep the line that created every node, and what it saved for backward.
+        check_forward: record each torch function that the program calls, with its line and the
+            health of what it makes; by default what AGVIZ_CHECK_FORWARD says.
 
     Raises:
         agviz.errors.AgvizError: an argument makes no sense, or the file can't be written to.
@@ -96,6 +98,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         keep: int = KEPT,
         device_policy: DevicePolicy | None = None,
         provenance: bool = True,
+        check_forward: bool | None = None,
     ) -> None:
         if model is not None and not hasattr(model, "named_parameters"):
             raise AgvizError(
@@ -111,6 +114,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
             values=values,
             max_values_bytes=max_values_bytes,
             provenance=provenance,
+            check_forward=asked_to_check_forward() if check_forward is None else check_forward,
             max_bytes=max_bytes,
             on=frozenset({on} if isinstance(on, str) else on),
             keep=keep,
@@ -203,7 +207,8 @@ def enable_at_first_backward() -> None:
     can't be written the program goes on without.
     """
     with _lock:
-        recording = Recording(default_path(), replace=False)
+        options = Options(check_forward=asked_to_check_forward())
+        recording = Recording(default_path(), options, replace=False)
         recording.start_if_possible()
         recording.until_exit()
         _enabled.append(recording)

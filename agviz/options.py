@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class Options:
     """Bytes of the gradients that are recorded themselves (``values="full"``)."""
     provenance: bool = True
     """Whether to record the line that created every node, and what it saved for backward."""
+    check_forward: bool = False
+    """Whether to record each torch function that the program calls, and the health of tensors."""
     max_bytes: int | None = None
     """The recording ends before its file becomes larger."""
     on: frozenset[str] = frozenset()
@@ -56,6 +59,11 @@ class Options:
             raise AgvizError(
                 f"{min(strange)!r} is no occasion to write on; name some of {', '.join(OCCASIONS)}"
             )
+
+
+def asked_to_check_forward() -> bool:
+    """Whether ``AGVIZ_CHECK_FORWARD`` is set, to anything but nothing and 0."""
+    return os.environ.get("AGVIZ_CHECK_FORWARD", "") not in {"", "0"}
 
 
 def read_steps(text: str) -> range:

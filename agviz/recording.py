@@ -13,6 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from agviz.after_import import after_import
 from agviz.errors import TraceError
 from agviz.options import Options
 from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agviz.signals import Listening
+    from agviz.traces.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
 
 
@@ -56,6 +58,8 @@ class Recording(Instrument):
         self.options = options or Options()
         self.names = Names()
         self.provenance = Provenance() if self.options.provenance else None
+        self.forward: CheckForward | None = None
+        """What hears the program call torch functions, once torch is there, if it is wanted."""
         self.recorder: Recorder | None = None
         """None: its file is not open yet."""
         self._device_policy = device_policy
@@ -84,6 +88,7 @@ class Recording(Instrument):
             "steps": options.steps,
             "nodes": options.nodes,
             "values": options.values,
+            "check_forward": options.check_forward,
             "max_values_bytes": options.max_values_bytes,
             "provenance": self.provenance,
             "max_bytes": options.max_bytes,
@@ -93,6 +98,7 @@ class Recording(Instrument):
             self.recorder = FlightRecorder(self.path, on=options.on, keep=options.keep, **common)
         else:
             self.recorder = Recorder(self.path, **common)
+        self.recorder.forward = self.forward
         if self._is_child and "multiprocessing.util" in sys.modules:
             # Its children leave without exit handlers, and forget what was said before they began.
             sys.modules["multiprocessing.util"].Finalize(None, self._exit, exitpriority=-100)
@@ -120,6 +126,8 @@ class Recording(Instrument):
         self.names.start()
         if self.provenance is not None:
             self.provenance.start()
+        if self.options.check_forward:
+            self._check_forward()
         if SIGNAL in self.options.on:
             from agviz.signals import Listening
 
@@ -147,6 +155,8 @@ class Recording(Instrument):
         """
         atexit.unregister(self._exit)
         self._installed.close()
+        if self.forward is not None:
+            self.forward.stop()
         self.names.stop()
         if self.provenance is not None:
             self.provenance.stop()
@@ -186,6 +196,17 @@ class Recording(Instrument):
         if self._heard is not None:
             self._heard.graph_task_begun(event, live)
 
+    def _check_forward(self) -> None:
+        from agviz.traces.check_forward import CheckForward
+
+        forward = self.forward = CheckForward(self.names, self.provenance)
+        if self.recorder is not None:
+            self.recorder.forward = forward
+        forward.start()
+        self._installed.callback(
+            after_import("torch._dynamo.eval_frame", forward.stay_out_of_compiled_code)
+        )
+
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What hears the engine on the recorder's behalf."""
         recorder.when_stopped = lambda: registry.remove(recorder)
@@ -213,6 +234,8 @@ class Recording(Instrument):
         self._listening = None  # a child has the program's handler of the signal again
         if self._is_over:
             return
+        if self.forward is not None:
+            self.forward.forked()
         if self._registry is not None:
             for instrument in (self._heard, self.recorder):
                 if instrument is not None:

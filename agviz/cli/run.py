@@ -7,8 +7,9 @@ code, output and __main__. Options of agviz stand before the script, those of th
   agviz run --steps 10:12 -m my_package.train
   agviz run --on nonfinite,exception,signal train.py
 
-AGVIZ_OUTPUT names the file where --output does not. A trace of the same name is replaced, any
-other file is left alone. A child made by fork that calls backward gets a file of its own.
+AGVIZ_OUTPUT names the file where --output does not, AGVIZ_CHECK_FORWARD=1 is --check-forward.
+A trace of the same name is replaced, any other file is left alone. A child made by fork that calls
+backward gets a file of its own.
 
 With --on signal, `kill -USR1 PID` writes what the flight recorder keeps and prints where every
 thread stands, even while backward hangs.
@@ -28,6 +29,7 @@ from agviz.errors import AgvizError
 from agviz.options import (
     KEPT,
     Options,
+    asked_to_check_forward,
     read_count,
     read_occasions,
     read_pattern,
@@ -80,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="provenance",
         action="store_false",
         help="do not record which line created each node, and what it saved for backward",
+    )
+    parser.add_argument(
+        "--check-forward",
+        action="store_true",
+        help="record each torch function that the program calls too, with its line and the health"
+        " of what it makes, so that the first one that is not finite, and the line that changed a"
+        " tensor, can be named (makes the forward several times slower)",
     )
     parser.add_argument(
         "--every",
@@ -165,6 +174,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         values=arguments.values,
         max_values_bytes=MOST_BYTES if most is None else most,
         provenance=arguments.provenance,
+        check_forward=arguments.check_forward or asked_to_check_forward(),
         max_bytes=arguments.max_bytes,
         on=arguments.on,
         keep=KEPT if arguments.keep is None else arguments.keep,

@@ -73,6 +73,7 @@ class Contents:
                 torch=clean(_is_a(str, facts["torch"])),
                 agviz=clean(_is_a(str, facts["agviz"])),
                 choice=clean(_is_a(str, facts["choice"])),
+                check_forward=_is_a(bool, facts["check_forward"]),
                 values=clean(_is_a(str, facts["values"])),
                 values_stopped=clean(_is_a(str, facts["values_stopped"])),
                 stopped=clean(_is_a(str, facts["stopped"])),

@@ -196,6 +196,11 @@ class Names(Listener):
                 return self._full(place)
         return None
 
+    def current(self) -> str | None:
+        """Path of the innermost module whose forward runs on this thread; None: none does."""
+        stack = self._thread.stack
+        return self._full(stack[-1][1]) if stack else None
+
     def module(self, sequence_nr: int) -> str | None:
         """Path of the innermost module whose forward made the node with this sequence number.
 

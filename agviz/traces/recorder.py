@@ -31,6 +31,7 @@ from agviz.traces.closable import Closable
 from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, graph_tasks
 from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.dumping import TIMEOUT, Lookout
+from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.measured import measured
 from agviz.traces.modified import modified
 from agviz.traces.text import clean
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.traces.check_forward import CheckForward
     from agviz.traces.copies import Copy
     from agviz.traces.measured import Values
     from agviz.traces.names import Names
@@ -93,6 +95,8 @@ class Recorder(Instrument, Closable):
         path: the file to write; an older trace of this name is replaced.
         names: where parameter names and module paths come from.
         provenance: where the stacks that created nodes, and what nodes saved, come from.
+        check_forward: whether the torch functions are recorded that the program calls, from
+            :attr:`forward`.
         values: how much of gradients to record; ``health`` has the engine measure each, ``full``
             copies each as well. Note [Values are bounded].
         max_values_bytes: the bound of all copies.
@@ -115,6 +119,7 @@ class Recorder(Instrument, Closable):
         *,
         names: Names | None = None,
         provenance: Provenance | None = None,
+        check_forward: bool = False,
         values: Values = "none",
         max_values_bytes: int = MOST_BYTES,
         steps: range | None = None,
@@ -129,6 +134,8 @@ class Recorder(Instrument, Closable):
         self.path = Path(path)
         self._names = names
         self._provenance = provenance
+        self.forward: CheckForward | None = None
+        """Where the torch functions come from that the program calls."""
         self._steps = steps
         self._next_step = itertools.count().__next__
         self._wanted = {NO_GRAPH_TASK}
@@ -145,6 +152,7 @@ class Recorder(Instrument, Closable):
         """Called on the writer's thread after ``timeout``, when all is in the file."""
         if max_bytes is not None:
             max_values_bytes = min(max_values_bytes, int(max_bytes * _SHARE_OF_VALUES))
+        self._writes_forward_early = steps is None
         self._copier = self._make_copier(max_values_bytes) if values == "full" else None
         self.gradient_measured = None if values == "none" else self._note_health
         self.saved_measured = None if values == "none" else self._note_saved
@@ -174,6 +182,7 @@ class Recorder(Instrument, Closable):
                 "torch": "" if torch is None else str(torch.__version__),
                 "agviz": __version__,
                 "choice": self._choice(),
+                "check_forward": check_forward,
                 "values": values,
                 "values_stopped": "",
                 "stopped": "",
@@ -261,6 +270,7 @@ class Recorder(Instrument, Closable):
                 Introduction(event.thread, thread.name, CPU_QUEUE, thread.native_id or 0)
             )
         self._note(PREFIX[type(event)] + event)
+        self._keep_forward(event.graph_task)
         if len(self._waiting) > _MOST_WAITING:
             self.flush()
 
@@ -285,7 +295,11 @@ class Recorder(Instrument, Closable):
             return
         try:
             found = modified(
-                event.graph_task, ref, event.message, parameter=self._owner, memory=lambda _: -1
+                event.graph_task,
+                ref,
+                event.message,
+                parameter=self._owner,
+                memory=self._memory,
             )
         except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
             log.warning("which saved tensor was modified is not recorded (%r)", error)
@@ -296,6 +310,7 @@ class Recorder(Instrument, Closable):
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
+        self._keep_forward(event.graph_task)
         self._lookout.under_way.discard(event.graph_task)
         self._chosen.pop(event.graph_task, None)
         self._wake.set()
@@ -303,6 +318,7 @@ class Recorder(Instrument, Closable):
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
+        self._keep_forward(event.graph_task)
         self._lookout.under_way.discard(event.graph_task)
         self._chosen.pop(event.graph_task, None)
         self._wake.set()
@@ -377,6 +393,20 @@ class Recorder(Instrument, Closable):
         if self._copier is not None and live.gradient is not None:
             self._note_copy(self._copier, event, live.gradient)
 
+    def _keep_forward(self, graph_task: int) -> None:
+        """Keep what was called until a graph task began, or in it."""
+        if self.forward is not None:
+            called = self.forward.taken(graph_task)
+            if self.wants(graph_task):
+                self._keep_beside(called)
+
+    def _forward_so_far(self) -> list[Beside]:
+        """What was called since then: it is in the file even if no graph task ever begins."""
+        if self.forward is None or not self._writes_forward_early:
+            return []
+        called = self.forward.taken(NO_GRAPH_TASK)
+        return [called] if called.ops else []
+
     def _note_saved(self, event: events.NonFiniteChecked, live: Live) -> None:
         if not self.is_recording or not self._is_wanted(PREFIX[type(event)] + event):
             return
@@ -396,6 +426,10 @@ class Recorder(Instrument, Closable):
                 return self._names.owner(tensor) or ""
         except RuntimeError:  # one of an exotic kind has no memory that could be asked for
             return ""
+
+    def _memory(self, tensor: Tensor) -> int:
+        """Number of its storage among those of torch functions; -1: none, or none is known."""
+        return -1 if self.forward is None else self.forward.memory(tensor)
 
     def _note_copy(self, copier: Copier, event: Any, gradient: Tensor) -> None:
         place = (COPIED, None, *event[:4], event.node)
@@ -481,7 +515,8 @@ class Recorder(Instrument, Closable):
         flushes = _taken(self._flushes)
         waiting = self._waiting[:]
         del self._waiting[: len(waiting)]
-        beside = _taken(self._beside)
+        early = self._forward_so_far()
+        beside = [*early, *_taken(self._beside)]
         beside += self._lookout.dumps()
         if waiting:
             self._lookout.moved = True
@@ -551,6 +586,8 @@ def _values(thing: Beside) -> int:
         return len(thing.nodes) + len(thing.edges)
     if isinstance(thing, Origins):
         return len(thing.saved)
+    if isinstance(thing, ForwardOps):
+        return sum(14 + 30 * (len(op.inputs) + len(op.outputs)) for op in thing.ops)
     if isinstance(thing, Parameters):
         return 6 * len(thing.known.facts)
     return 24 * len(thing.values) if isinstance(thing, SavedHealth) else len(thing)
@@ -558,7 +595,9 @@ def _values(thing: Beside) -> int:
 
 def _is_needed(thing: Beside, told: set[int]) -> bool:
     """Whether it has to be in the file before events of the graph tasks ``told``."""
-    return isinstance(thing, Introduction) or thing.graph_task in told
+    if isinstance(thing, Introduction) or thing.graph_task in told:
+        return True
+    return isinstance(thing, ForwardOps) and thing.graph_task == NO_GRAPH_TASK
 
 
 def _ignore(waiting: object) -> None:

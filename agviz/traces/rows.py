@@ -62,6 +62,8 @@ class Meta(NamedTuple):
     agviz: str
     choice: str
     """What was recorded where not all was, in words; empty where everything was."""
+    check_forward: bool
+    """Whether the torch functions were recorded that the program called."""
     values: str
     """What was recorded of gradients: ``none``, ``health`` or ``full``."""
     values_stopped: str

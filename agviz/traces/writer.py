@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.errors import TraceError
 from agviz.traces import codec, schema
+from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.measured import stored
 from agviz.traces.stacks import Stacks
 from agviz.traces.text import clean, storable
 from agviz_engine.events import (
+    NO_GRAPH_TASK,
     DependenciesComputed,
     Event,
     GraphTaskBegun,
@@ -107,7 +109,8 @@ class Introduction(NamedTuple):
 
 
 Beside: TypeAlias = (
-    "Graph | Origins | SavedHealth | Parameters | Introduction | CallSite | Modified | Dump"
+    "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
+    " | CallSite | Modified | Dump"
 )
 """What goes to the file beside events."""
 
@@ -126,6 +129,8 @@ class Writer:
         self._parameters: dict[Any, int] = {}
         """Numbers of sets, by their facts."""
         self._next_parameters = 1
+        self._first_early = 0
+        """Id of the first torch function whose graph task may not have begun yet."""
         self._stacks = Stacks(self._string)
         self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None)
         if on_local_disk(path):
@@ -137,6 +142,14 @@ class Writer:
             GraphTaskFinished: self._finish_graph_task,
             GraphTaskFailed: self._fail_graph_task,
             WorkerStarted: self._add_thread,
+        }
+        self._write_beside: dict[type, Callable[[Any], None]] = {
+            Graph: self._write_graph,
+            Origins: self._write_origins,
+            SavedHealth: self._write_saved_health,
+            Parameters: self._write_parameters,
+            ForwardOps: self._write_forward,
+            Introduction: self._introduce,
         }
 
     def write(self, waiting: list[Any], beside: Sequence[Beside]) -> None:
@@ -150,20 +163,7 @@ class Writer:
         try:
             self._insert_events(waiting)
             for thing in beside:
-                if isinstance(thing, Graph):
-                    self._write_graph(thing)
-                elif isinstance(thing, Origins):
-                    self._write_origins(thing)
-                elif isinstance(thing, SavedHealth):
-                    self._write_saved_health(thing)
-                elif isinstance(thing, Parameters):
-                    self._write_parameters(thing)
-                elif isinstance(thing, Introduction):
-                    self._introduce(thing)
-                else:
-                    for table, row in thing.rows(self._string, self._stacks.number):
-                        self._insert(table, row, columns=len(row))
-                    self._write_stacks()
+                self._write_beside.get(type(thing), self._write_rows)(thing)
             self._insert("measured", self._new_measured, columns=17)
             self._new_measured = []
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
@@ -360,6 +360,11 @@ class Writer:
         self._insert("origin", list(rows), columns=3)
         self._insert("saved", list(saved), columns=7)
 
+    def _write_rows(self, thing: CallSite | Modified | Dump) -> None:
+        for table, row in thing.rows(self._string, self._stacks.number):
+            self._insert(table, row, columns=len(row))
+        self._write_stacks()
+
     def _write_saved_health(self, saved: SavedHealth) -> None:
         rows: list[Any] = []
         for number, (name, parameter, value, health) in enumerate(saved.values):
@@ -395,6 +400,30 @@ class Writer:
     def _write_stacks(self) -> None:
         for table, new in self._stacks.taken().items():
             self._insert(table, new, columns=_COLUMNS[table])
+
+    def _write_forward(self, forward: ForwardOps) -> None:
+        ops: list[Any] = []
+        tensors: list[Any] = []
+        stacks = forward.resolve([op.captured for op in forward.ops])
+        text = self._string
+        for op, stack in zip(forward.ops, stacks, strict=True):
+            ops += op.id, op.time_ns - self._start_ns, op.thread, text(op.name), text(op.arguments)
+            ops += text(op.module), self._stacks.number(stack), op.grad_enabled, forward.graph_task
+            ops += op.recomputed_in, op.sequence_nr, op.first_nr, op.end_nr, text(op.error)
+            for number, tensor in enumerate((*op.inputs, *op.outputs)):
+                place, identity, memory, version, parameter, shape, dtype, *truths, health = tensor
+                tensors += op.id, number, number >= len(op.inputs), text(place), identity, memory
+                tensors += version, text(parameter), text(shape), text(dtype), *truths
+                tensors.append(None if health is None else self._measured(health))
+        if forward.graph_task != NO_GRAPH_TASK:
+            self._database.execute(
+                "UPDATE forward_op SET graph_task = ? WHERE graph_task = ? AND id BETWEEN ? AND ?",
+                (forward.graph_task, NO_GRAPH_TASK, self._first_early, forward.until - 1),
+            )
+            self._first_early = forward.until
+        self._write_stacks()
+        self._insert("forward_op", ops, columns=14)
+        self._insert("forward_tensor", tensors, columns=13)
 
     def _write_graph(self, graph: Graph) -> None:
         number = graph.graph_task

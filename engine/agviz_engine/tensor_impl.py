@@ -160,7 +160,7 @@ def _refusal(what: str) -> UnsupportedTorchError:
     )
 
 
-SIZES, PLAIN_KEYS, DTYPES, _STORAGE, _REFERENCES = calibrate()
+SIZES, PLAIN_KEYS, DTYPES, STORAGE, _REFERENCES = calibrate()
 _SIZES = DIMENSIONS * _WORD  # bytes
 unpack_tensor = cast(
     "Callable[[memoryview, int], tuple[int, bytes, bytes, int, int]]",
@@ -173,7 +173,7 @@ _contiguous: dict[bytes, bytes] = {}
 
 def has_own_storage(tensor: Tensor) -> bool:
     """Whether no other tensor has the storage of this one, which must have one."""
-    return MEMORY[(MEMORY[tensor_base(tensor) + _STORAGE] >> 3) + _REFERENCES] & _HOLDERS == 1
+    return MEMORY[(MEMORY[tensor_base(tensor) + STORAGE] >> 3) + _REFERENCES] & _HOLDERS == 1
 
 
 def are_alike(gradient: Tensor, variable: Tensor) -> bool:

@@ -1,0 +1,528 @@
+"""The forward as the program calls it: a row for each torch function, with its tensors.
+
+Note [What is seen]
+A ``TorchFunctionMode`` hears every torch function that is called from Python on its thread: on the
+one that began the recording, and on others, and during backward (where ``torch.utils.checkpoint``
+computes anew), from the call of a module to its end. What a torch function written in Python calls
+in turn, what runs in C++, and tensors without torch functions (numpy) are not seen. It stays away
+from compilers (``torch.compile``, ``torch.export``, ``torch.jit.trace``), ``torch.func`` and the
+capture of CUDA graphs, and from modules that would leave their fast path because a mode is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import torch
+from torch import Tensor
+from torch.autograd import function as autograd_function
+from torch.overrides import TorchFunctionMode
+
+from agviz.traces import mode_stack, torch_functions
+from agviz.traces.arguments import tensors_given, tensors_of, words
+from agviz.traces.forward_ops import ForwardOp, ForwardOps, ForwardTensor
+from agviz.traces.listener import Listener
+from agviz.traces.provenance import Provenance, probe
+from agviz.traces.tensor_identity import NO_MEMORY, Identities
+from agviz_engine import health, native_node
+from agviz_engine.api import engine
+from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
+from agviz_engine.native_node import MEMORY, tensor_base
+from agviz_engine.native_run import legacy_vmap_level
+from agviz_engine.thread_state import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch.nn import Module
+    from torch.utils.hooks import RemovableHandle
+
+    from agviz.traces.names import Names
+
+log = logging.getLogger("agviz")
+
+_C = cast("Any", torch._C)
+_MOST_MEASURED: Final = 64
+"""Tensors of one call that are measured."""
+_MOST_WAITING: Final = 100_000
+"""Calls between two graph tasks; the older half goes when there are more."""
+_MOST_NAMES: Final = 10_000
+_FAST_PATHS: Final = (
+    torch.nn.MultiheadAttention,
+    torch.nn.TransformerEncoder,
+    torch.nn.TransformerEncoderLayer,
+)
+"""Modules that in evaluation take a fast path unless a mode is there."""
+
+
+class _Call:
+    """A call under way."""
+
+    __slots__ = (
+        "arguments",
+        "captured",
+        "first_nr",
+        "grad_enabled",
+        "id",
+        "inputs",
+        "module",
+        "name",
+        "recomputed_in",
+        "thread",
+        "time_ns",
+    )
+
+    def __init__(self, number: int, name: str, module: str) -> None:
+        self.id = number
+        self.time_ns = time.monotonic_ns()
+        self.name = name
+        self.module = module
+        self.thread = current().thread_id
+        graph_task = current().current_graph_task
+        self.recomputed_in = NO_GRAPH_TASK if graph_task is None else graph_task.id
+        self.grad_enabled = torch.is_grad_enabled()
+        self.captured: Any = None
+        self.arguments = ""
+        self.inputs: list[ForwardTensor] = []
+        self.first_nr: int = _C._autograd._get_sequence_nr()
+
+
+class _Here(threading.local):
+    """What of modules is under way on one thread."""
+
+    def __init__(self) -> None:
+        self.inside: Module | None = None
+        """The outermost module on a thread, or within a graph task, that has no mode otherwise."""
+        self.was_put = False
+        """Whether the mode was there before that module."""
+        self.away: Module | None = None
+        """The module for which the mode was taken off."""
+        self.is_compiled = False
+        """Whether it was taken off for compiled code."""
+
+
+class _Mode(TorchFunctionMode):
+    """Tells :class:`CheckForward` of each call; the call itself goes on as it would have."""
+
+    def __init__(self, watch: CheckForward) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        watch = self.watch
+        call = watch.begun(func, args, kwargs)
+        if call is None:
+            return func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            watch.ended(call, args, kwargs, None, error)
+            raise
+        watch.ended(call, args, kwargs, result, None)
+        return result
+
+
+class CheckForward(Listener):
+    """Keeps what the program calls between :meth:`start` and :meth:`stop`.
+
+    Args:
+        names: where parameter names and module paths come from.
+        provenance: what resolves stacks; None: one of its own.
+    """
+
+    def __init__(self, names: Names, provenance: Provenance | None = None) -> None:
+        self._names = names
+        self._provenance = provenance or Provenance()
+        self._mode = _Mode(self)
+        self._is_listening = False
+        self._captures = False
+        self._here = _Here()
+        self._identities = Identities()
+        self._function_names: dict[Any, str] = {}
+        """By function; empty for those that tell nothing."""
+        self._next_id = 0
+        self._ids = threading.Lock()
+        self._waiting: list[ForwardOp] = []
+        self._handles: list[RemovableHandle] = []
+        self._undo: list[Callable[[], None]] = []
+        self._grad_fn = 0
+
+    def start(self) -> None:
+        """Hear what this thread calls, and others inside modules."""
+        if self._is_listening:
+            return
+        self._is_listening = True
+        self._captures = probe()
+        self._grad_fn = _grad_fn_word()
+        hooks = torch.nn.modules.module
+        self._handles = [
+            hooks.register_module_forward_pre_hook(self._entered),
+            hooks.register_module_forward_hook(self._left, always_call=True),
+        ]
+        self._hear_custom_functions()
+        self._hear_of_swaps()
+        mode_stack.put(self._mode)
+
+    def stop(self) -> None:
+        """Hear nothing more."""
+        if not self._is_listening:
+            return
+        self._is_listening = False
+        while self._handles:
+            self._handles.pop().remove()
+        while self._undo:
+            self._undo.pop()()
+        mode_stack.take(self._mode)
+
+    def taken(self, graph_task: int) -> ForwardOps:
+        """What was called since the last time, for a graph task that begins or ends.
+
+        ``graph_task=-1``: for one that has not begun yet.
+        """
+        until = self._next_id
+        ops = self._waiting[:]
+        del self._waiting[: len(ops)]
+        return ForwardOps(graph_task, until, ops, self._provenance.resolve)
+
+    def memory(self, tensor: Tensor) -> int:
+        """The number by which rows know the storage of a tensor; -1: it has none."""
+        memory = self._identities.memory(tensor)
+        return NO_MEMORY if memory is None else memory.number
+
+    def forked(self) -> None:
+        """In a child: what the parent called is not its own."""
+        self._ids = threading.Lock()
+        self._waiting.clear()
+
+    def stay_out_of_compiled_code(self) -> None:
+        """Take the mode off where Dynamo runs code; called once that is imported."""
+        module = cast("Any", sys.modules["torch._dynamo.eval_frame"])
+        for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+            own = getattr(module, name)
+
+            def switched(callback: Any, own: Callable[..., Any] = own) -> Any:
+                before = own(callback)
+                if self._is_listening:
+                    if callback is None:
+                        self._come_back()
+                    else:
+                        self._go_away()
+                return before
+
+            setattr(module, name, switched)
+            self._undo.append(lambda name=name, own=own: setattr(module, name, own))  # type: ignore[misc]
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def begun(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None = None
+    ) -> _Call | None:
+        """A torch function is about to run; None: it is not looked at."""
+        try:
+            if name is None:
+                name = self._name(function)
+            if not name or not self._is_wanted():
+                return None
+            engine().tell.thread("", CPU_QUEUE)
+            with self._ids:
+                call = _Call(self._next_id, name, self._names.current() or "")
+                self._next_id += 1
+            if self._captures:
+                call.captured = _C._profiler.gather_traceback(True, False, False)
+            with torch._C.DisableTorchFunction():
+                call.arguments = words(args, kwargs)
+                call.inputs = [
+                    self._described(place, tensor, measures=n < _MOST_MEASURED, if_news=True)
+                    for n, (place, tensor) in enumerate(tensors_of(args, kwargs))
+                ]
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(error)
+            return None
+        return call
+
+    def ended(
+        self,
+        call: _Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        """It gave back ``result``, or raised ``error``."""
+        try:
+            end = _C._autograd._get_sequence_nr()
+            name = call.name
+            with torch._C.DisableTorchFunction():
+                changed = self._changed(call, args, kwargs)
+                given = [] if error is not None else list(tensors_given(result))
+                is_told = given or changed or error is not None
+                if not is_told and not torch_functions.leaves_torch(name):
+                    return
+                outputs = self._outputs(name, given, changed)
+                sequence_nr = self._sequence_nr(given or changed, call.first_nr, end)
+            self._waiting.append(
+                ForwardOp(
+                    call.id,
+                    call.time_ns,
+                    call.thread,
+                    name,
+                    call.arguments,
+                    call.module,
+                    call.captured,
+                    call.grad_enabled,
+                    call.recomputed_in,
+                    sequence_nr,
+                    call.first_nr,
+                    max(end, call.first_nr),
+                    "" if error is None else type(error).__name__,
+                    call.inputs,
+                    outputs,
+                )
+            )
+            if len(self._waiting) > _MOST_WAITING:
+                del self._waiting[: _MOST_WAITING // 2]
+        except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(failure)
+
+    def _name(self, function: Any) -> str:
+        name = self._function_names.get(function)
+        if name is None:
+            name = torch_functions.name_of(function)
+            if torch_functions.is_query(name):
+                name = ""
+            if len(self._function_names) > _MOST_NAMES:
+                self._function_names.clear()
+            self._function_names[function] = name
+        return name
+
+    def _is_wanted(self) -> bool:
+        """Note [What is seen]."""
+        if not self._is_listening or torch.compiler.is_compiling():
+            return False
+        if current().current_graph_task is not None and self._here.inside is None:
+            return False  # the engine itself asks
+        if _C._get_tracing_state() is not None or _C._are_functorch_transforms_active():
+            return False
+        if legacy_vmap_level():
+            return False
+        return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+    def _give_up(self, error: Exception) -> None:
+        self.stop()
+        log.warning("the forward is no longer recorded (%r); the program goes on", error)
+
+    # -- tensors --------------------------------------------------------------------------------
+
+    def _described(
+        self, place: str, tensor: Tensor, *, measures: bool, if_news: bool = False
+    ) -> ForwardTensor:
+        """A tensor as it is now.
+
+        Args:
+            place: where it stands.
+            tensor: the tensor.
+            measures: whether to measure it.
+            if_news: only where nothing was measured of it since it was last written to.
+        """
+        known, memory = self._identities.tensor(tensor), self._identities.memory(tensor)
+        version, dtype = _version(tensor), tensor.dtype
+        number, writes = (NO_MEMORY, 0) if memory is None else (memory.number, memory.writes)
+        found = None
+        if measures and (dtype.is_floating_point or dtype.is_complex):
+            state = number, writes, version
+            if not if_news or known.measured != state:
+                known.measured = state
+                with health.unseen():
+                    found = health.measure(tensor)
+        parameter = ""
+        if isinstance(tensor, torch.nn.Parameter):
+            parameter = self._names.parameter(tensor) or ""
+        return ForwardTensor(
+            place,
+            known.number,
+            number,
+            version,
+            parameter,
+            _shape(tensor),
+            health.name_of(dtype),
+            tensor.requires_grad,
+            tensor.is_leaf,
+            found,
+        )
+
+    def _changed(
+        self, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[str, Tensor]]:
+        """The arguments that it wrote to."""
+        changed = []
+        sets = torch_functions.is_setter(call.name)
+        for before, (place, tensor) in zip(call.inputs, tensors_of(args, kwargs), strict=False):
+            is_other = self._identities.tensor(tensor).number != before.tensor
+            if is_other or (_version(tensor) == before.version and not (sets and place == "0")):
+                continue
+            changed.append((f"({place})", tensor))
+            memory = self._identities.memory(tensor)
+            if memory is not None:
+                memory.writes += 1
+        if changed:
+            health.forget()
+        return changed
+
+    def _outputs(
+        self, name: str, given: list[tuple[str, Tensor]], changed: list[tuple[str, Tensor]]
+    ) -> list[ForwardTensor]:
+        of_given = {id(tensor) for _, tensor in given}
+        outputs = [*given, *(each for each in changed if id(each[1]) not in of_given)]
+        measures = len(outputs) <= _MOST_MEASURED and not torch_functions.leaves_unfilled(name)
+        in_step = not torch.is_grad_enabled()  # of an optimizer: parameters are measured when used
+        return [
+            self._described(
+                place,
+                tensor,
+                measures=measures and not (in_step and isinstance(tensor, torch.nn.Parameter)),
+            )
+            for place, tensor in outputs
+        ]
+
+    def _sequence_nr(
+        self, tensors: Iterable[tuple[str, Tensor]], first: int, end: int
+    ) -> int | None:
+        """Of the node of the first that has a new one."""
+        if end <= first:
+            return None
+        for _, tensor in tensors:
+            number = _node_nr(tensor, self._grad_fn)
+            if number is not None and first <= number < end:
+                return number
+        return None
+
+    # -- modules and threads --------------------------------------------------------------------
+
+    def _entered(self, module: Module, args: Any) -> None:  # noqa: ARG002
+        if torch.compiler.is_compiling() or not self._is_listening:
+            return
+        here = self._here
+        if here.away is not None or here.is_compiled:
+            return
+        is_put = mode_stack.has(self._mode)
+        if is_put and isinstance(module, _FAST_PATHS) and _may_be_fast(module):
+            here.away = module
+            mode_stack.take(self._mode)
+        elif here.inside is None and (not is_put or current().current_graph_task is not None):
+            here.inside, here.was_put = module, is_put
+            mode_stack.put(self._mode)
+
+    def _left(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002
+        if torch.compiler.is_compiling():
+            return
+        here = self._here
+        if here.away is module:
+            here.away = None
+            mode_stack.put(self._mode)
+        elif here.inside is module:
+            here.inside = None
+            if not here.was_put:
+                mode_stack.take(self._mode)
+
+    def _go_away(self) -> None:
+        """Compiled code begins on this thread."""
+        if mode_stack.has(self._mode):
+            self._here.is_compiled = True
+            mode_stack.take(self._mode)
+
+    def _come_back(self) -> None:
+        """Compiled code ends on this thread."""
+        if self._here.is_compiled:
+            self._here.is_compiled = False
+            mode_stack.put(self._mode)
+
+    # -- what no mode hears ---------------------------------------------------------------------
+
+    def _hear_custom_functions(self) -> None:
+        """``Function.apply`` goes through its base class, which has no ``apply`` of its own."""
+        base = cast("Any", autograd_function)._SingleLevelFunction
+        watch = self
+
+        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            own = cast("Any", super(base, cls)).apply
+            call = None
+            if mode_stack.has(watch._mode):
+                call = watch.begun(None, args, kwargs, f"{cls.__qualname__}.apply")
+            if call is None:
+                return own(*args, **kwargs)
+            try:
+                result = own(*args, **kwargs)
+            except BaseException as error:
+                watch.ended(call, args, kwargs, None, error)
+                raise
+            watch.ended(call, args, kwargs, result, None)
+            return result
+
+        base.apply = classmethod(apply)
+        self._undo.append(lambda: delattr(base, "apply"))
+
+    def _hear_of_swaps(self) -> None:
+        """``swap_tensors`` refuses tensors to which there are weak references."""
+        own: Callable[[Tensor, Tensor], None] = torch.utils.swap_tensors
+
+        def swap_tensors(t1: Tensor, t2: Tensor) -> None:
+            self._identities.forget(t1)
+            self._identities.forget(t2)
+            own(t1, t2)
+
+        cast("Any", torch.utils).swap_tensors = swap_tensors
+        self._undo.append(lambda: setattr(torch.utils, "swap_tensors", own))
+
+
+def _may_be_fast(module: Module) -> bool:
+    """Whether a module of ``_FAST_PATHS`` may take its fast path."""
+    if module.training:
+        return False
+    return not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters())
+
+
+def _version(tensor: Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _shape(tensor: Tensor) -> str:
+    try:
+        shape = health.shape_of(tensor)
+    except RuntimeError:  # not made yet
+        return ""
+    return "" if shape is None else str(list(shape))
+
+
+def _node_nr(tensor: Tensor, grad_fn: int) -> int | None:
+    """Sequence number of the node that made a tensor.
+
+    ``tensor.grad_fn`` would give the node a Python object, which makes it dear to free, and bring
+    that of a view up to date before its time.
+    """
+    layout = native_node.calibrate()
+    meta = MEMORY[tensor_base(tensor) + layout.autograd_meta] >> 3
+    node = MEMORY[meta + grad_fn] >> 3 if meta and grad_fn else 0
+    return MEMORY[node + layout.sequence_nr] if node else None
+
+
+def _grad_fn_word() -> int:
+    """Word of an ``AutogradMeta`` that points to the node; 0 where it is not found."""
+    layout = native_node.calibrate()
+    with torch._C.DisableTorchFunction(), torch.enable_grad():
+        tensor = torch.ones(2, requires_grad=True, device="cpu").exp()
+        node = tensor.grad_fn
+        meta = MEMORY[tensor_base(tensor) + layout.autograd_meta] >> 3
+    base = 0 if node is None else native_node.base(node)
+    found = [i for i in range(layout.grad_accumulator) if MEMORY[meta + i] >> 3 == base]
+    return found[0] if len(found) == 1 else 0
