@@ -298,6 +298,7 @@ class BackwardState:
         task = now.graph_tasks[event.graph_task]
         heap = _heap(now, task, event.queue)
         popped = QueuedTask(event.graph_task, task.checked(event.node))
+        is_chosen = task.status[event.node] == _TAKEN
         if task.status[event.node] == _READY:
             task.status[event.node] = _TAKEN
         if heap and heap[0][1].task == popped:
@@ -314,7 +315,7 @@ class BackwardState:
         if found is None:
             self._object(event, "the node is not in this queue")
             return
-        if heap[0] < found:
+        if heap[0] < found and not is_chosen:
             self._object(event, f"{heap[0][1].task} comes before it")
         _remove(heap, lambda queued: queued == popped)
 
@@ -378,6 +379,12 @@ class BackwardState:
             task = now.graph_tasks[event.graph_task]
             task.nonfinite.add(task.checked(event.node))
 
+    def _intervened(self, now: Facts, event: events.Intervened) -> None:
+        task = now.graph_tasks[event.graph_task]
+        node = task.checked(event.node)
+        if event.kind == "next" and task.status[node] == _READY:
+            task.status[node] = _TAKEN  # before it leaves the queue, which gives it next
+
     def _ended(self, now: Facts, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
         task = now.graph_tasks[event.graph_task]
         task.ended = True
@@ -414,6 +421,7 @@ class BackwardState:
         events.DependencyDecremented: _decremented,
         events.GradientAccumulated: _accumulated,
         events.NonFiniteChecked: _checked,
+        events.Intervened: _intervened,
         events.GraphTaskFinished: _ended,
         events.GraphTaskFailed: _aborted,
         events.ShutdownTaskPushed: _shut_down,
