@@ -30,6 +30,8 @@ class Cause(StrEnum):
     """Its values went to Python or numpy: ``item()``, ``tolist()``, ``numpy()``."""
     NOT_DIFFERENTIABLE = "not_differentiable"
     """A function without a derivative for what it was given."""
+    UNSEEN = "unseen"
+    """Something that was not recorded made a new tensor of it: ``nn.Parameter``, another thread."""
     CHECKPOINT = "checkpoint"
     """A reentrant checkpoint none of whose inputs required a gradient."""
     NOT_IN_INPUTS = "not_in_inputs"
@@ -76,8 +78,10 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.NEW_TENSOR: "Use torch.stack or torch.cat, which keep the graph.",
     Cause.LEFT_TORCH: "Keep it a tensor on the way to the loss: numbers of Python and arrays of "
     "numpy carry no gradient.",
-    Cause.NOT_DIFFERENTIABLE: "Pass it as a tensor argument of a function that has a derivative "
-    "for it.",
+    Cause.NOT_DIFFERENTIABLE: "Pass it as an argument of its own, to a function that has a "
+    "derivative for it.",
+    Cause.UNSEEN: "Look for torch.nn.Parameter(...), a detach or no_grad behind that line, as on "
+    "another thread.",
     Cause.CHECKPOINT: "Use checkpoint(..., use_reentrant=False).",
     Cause.NOT_IN_INPUTS: "Add it to inputs=, or leave inputs= out.",
     Cause.RETURNED_NONE: "Return its gradient from backward.",

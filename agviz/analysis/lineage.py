@@ -8,8 +8,11 @@ where what was cut off went into the loss.
 
 Note [One tensor at several moments]
 A function in place makes the same tensor another one, and with it every tensor that shares its
-memory. Each of these moments is a state here. What several functions gave back at the same version
-(a custom Function, and the last function in its forward) is one state.
+memory. Each of these moments is a state here.
+
+Note [What was not seen]
+A tensor that appears out of nowhere, in memory that another one has, was made of that by something
+that is not recorded: ``nn.Parameter``, or a function on a thread that is not heard.
 """
 
 from __future__ import annotations
@@ -40,18 +43,30 @@ class Cut(NamedTuple):
     op: ForwardOpRow
     frame: Frame | None
     """The line that did it; None where it is not known."""
+    dtype: str = ""
+    """Of what came out."""
 
 
 class _State:
     """A tensor at one moment: Note [One tensor at several moments]."""
 
-    __slots__ = ("attached", "dtype", "is_inference", "makers", "parameter", "takers")
+    __slots__ = (
+        "attached",
+        "dtype",
+        "is_inference",
+        "makers",
+        "parameter",
+        "takers",
+        "written_through",
+    )
 
     def __init__(self, row: ForwardTensorRow) -> None:
         self.parameter = row.parameter
         self.dtype = row.dtype
         self.is_inference = row.version is None
         self.attached = False
+        self.written_through: _State | None = None
+        """The other tensor through which its memory was written to."""
         self.makers: list[_Call] = []
         self.takers: list[_Call] = []
 
@@ -59,10 +74,12 @@ class _State:
 class _Call:
     """A torch function and the states it connects."""
 
-    __slots__ = ("given", "made", "op")
+    __slots__ = ("given", "is_seen", "made", "op")
 
     def __init__(self, op: ForwardOpRow) -> None:
         self.op = op
+        self.is_seen = True
+        """False: it is not known what was called; ``op`` is the last function before it."""
         self.given: list[_State] = []
         self.made: list[_State] = []
 
@@ -88,11 +105,10 @@ class Lineage:
         self._names = names
         self._calls: list[_Call] = []
         self._now: dict[int, _State] = {}
-        self._versions: dict[tuple[int, int | None], _State] = {}
         self._sharing: defaultdict[int, set[int]] = defaultdict(set)
         self._parameters: defaultdict[str, list[_State]] = defaultdict(list)
-        for op in _program(ops):
-            self._add(op)
+        for op, within in _program(ops):
+            self._add(op, within)
         self._reached = reached
         self._in_loss = self._ancestors(loss)
         self._before = max((call.op.id for call in self._calls), default=-1)
@@ -146,9 +162,9 @@ class Lineage:
         cuts = [found[id(state)] for state in self._states(parameter) if id(state) in found]
         return min(cuts, key=lambda cut: cut.op.id, default=None)
 
-    def _add(self, op: ForwardOpRow) -> None:
+    def _add(self, op: ForwardOpRow, within: Sequence[ForwardOpRow]) -> None:
         call = _Call(op)
-        for row in op.inputs:
+        for row in _taken(op, within):
             state = self._state(row)
             if state not in call.given:
                 call.given.append(state)
@@ -166,29 +182,44 @@ class Lineage:
     def _state(self, row: ForwardTensorRow) -> _State:
         state = self._now.get(row.tensor)
         if state is None or (row.parameter and not state.parameter):
-            state = self._now[row.tensor] = _State(row)
+            state = _State(row)
             if row.parameter:
                 self._parameters[row.parameter].append(state)
+            elif row.memory >= 0:
+                self._link(state, row)
+            self._now[row.tensor] = state
         if row.requires_grad and (row.parameter or not row.is_leaf):
             state.attached = True
         self._sharing[row.memory].add(row.tensor)
         return state
 
+    def _link(self, state: _State, row: ForwardTensorRow) -> None:
+        """Note [What was not seen]."""
+        makers = [
+            (maker.op.id, self._now[number])
+            for number in self._sharing[row.memory]
+            for maker in self._now[number].makers[-1:]
+        ]
+        if makers:
+            _, source = max(makers, key=lambda pair: pair[0])
+            call = _Call(source.makers[-1].op)
+            call.is_seen = False
+            call.given, call.made = [source], [state]
+            source.takers.append(call)
+            state.makers.append(call)
+            self._calls.append(call)
+
     def _make(self, call: _Call, row: ForwardTensorRow) -> None:
-        state = self._versions.get((row.tensor, row.version))
-        if state is None or row.version is None:
-            if row.memory >= 0 and _is_in_place(call.op):
-                self._change_shared(call, row)
-            state = _State(row)
-            self._versions[row.tensor, row.version] = state
-        self._now[row.tensor] = state
+        before = self._now.get(row.tensor)
+        if before is not None and row.memory >= 0 and _is_in_place(call.op):
+            self._change_shared(call, row, before)
+        state = self._now[row.tensor] = _State(row)
         self._sharing[row.memory].add(row.tensor)
-        state.attached = state.attached or (row.requires_grad and not row.is_leaf)
-        state.is_inference = row.version is None
+        state.attached = row.requires_grad and not row.is_leaf
         call.made.append(state)
         state.makers.append(call)
 
-    def _change_shared(self, call: _Call, row: ForwardTensorRow) -> None:
+    def _change_shared(self, call: _Call, row: ForwardTensorRow, written: _State) -> None:
         """Whatever shares the memory that ``call`` wrote to is another tensor from now on."""
         for number in self._sharing[row.memory] - {row.tensor}:
             before = self._now[number]
@@ -196,6 +227,7 @@ class Lineage:
                 continue
             after = _State(row)
             after.dtype, after.is_inference = before.dtype, before.is_inference
+            after.written_through = written
             after.makers = [*before.makers, call]
             for maker in after.makers:
                 maker.made.append(after)
@@ -253,13 +285,16 @@ class Lineage:
         return min(found, key=lambda cut: cut.op.id, default=None)
 
     def _ignores(self, state: _State, call: _Call) -> bool:
-        """Whether the node of ``call`` is in the graph, but what made ``state`` is not."""
+        """Whether the node of ``call`` is in the graph, but what made ``state`` is not.
+
+        It is asked of parameters that are not.
+        """
         if self._reached is None or not self._is_reached(call):
             return False
-        return bool(state.makers) and not any(map(self._is_reached, state.makers))
+        return not any(map(self._is_reached, state.makers))
 
     def _is_reached(self, call: _Call) -> bool:
-        return self._reached is not None and not self._reached.isdisjoint(call.op.sequence_nrs)
+        return self._reached is not None and call.op.sequence_nr in self._reached
 
     @staticmethod
     def _note(found: dict[int, Cut], key: int, cut: Cut | None) -> None:
@@ -273,9 +308,12 @@ def _cut(call: _Call, made: _State) -> Cut:
     place = op.frame
     if not op.grad_enabled and (around := _around_checkpoint(op)) is not None:
         return Cut(Cause.CHECKPOINT, op, around)
+    if not call.is_seen:
+        return Cut(Cause.UNSEEN, op, op.frame)
+    through = made.written_through
     if name in {"detach", "detach_"}:
         cause = Cause.DETACH
-    elif op.name.endswith(".data.__get__"):
+    elif ".data.__" in op.name or (through is not None and _is_data(through)):
         cause = Cause.DATA
     elif name in _MAKES_ANEW:
         cause = Cause.NEW_TENSOR
@@ -287,7 +325,12 @@ def _cut(call: _Call, made: _State) -> Cut:
         cause = Cause.NO_GRAD
     else:
         cause = Cause.NOT_DIFFERENTIABLE
-    return Cut(cause, op, place)
+    return Cut(cause, op, place, made.dtype)
+
+
+def _is_data(state: _State) -> bool:
+    """Whether it came of an attribute ``.data``."""
+    return any(maker.op.name.endswith(".data.__get__") for maker in state.makers)
 
 
 def _around_checkpoint(op: ForwardOpRow) -> Frame | None:
@@ -299,20 +342,31 @@ def _around_checkpoint(op: ForwardOpRow) -> Frame | None:
     return None
 
 
-def _program(ops: Iterable[ForwardOpRow]) -> list[ForwardOpRow]:
-    """Those of the forward itself: no recomputation, nothing within a custom Function."""
-    kept: list[ForwardOpRow] = []
-    around: dict[int, ForwardOpRow] = {}
+def _program(ops: Iterable[ForwardOpRow]) -> list[tuple[ForwardOpRow, list[ForwardOpRow]]]:
+    """The functions of the forward itself, and those within the forward of each custom Function.
+
+    Recomputations are left out, and what failed.
+    """
+    found: list[tuple[ForwardOpRow, list[ForwardOpRow]]] = []
+    around: dict[int, tuple[ForwardOpRow, list[ForwardOpRow]]] = {}
     for op in ops:
         if op.recomputed_in >= 0 or op.error:
             continue
-        outer = around.get(op.thread)
-        if outer is not None and _is_within(op, outer):
+        if op.thread in around and _is_within(op, around[op.thread][0]):
+            around[op.thread][1].append(op)
             continue
+        found.append((op, []))
         if op.name.endswith(".apply") and op.name != "CheckpointFunction.apply":
-            around[op.thread] = op
-        kept.append(op)
-    return kept
+            around[op.thread] = found[-1]
+    return found
+
+
+def _taken(op: ForwardOpRow, within: Sequence[ForwardOpRow]) -> list[ForwardTensorRow]:
+    """What a function was given, and what a custom Function took without being given it."""
+    made = {row.tensor for inner in within for row in inner.outputs}
+    inside = [row for inner in within for row in inner.inputs if row.tensor not in made]
+    known = {row.tensor: row for row in [*inside, *op.inputs]}
+    return list(known.values())
 
 
 def _is_within(op: ForwardOpRow, outer: ForwardOpRow) -> bool:
@@ -341,7 +395,7 @@ def _is_in_place(op: ForwardOpRow) -> bool:
     ):
         return True
     return (name.endswith("_") and not name.endswith("__")) or any(
-        row.place == "(out)" for row in op.outputs
+        row.place.startswith("out") for row in op.inputs
     )
 
 

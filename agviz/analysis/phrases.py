@@ -25,8 +25,9 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.INFERENCE_MODE: "used under torch.inference_mode()",
     Cause.INTEGER: "cut by {op}(), which gives {dtype}",
     Cause.NEW_TENSOR: "cut by {name}(), which copies values only",
-    Cause.LEFT_TORCH: "its values left torch by {op}()",
-    Cause.NOT_DIFFERENTIABLE: "{name} has no derivative for it",
+    Cause.LEFT_TORCH: "only its values left torch, by {op}()",
+    Cause.NOT_DIFFERENTIABLE: "{name}() has no derivative for it as it took it",
+    Cause.UNSEEN: "cut by something that was not recorded, after {op}()",
     Cause.CHECKPOINT: "cut by a reentrant checkpoint none of whose inputs requires a gradient",
     Cause.NOT_IN_INPUTS: "not among the inputs= of backward",
     Cause.FAILED: "the backward pass ended before it came there ({what})",
@@ -108,7 +109,6 @@ def not_in_graph(
 def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> GradientRow:
     """The row of a parameter that a torch function cut off from the loss."""
     op = cut.op
-    dtype = next((row.dtype for row in op.outputs), "")
     called = f"Called as {op.name}({op.arguments or 'tensor'})"
     inside = f", in the module {op.module}" if op.module else ""
     disabled = "" if op.grad_enabled else ", with gradients disabled"
@@ -116,7 +116,9 @@ def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> Gradie
         parameter,
         "none",
         cause=cut.cause,
-        reason=_WORDS[cut.cause].format(op=last_name(op), name=op.name, dtype=dtype),
+        reason=_WORDS[cut.cause].format(
+            op=last_name(op), name=op.name.rpartition("<locals>.")[2], dtype=cut.dtype
+        ),
         line=None if cut.frame is None else str(cut.frame),
         module=op.module,
         op=op.name,

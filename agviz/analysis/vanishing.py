@@ -39,6 +39,7 @@ _WRITING: Final = re.compile(r"CopySlices|CopyBackwards|IndexPut\w*Backward\d|In
 written."""
 _CUSTOM: Final = re.compile(r"\w+Backward")
 """Nodes that torch generates have a number at the end."""
+_AFTERWARDS: Final = "post_accumulate_grad"
 _TINY: Final = 6e-5
 """Half-precision gradients below this are on their way to vanish (the least normal float16)."""
 
@@ -81,6 +82,7 @@ class Flow:
         self._is_measured = trace.meta.values != "none"
         self._health: dict[int, dict[tuple[str, int], HealthRow]] = {}
         self._into: defaultdict[int, list[EdgeRow]] | None = None
+        self._has_hooks_afterwards: bool | None = None
         self._bytes: dict[tuple[int, int], int] | None = None
 
     def health(self, node: int, role: str, slot: int) -> HealthRow | None:
@@ -106,6 +108,14 @@ class Flow:
             is_known = self._is_measured and self.nodes[node].status is NodeStatus.DONE
             return (Arrived.NONE if is_known else Arrived.UNKNOWN), None
         return _told(row), row
+
+    def puts_out_any(self, node: int) -> bool:
+        """Whether any output of a node is known to hold something else than zeros."""
+        self.health(node, "output", 0)
+        return any(
+            role == "output" and _told(row) is Arrived.SOME
+            for (role, _), row in self._health[node].items()
+        )
 
     def input(self, node: int, slot: int) -> tuple[Arrived, HealthRow | None]:
         """What a node received."""
@@ -140,11 +150,20 @@ class Flow:
 
     def hooks(self, node: int) -> list[HookCalled]:
         """The hooks that were called for a node before or after its function."""
-        return [
-            event
-            for event in self.trace.story(self.graph_task, node)
-            if isinstance(event, HookCalled) and event.kind != "post_accumulate_grad"
-        ]
+        return [event for event in self._hooks(node) if event.kind != _AFTERWARDS]
+
+    def hook_afterwards(self, leaf: int) -> str:
+        """Name of the first hook that ran after a leaf had accumulated its gradient, or empty."""
+        if self._has_hooks_afterwards is None:
+            times = self.trace.hook_times(self.graph_task)
+            self._has_hooks_afterwards = any(row.kind == _AFTERWARDS for row in times)
+        if not self._has_hooks_afterwards:
+            return ""
+        return next((event.name for event in self._hooks(leaf) if event.kind == _AFTERWARDS), "")
+
+    def _hooks(self, node: int) -> list[HookCalled]:
+        story = self.trace.story(self.graph_task, node)
+        return [event for event in story if isinstance(event, HookCalled)]
 
     def _arrived(self, node: int, slot: int) -> int:
         if self._bytes is None:
@@ -232,8 +251,10 @@ class Vanishing:
             if slot and _WRITING.fullmatch(node.short_name):
                 node, slot = _overwriter(flow, node, slot)
             cause = _by_function(node, flow, slot)
-            if cause is Cause.UNKNOWN and (hooks := flow.hooks(node.index)):
-                cause, hook = Cause.HOOK, hooks[0].name
+            if cause in {Cause.UNKNOWN, Cause.ZERO_FACTOR} and not flow.puts_out_any(node.index):
+                hooks = flow.hooks(node.index)  # one that writes into what it is given
+                if hooks:
+                    cause, hook = Cause.HOOK, hooks[0].name
         after = flow.output(node.index, slot)[1]
         dtype = "" if after is None else after.dtype
         details = tuple(_figures(flow, node, slot))

@@ -123,7 +123,9 @@ class _Why:
 
     def _look_at(self, outermost: GraphTaskRow) -> None:
         """What the parameters got in a pass, of which no later one says more."""
-        self._later = {name.partition(".")[2]: name for name in self.parameters}
+        self._later = {}
+        for name in self.parameters:
+            self._later.setdefault(name.partition(".")[2], name)
         for number in self._trace.family(outermost.id):
             task = self._trace.graph_task(number)
             for row in self._trace.parameters(number):
@@ -172,25 +174,27 @@ class _Why:
             raise AgvizError(f"no backward pass was recorded in {self._trace.path}")
 
     def _reached(self, parameter: ParameterRow, found: _Found) -> GradientRow:
+        task, health = found.graph_task, found.health
         reason = ""
         if found.told is Arrived.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
-        elif (
-            found.health is not None
-            and found.health.nan + found.health.posinf + found.health.neginf
-        ):
+        elif health is not None and health.nan + health.posinf + health.neginf:
             reason = "not finite: see agviz explain"
-        elif self._passes[0].id not in {found.graph_task.id, found.graph_task.parent}:
-            reason = f"from backward pass {found.graph_task.id}; later ones gave it none"
+        elif self._passes[0].id not in {task.id, task.parent}:
+            reason = f"from backward pass {task.id}; later ones gave it none"
+        elif not task.accumulate_grad:
+            reason = "given back by grad(), not put in .grad"
+        elif hook := self._vanishing.flow(task.id).hook_afterwards(found.node):
+            reason = f"the hook {hook} ran afterwards and may have taken it"
         return GradientRow(
             parameter=parameter.name,
             shape=parameter.shape,
             dtype=parameter.dtype,
             gradient="some" if found.told is Arrived.SOME else "unknown",
-            norm=found.health.norm if found.health else None,
+            norm=health.norm if health else None,
             cause=None,
             reason=reason,
-            graph_task=found.graph_task.id,
+            graph_task=task.id,
         )
 
     def _vanished(self, parameter: ParameterRow, found: _Found) -> GradientRow:
