@@ -16,19 +16,13 @@ import contextlib
 import faulthandler
 import os
 import signal
-import sys
 import threading
-import time
-import traceback
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agviz.analysis.standing import standing
-from agviz.errors import TraceError
+from agviz.stuck import say, tell
+from agviz.traces.dumping import SIGNAL
 from agviz.traces.flight import FlightRecorder
-from agviz.traces.reader import Trace
-from agviz.traces.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +51,7 @@ class Listening:
         self._recorder = recorder
         self._is_set = False
         if NUMBER is None or threading.current_thread() is not threading.main_thread():
-            _say("SIGUSR1 can't be listened to here: start the recording in the main thread")
+            say("SIGUSR1 can't be listened to here: start the recording in the main thread")
             return
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
@@ -118,29 +112,25 @@ class Listening:
                 try:
                     self._answer()
                 except Exception as error:  # noqa: BLE001 - whatever happens, the program goes on
-                    _say(f"where the threads stand can't be told: {error!r}")
+                    say(f"where the threads stand can't be told: {error!r}")
         os.close(self._read)
         os.close(self._write)
 
     def _answer(self) -> None:
         recorder = self._recorder()
         if recorder is None:
-            _say("SIGUSR1: backward has not been called yet")
+            say("SIGUSR1: backward has not been called yet")
             return
-        _say(f"SIGUSR1 in process {os.getpid()}; the Python stacks of its threads stand above")
+        say(f"SIGUSR1 in process {os.getpid()}; the Python stacks of its threads stand above")
         before = recorder.path.stat().st_size if recorder.path.exists() else 0
         fresh = recorder.write_down() if isinstance(recorder, FlightRecorder) else 0
+        recorder.dump(SIGNAL)
         if not recorder.flush():
-            _say(f"the recording has stopped ({before:,} bytes are in {recorder.path})")
+            say(f"the recording has stopped ({before:,} bytes are in {recorder.path})")
             return
-        try:
-            with Trace.open(recorder.path) as trace:
-                for line in standing(trace, time.monotonic_ns(), _places()):
-                    _say(line)
-        except TraceError as error:
-            _say(f"where the threads stand can't be told: {error}")
+        tell(recorder.path)
         if isinstance(recorder, FlightRecorder):
-            _say(f"{fresh} more backward passes are in {recorder.path}")
+            say(f"{fresh} more backward passes are in {recorder.path}")
 
 
 _listening: weakref.WeakSet[Listening] = weakref.WeakSet()
@@ -153,30 +143,3 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _places() -> dict[int, str]:
-    """Where in the program each thread is: its innermost frame that is not agviz's."""
-    frames = sys._current_frames()
-    places = {}
-    for thread in threading.enumerate():
-        stack = traceback.extract_stack(frames.get(thread.ident or 0))
-        for frame in reversed(stack if thread.ident in frames else []):
-            if not _is_ours(frame.filename):
-                source = f": {frame.line}" if frame.line else ""
-                where = f"{frame.filename}:{frame.lineno} in {frame.name}{source}"
-                places[thread.native_id or 0] = where
-                break
-    return places
-
-
-def _is_ours(filename: str) -> bool:
-    path = Path(filename)
-    return path.parent.name == "agviz_engine" or path.name == "threading.py"
-
-
-def _say(sentence: str) -> None:
-    # Past a sys.stderr that a test or a notebook may have put in the place of the real one, which
-    # may belong to a thread that hangs.
-    with contextlib.suppress(OSError):
-        os.write(_STDERR, f"agviz: {clean(sentence)}\n".encode(errors="replace"))

@@ -97,16 +97,20 @@ def test_where_a_stuck_backward_stands(hang: str, tmp_path: Path, programs: list
     assert re.search(r"agviz: backward pass 4 has run for \d+\.\d s: 1 of 10 nodes done", told)
     assert re.search(
         r"agviz: thread 0 \(MainThread\) runs AddmmBackward0 \[2\] of backward pass 4 for \d+\.\d s"
-        rf"\nagviz:   at .*train\.py:\d+ in stuck: {re.escape(hang)}\n",
+        r"\nagviz:   in the tensor hook stuck \(train\.py:7\)"
+        rf"\nagviz:   at train\.py:9 in stuck: {re.escape(hang)}\n",
         told,
     )
     assert "8 nodes wait in backward pass 4: " in told
-    assert "TBackward0 [2] (1 of 1 gradients missing)" in told
+    missing = "1 of 1 gradients missing, from AddmmBackward0 [2]"
+    assert f"TBackward0 [2] ({missing})" in told
+    assert "held by its tensor hook stuck (train.py:7), at train.py:9 in stuck: " in told
     assert "agviz: 2 more backward passes are in" in told
     program.process.kill()
     program.process.wait()
     with Trace.open(program.path) as trace:
         assert [task.id for task in trace.graph_tasks] == [3, 4]
+        assert [dump.reason for dump in trace.dumps()] == ["signal"]
 
 
 def test_stacks_are_told_while_the_interpreter_is_locked(

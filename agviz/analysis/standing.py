@@ -1,123 +1,200 @@
-"""Where every thread of the engine stands at the end of a trace that still grows."""
+"""Where threads stand in backward passes that have not ended, and which nodes wait for what."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.errors import TraceError
-from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.analysis.source import source_line
+from agviz.traces.rows import NodeStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow, NodeRow, ThreadRow
-    from agviz.traces.state import BackwardState
-
-_MOST_SHOWN: Final = 5
-
-
-def standing(trace: Trace, now_ns: int, places: Mapping[int, str]) -> Iterator[str]:
-    """Lines that tell which node runs where for how long, what is queued, and what waits.
-
-    Args:
-        trace: what has happened so far.
-        now_ns: ``time.monotonic_ns()`` in the recorded process.
-        places: by the operating system's thread id: where in the program a thread is.
-
-    Raises:
-        agviz.errors.TraceError: the trace does not make sense.
-    """
-    under_way = [task for task in trace.graph_tasks if task.status is GraphTaskStatus.RUNNING]
-    if not under_way:
-        yield "no recorded backward pass is under way"
-        return
-    last = max(under_way, key=lambda task: _last_seq(trace, task))
-    state = trace.state_at(last.id, trace.event_count(last.id))
-    threads = {thread.id: thread for thread in trace.threads}
-    for task in under_way:
-        yield _task(trace, state, task, now_ns)
-    running = state.running()
-    for number in sorted({*running, *(task.thread for task in under_way)}):
-        thread = threads[number]
-        nodes = [
-            _running(trace.node(task.graph_task, task.node), task.graph_task, now_ns)
-            for task in running.get(number, ())
-        ]
-        waits = "waits for its ReadyQueue"
-        where = places.get(thread.native_id)
-        yield f"thread {_name(thread)} {', inside it '.join(nodes) or waits}"
-        if where:
-            yield f"  at {where}"
-    yield from _queues(trace, state, threads)
-    for task in under_way:
-        yield from _waiting(trace, state, task)
-    if not state.knows_all:
-        yield "not all nodes are recorded: more may be running, queued or waiting"
-
-
-def _last_seq(trace: Trace, task: GraphTaskRow) -> int:
-    return trace.events(task.id, trace.event_count(task.id) - 1, 1)[0].seq
-
-
-def _task(trace: Trace, state: BackwardState, task: GraphTaskRow, now_ns: int) -> str:
-    inside = f" inside backward pass {task.parent}" if task.parent >= 0 else ""
-    try:
-        executed = state.executed(task.id)
-    except KeyError:
-        raise TraceError(f"{trace.path} lacks what backward pass {task.id} did") from None
-    return (
-        f"backward pass {task.id}{inside} has run for {_seconds(now_ns - task.begin_ns)}:"
-        f" {executed:,} of {task.nodes:,} nodes done"
+    from agviz.traces.rows import (
+        DumpedCall,
+        DumpedThread,
+        DumpRow,
+        Frame,
+        GraphTaskRow,
+        NodeRow,
+        ThreadRow,
     )
 
+_ENGINE: Final = "agviz_engine/"
+_WAITING: Final = ("ready_queue.py", "device_threads.py")
+"""Files of the engine in which a thread waits for others."""
+_LEAVING: Final = "_wait_for_hosts"
+"""The function of the engine in which a caller waits for device threads."""
 
-def _running(node: NodeRow, graph_task: int, now_ns: int) -> str:
-    since = "" if node.start_ns is None else f" for {_seconds(now_ns - node.start_ns)}"
-    return f"runs {_node(node)} of backward pass {graph_task}{since}"
+
+class Wait(NamedTuple):
+    """A node that waits for gradients, or in a ReadyQueue."""
+
+    node: NodeRow
+    missing: tuple[NodeRow, ...]
+    """The nodes that have to deliver a gradient to it; empty: it is in a ReadyQueue."""
 
 
-def _queues(trace: Trace, state: BackwardState, threads: Mapping[int, ThreadRow]) -> Iterator[str]:
-    for queue in state.queues():
-        if not queue.tasks:
-            continue
-        name = (
-            f"device {queue.queue}"
-            if queue.thread is None
-            else f"of {_name(threads[queue.thread])}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Where one thread of the recorded process stands."""
+
+    name: str
+    thread: ThreadRow | None
+    """None: it takes no part in what is under way."""
+    running: tuple[NodeRow, ...] = ()
+    """The nodes it is in, each in a reentrant backward pass inside the one before."""
+    for_ns: int | None = None
+    """How long it has been in the last of them."""
+    waits: bool = False
+    """Whether it waits at its ReadyQueue for others."""
+    waits_for: int | None = None
+    """The graph task that it called and whose end it waits for there; None: none."""
+    calls: tuple[DumpedCall, ...] = ()
+    """What of the engine it is in the midst of, each inside the one before."""
+    stack: tuple[Frame, ...] = ()
+    """Outermost frame first; empty where it was not recorded since it came here."""
+    source: str = ""
+    """The text of the line :attr:`frame`; empty where the file is not there."""
+
+    @property
+    def call(self) -> DumpedCall | None:
+        """The hook or final callback that it is in the midst of; None: none, or not known."""
+        return self.calls[-1] if self.calls and self.calls[-1].kind != "node" else None
+
+    @property
+    def depth(self) -> int:
+        """Number of backward passes that are each inside a node of the one before."""
+        return max(len(self.running) - 1, 0)
+
+    @property
+    def frame(self) -> Frame | None:
+        """Where in the user's code it is, inside what the engine called; None where not there."""
+        return visible(_inside_engine(self.stack))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it takes part, and does not wait at its ReadyQueue."""
+        return self.thread is not None and not self.waits
+
+    @property
+    def title(self) -> str:
+        """``thread 1 (pt_autograd_0)``, ``MainThread``."""
+        return self.name if self.thread is None else f"thread {self.thread.id} ({self.name})"
+
+
+def visible(stack: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's code; None where there is none."""
+    return next((frame for frame in reversed(stack) if not frame.hidden), None)
+
+
+def find_stands(
+    trace: Trace,
+    tasks: Sequence[GraphTaskRow],
+    nodes: Mapping[int, Sequence[NodeRow]],
+    dump: DumpRow | None,
+    now_ns: int,
+) -> list[Stand]:
+    """Where the threads stand: held ones first, those that take no part last.
+
+    Args:
+        trace: the trace.
+        tasks: the graph tasks under way.
+        nodes: of each.
+        dump: what the threads were doing since the last event; None: that was not recorded.
+        now_ns: the moment for which it is told.
+    """
+    running: defaultdict[int, list[NodeRow]] = defaultdict(list)
+    for found in nodes.values():
+        for node in found:
+            if node.status is NodeStatus.RUNNING and node.thread is not None:
+                running[node.thread].append(node)
+    threads = {thread.id: thread for thread in trace.threads}
+    taking_part = {*running, *(task.thread for task in tasks)}
+    dumped = {} if dump is None else {seen.native_id: seen for seen in dump.threads}
+    for thread in threads.values():
+        if thread.native_id in dumped and _own(dumped[thread.native_id].stack):
+            taking_part.add(thread.id)
+    stands = []
+    for number in sorted(taking_part):
+        thread = threads[number]
+        inside = tuple(sorted(running[number], key=lambda node: node.start_ns or 0))
+        began = inside[-1].start_ns if inside else None
+        seen = dumped.pop(thread.native_id, None)
+        called = [task for task in tasks if task.thread == number]
+        waits = _is_waiting(called, inside, seen)
+        frame = None if seen is None else visible(_inside_engine(seen.stack))
+        stands.append(
+            Stand(
+                name=thread.name,
+                thread=thread,
+                running=inside,
+                for_ns=None if began is None else now_ns - began,
+                waits=waits,
+                waits_for=called[-1].id if waits and called else None,
+                calls=() if seen is None else seen.calls,
+                stack=() if seen is None else seen.stack,
+                source="" if frame is None else source_line(frame, trace.path),
+            )
         )
-        shown = [
-            _node(trace.node(task.graph_task, task.node)) if task.node >= 0 else "shutdown"
-            for task in queue.tasks[:_MOST_SHOWN]
-        ]
-        more = ", …" if len(queue.tasks) > _MOST_SHOWN else ""
-        yield f"ReadyQueue {name} holds {len(queue.tasks):,}: {', '.join(shown)}{more}"
+    others = [Stand(name=seen.name, thread=None, stack=seen.stack) for seen in dumped.values()]
+    return [*sorted(stands, key=lambda stand: not stand.is_held), *others]
 
 
-def _waiting(trace: Trace, state: BackwardState, task: GraphTaskRow) -> Iterator[str]:
-    waiting = [
-        (state.remaining(task.id, node), node)
-        for node, status in enumerate(state.statuses(task.id))
-        if status is NodeStatus.WAITING
-    ]
-    if waiting:
-        shown = [
-            f"{_node(trace.node(task.id, node))} ({remaining} of"
-            f" {trace.node(task.id, node).dependencies} gradients missing)"
-            for remaining, node in sorted(waiting)[:_MOST_SHOWN]
-        ]
-        more = ", …" if len(waiting) > _MOST_SHOWN else ""
-        yield f"{len(waiting):,} nodes wait in backward pass {task.id}: {', '.join(shown)}{more}"
+def _is_waiting(
+    called: Sequence[GraphTaskRow], running: Sequence[NodeRow], seen: DumpedThread | None
+) -> bool:
+    """Whether a thread waits at its ReadyQueue."""
+    if seen is not None:
+        own = _own(seen.stack)
+        return bool(own) and (own[-1].file.endswith(_WAITING) or own[-1].function == _LEAVING)
+    if not called:
+        return False
+    innermost = called[-1]
+    if running:
+        last = running[-1].graph_task, running[-1].index
+        return (innermost.parent, innermost.parent_node) == last
+    return innermost.executed < innermost.nodes
 
 
-def _node(node: NodeRow) -> str:
-    place = node.parameter or node.module
-    return f"{node.short_name} [{place}]" if place else f"{node.short_name} (node {node.index})"
+def _own(stack: Sequence[Frame]) -> list[Frame]:
+    return [frame for frame in stack if frame.file.startswith(_ENGINE)]
 
 
-def _name(thread: ThreadRow) -> str:
-    return f"{thread.id} ({thread.name})"
+def _inside_engine(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """What lies inside the innermost frame of the engine."""
+    own = [i for i, frame in enumerate(stack) if frame.file.startswith(_ENGINE)]
+    return stack[own[-1] + 1 :] if own else stack
 
 
-def _seconds(ns: int) -> str:
-    return f"{max(ns, 0) / 1e9:.1f} s"
+def find_waits(
+    trace: Trace, tasks: Sequence[GraphTaskRow], nodes: Mapping[int, Sequence[NodeRow]]
+) -> list[Wait]:
+    """The nodes that wait: those in queues first, then by the number of gradients they lack.
+
+    Args:
+        trace: the trace.
+        tasks: the graph tasks under way.
+        nodes: of each.
+    """
+    waits = []
+    for task in tasks:
+        found = nodes[task.id]
+        missing = defaultdict(list)
+        for edge in trace.edges(task.id):
+            producer = found[edge.producer]
+            if producer.status not in {NodeStatus.DONE, NodeStatus.SKIPPED}:
+                missing[edge.consumer].append(producer)
+        for node in found:
+            if node.status is NodeStatus.READY:
+                waits.append(Wait(node, ()))
+            elif node.status is NodeStatus.WAITING and missing[node.index]:
+                waits.append(Wait(node, tuple(missing[node.index])))
+    return sorted(waits, key=lambda wait: (len(wait.missing), not _is_next(wait)))
+
+
+def _is_next(wait: Wait) -> bool:
+    return any(node.status is NodeStatus.RUNNING for node in wait.missing)

@@ -1,0 +1,335 @@
+"""Where backward passes stand that have not ended: what holds which thread, and what waits."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.place import described, place
+from agviz.analysis.standing import find_stands, find_waits, visible
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.words import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.analysis.standing import Stand, Wait
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import DumpedCall, Frame, GraphTaskRow, NodeRow
+
+STILL_NS: Final = 5_000_000_000
+"""A backward pass without an event for so long stands still."""
+_MOST_SHOWN: Final = 5
+_MOST_OTHERS: Final = 3
+_KINDS: Final = {
+    "tensor_pre": "tensor hook",
+    "pre": "pre-hook",
+    "post": "post-hook",
+    "post_accumulate_grad": "post-accumulate-grad hook",
+    "final_callback": "final callback",
+}
+_UNDER_WAY: Final = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """Backward passes that have not ended, as they stand; ``paragraph`` is the answer."""
+
+    graph_task: int
+    """The outermost call of backward or grad that has waited longest for its next event."""
+    tasks: tuple[GraphTaskRow, ...]
+    """All that have not ended, outer ones before those inside them."""
+    call: Frame | None
+    """The line that called ``graph_task``."""
+    is_growing: bool
+    """Whether the process is alive; else the recording was cut off."""
+    now_ns: int
+    """The last moment that is known of."""
+    still_ns: int
+    """Time without an event of ``graph_task`` until then."""
+    is_dumped: bool
+    """Whether the stacks were recorded since."""
+    stands: tuple[Stand, ...]
+    """The threads: held ones first, those that take no part last."""
+    waits: tuple[Wait, ...]
+    """The nodes that wait: those in queues first, then by the number of gradients they lack."""
+    knows_all: bool
+    """Whether the events of all nodes were recorded."""
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing has happened for so long that nothing may happen any more."""
+        return self.is_dumped or self.still_ns >= STILL_NS
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line to look at: where the first thread that is held is; else the call."""
+        held = (stand.frame for stand in self.stands if stand.is_held)
+        return next((frame for frame in held if frame is not None), self.call)
+
+    @property
+    def heading(self) -> str:
+        """What has not ended."""
+        if not self.is_growing:
+            return f"the recording was cut off inside backward pass {self.graph_task}"
+        if self.is_still:
+            return f"backward pass {self.graph_task} stands still"
+        return f"backward pass {self.graph_task} is under way"
+
+    @property
+    def paragraph(self) -> str:
+        """What stands where, what holds it, and what waits."""
+        return " ".join([*self._how_long(), *self._where(), *self._waiting(), *self._others()])
+
+    def _how_long(self) -> Iterator[str]:
+        task = next(task for task in self.tasks if task.id == self.graph_task)
+        call = "" if self.call is None else f", called at {self.call},"
+        still = f", the last {duration(self.still_ns)} without an event" if self.is_still else ""
+        cut = "" if self.is_growing else " when the recording was cut off"
+        has = "has" if self.is_growing else "had"
+        yield (
+            f"Backward pass {task.id}{call} {has} run for {duration(self.now_ns - task.begin_ns)}"
+            f"{still}{cut}: {task.executed:,} of {plural(task.nodes, 'node')} done."
+        )
+
+    def _where(self) -> Iterator[str]:
+        for stand in self.stands:
+            if stand.is_held:
+                yield f"{_upper(stand.title)} {self._holds(stand)}."
+        for stand in self.stands:
+            if stand.waits_for is not None:
+                inside = f", inside {_held_in(stand)}" if stand.running else ""
+                passes = f"backward pass {stand.waits_for}"
+                yield f"{_upper(stand.title)} waits at its ReadyQueue for {passes}{inside}."
+        if not self.is_dumped and any(stand.running for stand in self.stands):
+            yield (
+                "What a thread does inside a node is recorded once nothing has happened for"
+                f" {STILL_NS // 10**9} s."
+            )
+
+    def _holds(self, stand: Stand) -> str:
+        for_ = "" if stand.for_ns is None else f"for {duration(stand.for_ns)} "
+        nested = f", at reentrant depth {stand.depth}" if stand.depth else ""
+        now = _at(stand.frame, stand.source)
+        if not stand.running:
+            where = "" if stand.call is None else f" in {_held_in(stand)}"
+            return f"is{where or ' at the begin or the end of a backward pass'}{now}"
+        return f"has been {for_}in {_held_in(stand)}{nested}{now}"
+
+    def _waiting(self) -> Iterator[str]:
+        if not self.waits:
+            return
+        first = self.waits[0]
+        why = "in a ReadyQueue"
+        if first.missing:
+            why = f"for the gradient of {_list([place(node) for node in first.missing], 2)}"
+        if len(self.waits) == 1:
+            yield f"{place(first.node)} waits {why}."
+        else:
+            yield f"{len(self.waits):,} nodes wait, {place(first.node)} first: {why}."
+
+    def _others(self) -> Iterator[str]:
+        others = [stand for stand in self.stands if stand.thread is None]
+        frames = [(stand.name, visible(stand.stack)) for stand in others]
+        shown = [f"{name} is at {frame}" for name, frame in frames if frame is not None]
+        if shown:
+            more = f", and {len(shown) - _MOST_OTHERS} more" if len(shown) > _MOST_OTHERS else ""
+            yield f"Of the other threads, {', '.join(shown[:_MOST_OTHERS])}{more}."
+
+    def details(self) -> Iterator[str]:
+        """Where every thread stands, line by line."""
+        for task in self.tasks:
+            inside = f" inside backward pass {task.parent}" if task.parent >= 0 else ""
+            yield (
+                f"backward pass {task.id}{inside} has run for"
+                f" {_seconds(self.now_ns - task.begin_ns)}:"
+                f" {task.executed:,} of {task.nodes:,} nodes done"
+            )
+        for stand in self.stands:
+            yield from _stand_lines(stand)
+        yield from self._queue_lines()
+        for task in self.tasks:
+            yield from self._wait_lines(task.id)
+        if not self.knows_all:
+            yield "not all nodes are recorded: more may be running, queued or waiting"
+
+    def _queue_lines(self) -> Iterator[str]:
+        queues = defaultdict(list)
+        for wait in self.waits:
+            if not wait.missing:
+                queues[wait.node.queue].append(_node(wait.node))
+        for queue, nodes in sorted(queues.items()):
+            name = f"device {queue}" if queue >= 0 else "of the caller"
+            yield f"ReadyQueue {name} holds {len(nodes):,}: {_list(nodes)}"
+
+    def _wait_lines(self, graph_task: int) -> Iterator[str]:
+        waits = [w for w in self.waits if w.missing and w.node.graph_task == graph_task]
+        if waits:
+            shown = [
+                f"{_node(wait.node)} ({len(wait.missing)} of {wait.node.dependencies} gradients"
+                f" missing, from {_list([_node(node) for node in wait.missing], 2)})"
+                for wait in waits
+            ]
+            yield f"{len(waits):,} nodes wait in backward pass {graph_task}: {_list(shown)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it; times in ns."""
+        return {
+            "kind": "hang",
+            "graph_task": self.graph_task,
+            "graph_tasks": [
+                {
+                    "graph_task": task.id,
+                    "parent": task.parent if task.parent >= 0 else None,
+                    "ran_ns": self.now_ns - task.begin_ns,
+                    "executed": task.executed,
+                    "nodes": task.nodes,
+                }
+                for task in self.tasks
+            ],
+            "called_at": None if self.call is None else str(self.call),
+            "growing": self.is_growing,
+            "still_ns": self.still_ns,
+            "stands_still": self.is_still,
+            "stacks_recorded": self.is_dumped,
+            "threads": [_stand_json(stand) for stand in self.stands],
+            "waiting": [
+                {
+                    "graph_task": wait.node.graph_task,
+                    "node": wait.node.index,
+                    "name": wait.node.short_name,
+                    "missing": [node.index for node in wait.missing],
+                }
+                for wait in self.waits
+            ],
+            "knows_all": self.knows_all,
+        }
+
+
+def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
+    """How the backward passes stand that have not ended; None where all have.
+
+    Args:
+        trace: the trace.
+        now_ns: ``time.monotonic_ns()`` in the recorded process; None: this moment where the process
+            is alive, else the last moment that the trace knows of.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    tasks = tuple(task for task in trace.graph_tasks if task.status in _UNDER_WAY)
+    if not tasks:
+        return None
+    last = {task.id: _last_ns(trace, task) for task in tasks}
+    moved = {
+        task.id: max(last.get(number, 0) for number in trace.family(task.id))
+        for task in tasks
+        if task.parent not in last
+    }
+    stuck = min(moved, key=lambda number: (moved[number], number))
+    dumps = trace.dumps()
+    dump = dumps[-1] if dumps and dumps[-1].time_ns >= moved[stuck] else None
+    if now_ns is None:
+        known = max(*moved.values(), 0, *(dump.time_ns for dump in dumps))
+        now_ns = time.monotonic_ns() if trace.is_growing else known
+    nodes = {task.id: trace.nodes(task.id) for task in tasks}
+    return Hang(
+        graph_task=stuck,
+        tasks=tasks,
+        call=visible(trace.call_site(stuck)),
+        is_growing=trace.is_growing,
+        now_ns=now_ns,
+        still_ns=max(now_ns - moved[stuck], 0),
+        is_dumped=dump is not None,
+        stands=tuple(find_stands(trace, tasks, nodes, dump, now_ns)),
+        waits=tuple(find_waits(trace, tasks, nodes)),
+        knows_all=all(
+            node.status is not NodeStatus.UNKNOWN for found in nodes.values() for node in found
+        ),
+    )
+
+
+def _last_ns(trace: Trace, task: GraphTaskRow) -> int:
+    return trace.events(task.id, trace.event_count(task.id) - 1, 1)[0].time_ns
+
+
+def _held_in(stand: Stand) -> str:
+    """The innermost node, and the hook or callback that holds it."""
+    call = stand.call
+    hook = "" if call is None else f"{_KINDS.get(call.kind, call.kind)} {_named(call)}"
+    if not stand.running:
+        return f"the {hook}"
+    return described(stand.running[-1]) + (f", held by its {hook}" if hook else "")
+
+
+def _named(call: DumpedCall) -> str:
+    where = "" if call.definition is None else f" ({call.definition.file}:{call.definition.line})"
+    return f"{call.name or 'or several'}{where}"
+
+
+def _at(frame: Frame | None, source: str) -> str:
+    if frame is None:
+        return ""
+    return f", at {frame}" + (f": {source}" if source else "")
+
+
+def _stand_lines(stand: Stand) -> Iterator[str]:
+    doing = [f"runs {_node(node)} of backward pass {node.graph_task}" for node in stand.running]
+    if doing and stand.for_ns is not None:
+        doing[-1] += f" for {_seconds(stand.for_ns)}"
+    if stand.waits:
+        doing.append("waits for its ReadyQueue")
+    nothing = "takes no part" if stand.thread is None else "runs no node"
+    yield f"{stand.title} {', inside it '.join(doing) or nothing}"
+    for call in stand.calls:
+        if call.kind in _KINDS:
+            yield f"  in the {_KINDS[call.kind]} {_named(call)}"
+    frame = stand.frame or visible(stand.stack)
+    if frame is not None:
+        yield f"  at {frame}" + (f": {stand.source}" if stand.source else "")
+
+
+def _stand_json(stand: Stand) -> dict[str, Any]:
+    return {
+        "thread": None if stand.thread is None else stand.thread.id,
+        "name": stand.name,
+        "held": stand.is_held,
+        "nodes": [
+            {"graph_task": node.graph_task, "node": node.index, "name": node.short_name}
+            for node in stand.running
+        ],
+        "for_ns": stand.for_ns,
+        "waits": stand.waits,
+        "waits_for": stand.waits_for,
+        "depth": stand.depth,
+        "calls": [
+            {
+                "kind": call.kind,
+                "graph_task": call.graph_task,
+                "node": call.node,
+                "name": call.name,
+                "defined_at": None if call.definition is None else str(call.definition),
+            }
+            for call in stand.calls
+        ],
+        "stack": [str(frame) for frame in stand.stack],
+    }
+
+
+def _node(node: NodeRow) -> str:
+    where = node.parameter or node.module
+    return f"{node.short_name} [{where}]" if where else f"{node.short_name} (node {node.index})"
+
+
+def _list(texts: Sequence[str], most: int = _MOST_SHOWN) -> str:
+    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _seconds(ns: int) -> str:
+    return f"{max(ns, 0) / 1e9:.1f} s"
