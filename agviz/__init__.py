@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         enable,
         load,
         trace,
+        why,
     )
     from agviz.options import Options
 
@@ -32,6 +33,7 @@ __all__ = [
     "enable",
     "load",
     "trace",
+    "why",
 ]
 
 

@@ -31,12 +31,14 @@ from agviz.traces.copies import MOST_BYTES
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
     from os import PathLike
     from types import TracebackType
 
+    from torch import Tensor
     from torch.nn import Module
 
+    from agviz.analysis.gradients import Gradients
     from agviz.traces.measured import Values
     from agviz_engine import DevicePolicy
 
@@ -51,6 +53,7 @@ __all__ = [
     "enable",
     "load",
     "trace",
+    "why",
 ]
 
 
@@ -136,6 +139,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         except BaseException:
             self._recording.stop()
             raise
+        _under_way.append(self)
         return self
 
     def __exit__(
@@ -144,6 +148,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        _under_way.remove(self)
         self.close()  # a reader would keep the file from being made whole
         self._recording.stop(exc)
 
@@ -152,6 +157,58 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         """Everything else that can be asked of a trace, as it is now."""
         self._recording.flush()
         return super().trace
+
+    @property
+    def hears_forward(self) -> bool:
+        """Whether the forward is being recorded, and can be read meanwhile."""
+        options = self._recording.options
+        return options.check_forward and not options.on
+
+    def _why(self, model: Module, loss: Sequence[Tensor], parameter: str | None) -> Gradients:
+        from agviz.live_why import Forward, gradients
+
+        return gradients(model, loss, parameter, Forward(self._recording, self.trace))
+
+
+_under_way: Final[list[trace]] = []
+"""Those whose block runs, the innermost last."""
+
+
+def why(
+    model: Module,
+    loss: Tensor | Sequence[Tensor] | Callable[[], Tensor | Sequence[Tensor]],
+    parameter: str | None = None,
+) -> Gradients:
+    """Why parameters of ``model`` would get no gradient, or zeros, from ``loss``.
+
+    Backward is not run, and nothing is changed. ``print`` what it gives, or look at its rows.
+
+        agviz.why(model, lambda: loss_of(model(batch)))
+
+    Args:
+        model: whose parameters are meant.
+        loss: what backward is to be called of; or a function without arguments that computes it,
+            whose torch functions are recorded meanwhile: then the lines are known that cut the
+            graph. They are as well for a loss that was computed within
+            ``agviz.trace(model, check_forward=True)``, while that goes on.
+        parameter: only this one, by its name in ``model``; None: all.
+
+    Raises:
+        agviz.errors.AgvizError: there is no such parameter, or ``loss`` is no tensor.
+        agviz_engine.UnsupportedTorchError: this torch lacks something that is needed.
+    """
+    from agviz.live_why import computed, gradients
+
+    hearing = next((each for each in reversed(_under_way) if each.hears_forward), None)
+    if not callable(loss):
+        tensors = computed(loss)
+        if hearing is not None:
+            return hearing._why(model, tensors, parameter)
+        return gradients(model, tensors, parameter, None)
+    if hearing is not None:
+        return hearing._why(model, computed(loss()), parameter)
+    with trace(model, values="none", check_forward=True) as t:
+        return t._why(model, computed(loss()), parameter)
 
 
 def load(path: str | PathLike[str]) -> Recorded:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-    from agviz.analysis.explanation import Explanation
     from agviz.analysis.diff_rows import TraceDiff
+    from agviz.analysis.explanation import Explanation
+    from agviz.analysis.gradients import Gradients
     from agviz.traces.rows import EdgeRow, GraphTaskRow
     from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
@@ -138,6 +139,21 @@ class Recorded:
         from agviz.analysis.explanation import explain
 
         return explain(self.trace, graph_task)
+
+    def why(self, parameter: str | None = None, graph_task: int | None = None) -> Gradients:
+        """Why the gradient of a parameter is None or zero; ``print`` it, or look at its rows.
+
+        Args:
+            parameter: its name; None: all that are known.
+            graph_task: only this one; None: the last calls of backward, in any of which a parameter
+                may have got its gradient.
+
+        Raises:
+            agviz.errors.AgvizError: no such parameter is known, or no backward was recorded.
+        """
+        from agviz.analysis.why import why
+
+        return why(self.trace, parameter, graph_task)
 
     def state_at(self, event: EventRow | Event | NonFiniteRow | int) -> BackwardState:
         """The engine's state right after an event, or the event with this ``seq``.

@@ -195,6 +195,10 @@ class CheckForward(Listener):
         del self._waiting[: len(ops)]
         return ForwardOps(graph_task, until, ops, self._provenance.resolve)
 
+    def number(self, tensor: Tensor) -> int:
+        """Number of a tensor among those of torch functions."""
+        return self._identities.tensor(tensor).number
+
     def memory(self, tensor: Tensor) -> int:
         """The number by which rows know the storage of a tensor; -1: it has none."""
         memory = self._identities.memory(tensor)
