@@ -115,6 +115,8 @@ READING = {
     "chrome-trace": ["export", "--format", "chrome-trace", "{}"],
     "json of all": ["export", "--format", "json", "{}"],
     "view": ["view", "{}"],
+    "diff": ["diff", "{}", "{}"],
+    "whatif": ["whatif", "{}"],
 }
 
 
@@ -165,6 +167,8 @@ def test_reading_leaves_torch_out(recorded: Path, tmp_path: Path) -> None:
         ["export", "--format", "dot", "-o", str(tmp_path / "t.dot")],
         ["export", "--format", "chrome-trace", "-o", str(tmp_path / "t.json.gz")],
         ["export", "--format", "json", "-o", str(tmp_path / "all.json")],
+        ["diff", str(recorded)],
+        ["whatif"],
     ):
         finished = run(*call, str(recorded), cwd=tmp_path, PYTHONPATH=path)
         assert (finished.returncode, finished.stderr) == (0, "False\n"), call
