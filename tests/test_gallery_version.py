@@ -69,6 +69,19 @@ def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -
         assert found.frame == found.node.frame
 
 
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_the_line_that_modified_it_is_named(program: Program, tmp_path: Path) -> None:
+    found = answer(program, tmp_path / "t.agviz", check_forward=True)
+    assert line_of(found) == program.cause
+    assert f"{program.path.name}:{program.cause} in " in found.paragraph
+    if isinstance(found, Modified):
+        assert len(found.changes) == 1
+        assert found.saved is not None
+        assert found.saved.memory >= 0
+        assert "--check-forward" not in found.paragraph
+    assert (program.name == "optimizer_step_between") == ("optimizer's step" in found.paragraph)
+
+
 def by_name(name: str) -> Program:
     (program,) = (program for program in PROGRAMS if program.name == name)
     return program

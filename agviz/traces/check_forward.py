@@ -361,7 +361,7 @@ class CheckForward(Listener):
             _shape(tensor),
             health.name_of(dtype),
             tensor.requires_grad,
-            tensor.is_leaf,
+            not _node(tensor, self._grad_fn),
             found,
         )
 
@@ -508,16 +508,20 @@ def _shape(tensor: Tensor) -> str:
     return "" if shape is None else str(list(shape))
 
 
-def _node_nr(tensor: Tensor, grad_fn: int) -> int | None:
-    """Sequence number of the node that made a tensor.
+def _node(tensor: Tensor, grad_fn: int) -> int:
+    """Word number of the node that made a tensor; 0: it is a leaf.
 
-    ``tensor.grad_fn`` would give the node a Python object, which makes it dear to free, and bring
-    that of a view up to date before its time.
+    ``tensor.grad_fn`` would give the node a Python object, which makes it dear to free, and it and
+    ``tensor.is_leaf`` bring that of a view up to date before its time, which torch may refuse.
     """
-    layout = native_node.calibrate()
-    meta = MEMORY[tensor_base(tensor) + layout.autograd_meta] >> 3
-    node = MEMORY[meta + grad_fn] >> 3 if meta and grad_fn else 0
-    return MEMORY[node + layout.sequence_nr] if node else None
+    meta = MEMORY[tensor_base(tensor) + native_node.calibrate().autograd_meta] >> 3
+    return MEMORY[meta + grad_fn] >> 3 if meta and grad_fn else 0
+
+
+def _node_nr(tensor: Tensor, grad_fn: int) -> int | None:
+    """Sequence number of the node that made a tensor."""
+    node = _node(tensor, grad_fn)
+    return MEMORY[node + native_node.calibrate().sequence_nr] if node else None
 
 
 def _grad_fn_word() -> int:
