@@ -14,6 +14,7 @@ from agviz.traces import (
     dumps,
     forward,
     health,
+    hook_calls,
     nonfinite,
     over_time,
     parameters,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.traces.health import HealthRow
+    from agviz.traces.hook_calls import HookCalls
     from agviz.traces.nonfinite import Flow
     from agviz.traces.state import BackwardState
     from agviz.traces.values import Part, StoredValues, ValueRow
@@ -539,6 +541,10 @@ class Trace(Closable):
             HookTime(text(kind), text(name), calls, total, changed)
             for kind, name, calls, total, changed in rows
         ]
+
+    def hook_calls(self, graph_task: int) -> list[HookCalls]:
+        """Which hooks ran at which node, in order of nodes."""
+        return hook_calls.read(self._database, self._contents(), self.graph_task(graph_task))
 
     def thread_times(self, graph_task: int | None = None) -> list[ThreadTime]:
         """What every thread did, by thread id."""
