@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Final
 
 _MOST_DIMENSIONS: Final = 64
 _LARGEST: Final = 2**63 - 1
 
 
+@lru_cache(maxsize=4096)
 def read_shape(text: str) -> tuple[int, ...] | None:
     """The sizes; None for an empty text: they are not known.
 
