@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agviz.graph.marks import Marks
 from agviz.graph.model import build_graph
 from agviz.traces.rows import (
     EdgeRow,
@@ -13,7 +14,6 @@ from agviz.traces.rows import (
     NodeRow,
     NodeStatus,
     NonFinite,
-    NonFiniteRow,
     ThreadRow,
 )
 
@@ -118,13 +118,22 @@ class Rows:
             self.nodes,
             self.edges,
             THREADS,
-            first_nonfinite=None if first is None else _found(first),
+            first_nonfinite=None if first is None else first.index,
             title=title,
+            marks=self.marks(),
         )
 
-
-def _found(row: NodeRow) -> NonFiniteRow:
-    return NonFiniteRow(0, row.index, row.short_name, None, None, row.order, 0, 0, 1, 0, 0, 0, 0)
+    def marks(self) -> Marks:
+        """A non-finite gradient flows along every edge of which both ends put one out."""
+        bad = {row.index for row in self.nodes if row.nonfinite is not None and any(row.nonfinite)}
+        return Marks(
+            dtypes={(edge.producer, edge.output): "float32" for edge in self.edges},
+            nonfinite=frozenset(
+                (edge.producer, edge.output)
+                for edge in self.edges
+                if {edge.producer, edge.consumer} <= bad
+            ),
+        )
 
 
 def linear(rows: Rows, module: str, producer: int, *, thread: int = 0, nan: int = 0) -> int:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.errors import TraceError
+from agviz.graph.critical import critical_path
+from agviz.graph.marks import Marks, read_marks
 from agviz.traces.rows import (
     EdgeRow,
     GraphTaskRow,
     GraphTaskStatus,
     NodeRow,
     NodeStatus,
-    NonFiniteRow,
     ThreadRow,
 )
 
@@ -73,6 +75,53 @@ class Lane:
     """``caller`` or ``device 0``; with the thread's number where that names several."""
 
 
+class Queue(NamedTuple):
+    """A ReadyQueue at some moment."""
+
+    name: str
+    tasks: int
+    """How many it held."""
+    nodes: tuple[int, ...]
+    """Of the graph task, in the order in which they would be popped; the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The engine's state right after one event."""
+
+    seq: int
+    time_ns: int
+    """Since the graph task began."""
+    queues: tuple[Queue, ...]
+    waiting: Mapping[int, int]
+    """Nodes with gradients in their InputBuffers, and how many bytes those are."""
+
+
+class Differs(StrEnum):
+    """How a node of one recording is in another."""
+
+    ONLY_HERE = "only here"
+    ONLY_THERE = "only there"
+    FIRST = "differs first"
+    """Nothing differs in what it was given."""
+    AFTERWARDS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two graph tasks in one graph: that of another recording, laid over this one."""
+
+    other: str
+    """The other recording."""
+    nodes: Mapping[int, Differs]
+    edges: Mapping[tuple[int, int], Differs]
+    """By producer and output: edges that only one of them has."""
+    about: Mapping[int, str]
+    """What differs at a node, in words."""
+    summary: tuple[str, ...]
+    """Where they part, in sentences."""
+
+
 @dataclass(frozen=True, slots=True)
 class Graph:
     """One graph task, ready to be folded and drawn."""
@@ -88,7 +137,18 @@ class Graph:
     lanes: Mapping[int, Lane]
     """By thread id: the threads that took up a node."""
     first_nonfinite: int | None
-    """Index of the node that was the first to produce a non-finite gradient."""
+    """Index of the node at which gradients became non-finite first."""
+    marks: Marks = field(default_factory=Marks)
+    moment: Moment | None = None
+    """The moment at which it is shown; None: as it ended."""
+    difference: Difference | None = None
+    """How it differs from another recording; None: it is not compared."""
+    cut: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Nodes that the view shows without some neighbours: how many of those feed it, are fed."""
+    notes: tuple[str, ...] = ()
+    """What the view leaves out, in sentences."""
+    ran: bool = True
+    """False: the graph of a loss, before anything of it was executed."""
 
     @property
     def folded_leaves(self) -> int:
@@ -119,12 +179,13 @@ def choose_graph_task(trace: Trace) -> int:
     return max(tasks, key=lambda task: (task.nodes, -task.id)).id
 
 
-def read_graph(trace: Trace, graph_task: int | None = None) -> Graph:
+def read_graph(trace: Trace, graph_task: int | None = None, *, saved: bool = False) -> Graph:
     """Read one graph task.
 
     Args:
         trace: where it is recorded.
         graph_task: its id; None: the one that :func:`choose_graph_task` chooses.
+        saved: read which tensors nodes had saved.
 
     Raises:
         agviz.errors.TraceError: no such graph task, or it has no graph.
@@ -137,13 +198,18 @@ def read_graph(trace: Trace, graph_task: int | None = None) -> Graph:
             f"Graph task {graph_task} of {trace.path} ended before its graph was walked: "
             "there is nothing to draw."
         )
+    edges = trace.edges(graph_task)
+    marks = read_marks(trace, graph_task, edges, saved=saved)
+    found = trace.first_nonfinite(graph_task)
+    first = None if found is None else found.node
     return build_graph(
         task,
         trace.nodes(graph_task),
-        trace.edges(graph_task),
+        edges,
         trace.threads,
-        first_nonfinite=trace.first_nonfinite(graph_task),
+        first_nonfinite=min(marks.origins).node if marks.origins else first,
         title=trace.meta.script,
+        marks=marks,
     )
 
 
@@ -153,10 +219,12 @@ def build_graph(
     edge_rows: Iterable[EdgeRow],
     threads: Iterable[ThreadRow],
     *,
-    first_nonfinite: NonFiniteRow | None = None,
+    first_nonfinite: int | None = None,
     title: str = "",
+    marks: Marks | None = None,
 ) -> Graph:
     """Build the graph from rows; an edge to or from a node that is not there is left out."""
+    rows = list(rows)
     count = len(rows)
     known = [e for e in edge_rows if 0 <= e.producer < count and 0 <= e.consumer < count]
     has_producer = {edge.consumer for edge in known}
@@ -177,6 +245,8 @@ def build_graph(
     )
     leaves = _leaves(rows, [edge for edge in known if edge.consumer in folded], order)
     meeting = Counter((edge.consumer, edge.slot) for edge in known)
+    times = {row.index: row.duration_ns for row in rows if row.duration_ns is not None}
+    path = critical_path([*order, *sorted(folded)], known, times)
     return Graph(
         title=title,
         task=task,
@@ -186,7 +256,8 @@ def build_graph(
         ),
         meeting=_most_meeting(meeting),
         lanes=_lanes(rows, threads),
-        first_nonfinite=None if first_nonfinite is None else first_nonfinite.node,
+        first_nonfinite=first_nonfinite,
+        marks=replace(marks or Marks(), critical=path),
     )
 
 

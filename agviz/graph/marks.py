@@ -1,0 +1,156 @@
+"""What a picture marks at nodes and edges beside what their rows say: health, hooks, paths."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agviz.analysis.origins import Kind, spread
+from agviz.graph.critical import CriticalPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agviz.analysis.origins import Origin
+    from agviz.traces.health import HealthRow
+    from agviz.traces.hook_calls import HookCalls
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import EdgeRow, SavedRow
+
+EXPLODING = 1_000.0
+"""Growth, in one node, of the largest element of a gradient that is worth a mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """By node index; an edge is known by its producer and output."""
+
+    dtypes: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Of gradients, by edge."""
+    zero: frozenset[int] = frozenset()
+    """Nodes that put out nothing but zeros, though they were given something else."""
+    zeros: frozenset[tuple[int, int]] = frozenset()
+    """Edges along which nothing but zeros flowed."""
+    growth: Mapping[int, float] = field(default_factory=dict)
+    """Nodes in which the largest element grew :data:`EXPLODING` times or more, and how much."""
+    nonfinite: frozenset[tuple[int, int]] = frozenset()
+    """Edges along which something non-finite flowed."""
+    origins: tuple[Origin, ...] = ()
+    """Where something became non-finite of what was finite."""
+    hooks: Mapping[int, Sequence[HookCalls]] = field(default_factory=dict)
+    saved: Mapping[int, Sequence[SavedRow]] = field(default_factory=dict)
+    """Only where it was asked for."""
+    critical: CriticalPath = CriticalPath((), 0)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of most gradients; empty where none is known."""
+        counted = Counter(self.dtypes.values())
+        return min(counted, key=lambda name: (-counted[name], name), default="")
+
+
+def read_marks(
+    trace: Trace, graph_task: int, edges: Sequence[EdgeRow], *, saved: bool = False
+) -> Marks:
+    """Everything but the critical path.
+
+    Args:
+        trace: where the graph task is recorded.
+        graph_task: its id.
+        edges: all of them.
+        saved: read which tensors nodes had saved.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    flows = trace.nonfinite_flows(graph_task)
+    spreading = spread(trace, graph_task) if flows else None
+    found = _Health(trace.health(graph_task), edges)
+    return Marks(
+        dtypes=found.dtypes,
+        zero=found.zero(),
+        zeros=found.zeros,
+        growth=found.growth(),
+        nonfinite=frozenset((flow.node, flow.slot) for flow in flows if flow.role == "output"),
+        origins=()
+        if spreading is None
+        else tuple(each for each in spreading.origins if each.graph_task == graph_task),
+        hooks=_by_node(trace.hook_calls(graph_task)),
+        saved=_by_node(trace.all_saved(graph_task)) if saved else {},
+    )
+
+
+def nodes_of(origins: Iterable[Origin]) -> dict[int, Kind]:
+    """The nodes at which origins lie, the first kind of each."""
+    kinds: dict[int, Kind] = {}
+    for origin in origins:
+        kinds.setdefault(origin.node, origin.kind)
+    return kinds
+
+
+def _by_node(rows: Iterable[HookCalls] | Iterable[SavedRow]) -> dict[int, list]:  # type: ignore[type-arg]
+    found: defaultdict[int, list[HookCalls | SavedRow]] = defaultdict(list)
+    for row in rows:
+        found[row.node].append(row)
+    return dict(found)
+
+
+class _Health:
+    """What was measured of the gradients of one graph task."""
+
+    def __init__(self, rows: Iterable[HealthRow], edges: Iterable[EdgeRow]) -> None:
+        put_out: defaultdict[int, list[HealthRow]] = defaultdict(list)
+        received: dict[tuple[int, int], HealthRow] = {}
+        by_output: dict[tuple[int, int], HealthRow] = {}
+        for row in rows:
+            if row.role == "output":
+                put_out[row.node].append(row)
+                by_output[row.node, row.slot] = row
+            elif row.role in {"root", "sum"}:
+                received[row.node, row.slot] = row
+        for edge in edges:
+            produced = by_output.get((edge.producer, edge.output))
+            if produced is not None:
+                received.setdefault((edge.consumer, edge.slot), produced)
+        self.dtypes = {place: row.dtype for place, row in by_output.items() if row.dtype}
+        self.zeros = frozenset(place for place, row in by_output.items() if _is_zero(row))
+        self._put_out = put_out
+        self._largest: dict[int, float] = {}
+        """By node: the largest element of what it was given, where all of it is known."""
+        unknown = set()
+        for (node, _), row in received.items():
+            largest = _largest(row)
+            if largest is None:
+                unknown.add(node)
+            else:
+                self._largest[node] = max(largest, self._largest.get(node, 0.0))
+        for node in unknown:
+            self._largest.pop(node, None)
+
+    def zero(self) -> frozenset[int]:
+        return frozenset(
+            node
+            for node, rows in self._put_out.items()
+            if self._largest.get(node, 0.0) > 0 and all(map(_is_zero, rows))
+        )
+
+    def growth(self) -> dict[int, float]:
+        grown = {}
+        for node, rows in self._put_out.items():
+            given = self._largest.get(node, 0.0)
+            largest = max((_largest(row) or 0.0 for row in rows), default=0.0)
+            if given > 0 and largest >= EXPLODING * given:
+                grown[node] = largest / given
+        return grown
+
+
+def _is_zero(row: HealthRow) -> bool:
+    return 0 < row.numbers == row.zero
+
+
+def _largest(row: HealthRow) -> float | None:
+    """The largest finite magnitude; None where that is not known, or something is not finite."""
+    if row.nan + row.posinf + row.neginf or row.min is None or row.max is None:
+        return None
+    return max(abs(row.min), abs(row.max))
