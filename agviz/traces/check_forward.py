@@ -217,11 +217,8 @@ class CheckForward(Listener):
 
             def switched(callback: Any, own: Callable[..., Any] = own) -> Any:
                 before = own(callback)
-                if self._is_listening:
-                    if callback is None:
-                        self._come_back()
-                    else:
-                        self._go_away()
+                if (before is None) != (callback is None):  # else Dynamo is at work itself
+                    self._switch(is_compiled=callback is not None)
                 return before
 
             setattr(module, name, switched)
@@ -439,17 +436,15 @@ class CheckForward(Listener):
             if not here.was_put:
                 mode_stack.take(self._mode)
 
-    def _go_away(self) -> None:
-        """Compiled code begins on this thread."""
-        if mode_stack.has(self._mode):
+    def _switch(self, *, is_compiled: bool) -> None:
+        """Compiled code begins, or ends, on this thread."""
+        if is_compiled and mode_stack.has(self._mode):
             self._here.is_compiled = True
             mode_stack.take(self._mode)
-
-    def _come_back(self) -> None:
-        """Compiled code ends on this thread."""
-        if self._here.is_compiled:
+        elif not is_compiled and self._here.is_compiled:
             self._here.is_compiled = False
-            mode_stack.put(self._mode)
+            if self._is_listening:
+                mode_stack.put(self._mode)
 
     # -- what no mode hears ---------------------------------------------------------------------
 
