@@ -600,6 +600,19 @@ def test_any_two_graphs_are_aligned_one_to_one(seeds: tuple[int, int]) -> None:
             assert graphs[0].nodes[number].name == graphs[1].nodes[partner].name
 
 
+def test_what_is_not_finite_in_one_only_is_told_wherever_it_is(tmp_path: Path) -> None:
+    x = torch.ones(3, requires_grad=True)
+    record((x.exp() * 2).sum, tmp_path / "a")
+    record(((x - x).sqrt().exp() * 2.5).sum, tmp_path / "b")
+    found = one(compare(tmp_path / "a", tmp_path / "b"))
+    assert found.first[0].node.short_name == "MulBackward0"
+    alone = found.nonfinite[1]
+    assert found.nonfinite[0] is None
+    assert alone is not None
+    assert alone.short_name == "SqrtBackward0"
+    assert one(compare(tmp_path / "b", tmp_path / "b")).nonfinite == (None, None)
+
+
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[str, str]:
     """The same program with another factor."""
@@ -620,6 +633,7 @@ def test_the_command_line(
     assert "differs first at MulBackward0" in said
     assert "+Inf 0 in A, 3 in B" in said
     assert "≠ posinf" in said
+    assert "In B only, gradients are not finite from MulBackward0 (node 1) on: 3 +Inf." in said
     assert main(["diff", *two, "--verbose"]) == 1
     longer = capsys.readouterr().out
     assert max(map(len, longer.splitlines())) <= 80

@@ -199,6 +199,7 @@ class _Comparison:
                 *(node for node in only_in_b if node.is_leaf),
             ],
             leaves=sum(node.is_leaf for node in (*a.nodes, *only_in_b)),
+            nonfinite=(_alone(a, b, self._to_b), _alone(b, a, self._to_a)),
             failure=self._failure(),
             other_order=self._other_order(pairs),
         )
@@ -286,6 +287,20 @@ class _Comparison:
             ((of_a[0], of_b[1]) for of_a, of_b in zip(by_a, by_b, strict=True) if of_a != of_b),
             None,
         )
+
+
+def _alone(side: _Side, other: _Side, partners: Sequence[int]) -> NodeRow | None:
+    """The first node to run whose outputs were not finite, though its partner's were."""
+    found = [
+        node
+        for node, partner in zip(side.nodes, partners, strict=True)
+        if _is_bad(node) and (partner == NOWHERE or not _is_bad(other.nodes[partner]))
+    ]
+    return min(found, key=turn, default=None)
+
+
+def _is_bad(node: NodeRow) -> bool:
+    return node.nonfinite is not None and any(node.nonfinite)
 
 
 def _shapes(node: NodeRow) -> str:

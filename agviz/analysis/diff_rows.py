@@ -107,6 +107,9 @@ class PassDiff:
     only."""
     leaves: int
     """Number of AccumulateGrad nodes, those that are in one graph only included."""
+    nonfinite: tuple[NodeRow | None, NodeRow | None]
+    """The first node of A that put out NaN or infinities and whose partner, if it has one, did not;
+    and the same of B."""
     failure: tuple[str, str] | None
     """How each ended, where they did not end alike."""
     other_order: tuple[NodeRow, NodeRow] | None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agviz.analysis.diff_rows import Change, Divergence, PassDiff, TraceDiff
     from agviz.traces.rows import GraphTaskRow, NodeRow
 
-_MOST_NAMED: Final = 4
+_MOST_NAMED: Final = 3
 _TELLING: Final = (
     ("shape", "shape"),
     ("dtype", "dtype"),
@@ -49,6 +49,9 @@ def sentences(found: TraceDiff) -> Iterator[str]:
     shown = found.first[0] if found.first else differing[0] if differing else None
     if shown is not None:
         yield " ".join(_of_pass(found, shown))
+        more = " ".join([*_nonfinite(shown), *_structure(shown)])
+        if more:
+            yield more
         others = len(differing) - 1
         if others:
             passes = plural(others, "other backward pass").replace("passs", "passes")
@@ -119,7 +122,6 @@ def _of_pass(found: TraceDiff, shown: PassDiff) -> Iterator[str]:
         yield from _consequences(shown, first)
     if shown.failure:
         yield f"A {clean(shown.failure[0])}; B {clean(shown.failure[1])}."
-    yield from _structure(shown)
 
 
 def _what(first: Divergence) -> str:
@@ -199,18 +201,27 @@ def _consequences(shown: PassDiff, first: Divergence) -> Iterator[str]:
         )
     others = {each.place: each.node for each in shown.first if each.place != first.place}
     if others:
-        names = [node(row) for row in others.values()]
+        names = [node(row, with_line=False) for row in others.values()]
         yield (
             f"On their own account {plural(len(names), 'other node')} differ"
             f"{'s' * (len(names) == 1)}: {_some(names)}."
         )
 
 
+def _nonfinite(shown: PassDiff) -> Iterator[str]:
+    for side, row in zip("AB", shown.nonfinite, strict=True):
+        if row is not None and row.nonfinite is not None:
+            counts = zip(row.nonfinite, ("NaN", "+Inf", "-Inf"), strict=True)
+            told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+            yield f"In {side} only, gradients are not finite from {node(row)} on: {told}."
+
+
 def _structure(shown: PassDiff) -> Iterator[str]:
     for side, rows in (("A", shown.only_in_a), ("B", shown.only_in_b)):
         if rows:
-            yield f"Only in {side}: {_some([node(row) for row in rows])}."
-    if shown.changes:
+            names = [node(row, with_line=False) for row in rows]
+            yield f"{plural(len(rows), 'node')} only in {side}: {_some(names)}."
+    if shown.changes and not (shown.only_in_a or shown.only_in_b):
         count = len({change.a.index for change in shown.changes})
         yield (
             f"{plural(count, 'node')} that both have {'is' if count == 1 else 'are'} put together"

@@ -228,6 +228,7 @@ def _pass(found: PassDiff) -> dict[str, Any]:
         "only_in_a": [_node(row) for row in found.only_in_a],
         "only_in_b": [_node(row) for row in found.only_in_b],
         "changes": [_change(each) for each in found.changes],
+        "nonfinite": [_node(row) for row in found.nonfinite],
         "ended": found.failure,
         "other_order": found.other_order and [_node(row) for row in found.other_order],
     }

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _CHART_COLUMNS: Final = 40
 _ALL: Final = "all"
+_WORTH_TELLING: Final = 0.01
+"""Smallest gain, as a share, that is no chance."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,10 +173,10 @@ def _answer(orders: Sequence[dict[str, Any]]) -> str:
     gains = []
     for fact, what in (("peak_bytes", "less memory"), ("makespan_ns", "less time")):
         best = min(orders, key=lambda order: int(order[fact]))
-        if best[fact] < torch[fact]:
-            share = 1 - best[fact] / torch[fact]
-            gains.append(f"{best['order']} would take {share:.1%} {what} than torch")
-    return "; ".join(gains) or "no other order would take less memory or less time than torch's"
+        share = 1 - best[fact] / max(1, torch[fact])
+        if share >= _WORTH_TELLING:
+            gains.append(f"{best['order']} would take {share:.0%} {what} than torch")
+    return "; ".join(gains) or "no other order would take less memory or time than torch's"
 
 
 def _table(*columns: tuple[str, bool]) -> Table:
