@@ -77,6 +77,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         on: write only on these occasions, some of ``nonfinite``, ``exception`` and ``signal``
             (SIGUSR1): a flight recorder.
         keep: how many calls of backward it keeps.
+        timeout: say on stderr where everything stands when a backward pass has had no event for so
+            many seconds; it is in the file then, whatever else happens.
         device_policy: maps nodes to device threads; by default the device a node really is on.
         provenance: keep the line that created every node, and what it saved for backward.
         check_forward: record each torch function that the program calls, with its line and the
@@ -99,6 +101,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         max_bytes: int | None = None,
         on: Collection[str] = (),
         keep: int = KEPT,
+        timeout: float | None = None,
         device_policy: DevicePolicy | None = None,
         provenance: bool = True,
         check_forward: bool | None = None,
@@ -121,6 +124,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
             max_bytes=max_bytes,
             on=frozenset({on} if isinstance(on, str) else on),
             keep=keep,
+            timeout=timeout,
         )
         if path is None:
             folder = tempfile.TemporaryDirectory(prefix="agviz-")

@@ -15,6 +15,8 @@ from agviz.traces.measured import LEVELS, Values
 from agviz.traces.recorder import LEAST_BYTES
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
+LONGEST_TIMEOUT: Final = 10_000_000
+"""Seconds; some four months."""
 KEPT: Final = 3
 """Backward passes a flight recorder keeps unless told otherwise."""
 
@@ -45,6 +47,10 @@ class Options:
     """Occasions on which a flight recorder writes; without any, all is written as it happens."""
     keep: int = KEPT
     """Calls of backward that the flight recorder keeps."""
+    timeout: float | None = None
+    """Seconds: a backward pass that has had no event for so long is told of on stderr."""
+    stop_on_timeout: bool = False
+    """Whether the program is ended then."""
 
     def __post_init__(self) -> None:
         if self.max_bytes is not None and self.max_bytes < LEAST_BYTES:
@@ -53,6 +59,12 @@ class Options:
             raise AgvizError(f"no gradient fits into {self.max_values_bytes:,} bytes; allow more")
         if self.keep < 1:
             raise AgvizError(f"a flight recorder can't keep {self.keep} backward passes; keep 1")
+        if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise AgvizError(
+                f"timeout={self.timeout!r} is no time to wait; it is at most {LONGEST_TIMEOUT:,} s"
+            )
+        if self.stop_on_timeout and self.timeout is None:
+            raise AgvizError("there is no timeout on which to stop; say after how many seconds")
         if self.values not in LEVELS:
             raise AgvizError(f"values={self.values!r} is none of {', '.join(LEVELS)}")
         if strange := self.on - set(OCCASIONS):
@@ -81,6 +93,15 @@ def read_count(text: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text) or not int(text):
         raise AgvizError(f"{text!r} is no number from 1 on")
     return int(text)
+
+
+def read_seconds(text: str) -> float:
+    """A time: ``30``, ``0.5``, ``90s``, ``10min``, ``2h``."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*(s|min|h|)", text.strip().lower())
+    seconds = float(match[1]) * {"": 1, "s": 1, "min": 60, "h": 3600}[match[2]] if match else 0.0
+    if not 0 < seconds <= LONGEST_TIMEOUT:
+        raise AgvizError(f"{text!r} is no time to wait; write it in seconds, like 60 or 0.5")
+    return seconds
 
 
 def read_pattern(text: str) -> re.Pattern[str]:

@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from agviz.after_import import after_import
+from agviz.analysis.failure import failure
 from agviz.errors import TraceError
 from agviz.options import Options
 from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
@@ -21,6 +22,7 @@ from agviz.traces.names import Names
 from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
+from agviz.traces.rows import GraphTaskStatus
 from agviz.traces.text import clean
 from agviz.words import backward_passes
 from agviz_engine.instruments import Instrument, Live, Registry
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from agviz.signals import Listening
     from agviz.traces.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
+
+_WRONG = {GraphTaskStatus.FAILED, GraphTaskStatus.CUT}
 
 
 class Recording(Instrument):
@@ -92,6 +96,7 @@ class Recording(Instrument):
             "max_values_bytes": options.max_values_bytes,
             "provenance": self.provenance,
             "max_bytes": options.max_bytes,
+            "timeout": options.timeout,
             **self._about,
         }
         if options.on:
@@ -99,6 +104,7 @@ class Recording(Instrument):
         else:
             self.recorder = Recorder(self.path, **common)
         self.recorder.forward = self.forward
+        self.recorder.when_timed_out = self._timed_out
         if self._is_child and "multiprocessing.util" in sys.modules:
             # Its children leave without exit handlers, and forget what was said before they began.
             sys.modules["multiprocessing.util"].Finalize(None, self._exit, exitpriority=-100)
@@ -195,6 +201,16 @@ class Recording(Instrument):
                     registry.add(self._heard)
         if self._heard is not None:
             self._heard.graph_task_begun(event, live)
+
+    def _timed_out(self) -> None:
+        """Tell of it, past whatever hangs; on the thread of the recorder."""
+        from agviz import stuck
+
+        recorder, options = self.recorder, self.options
+        stuck.say(f"no backward pass has had an event for {options.timeout:g} s")
+        stuck.tell(self.path)
+        if options.stop_on_timeout and recorder is not None:
+            stuck.stop(recorder, self.outcome)
 
     def _check_forward(self) -> None:
         from agviz.traces.check_forward import CheckForward
@@ -300,13 +316,18 @@ def outcome(path: Path) -> str:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
             stopped = trace.meta.stopped
+            wrong = failure(trace) if any(task.status in _WRONG for task in tasks) else None
     except TraceError as error:
         return str(error)
     if not tasks:
         return f"no backward pass was recorded in {path}"
     passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
-    return f"recorded {passes} in {path}{until}; to look at it: agviz view {path}"
+    recorded = f"recorded {passes} in {path}{until}"
+    if wrong is None:
+        return f"{recorded}; to look at it: agviz view {path}"
+    line = "" if wrong.frame is None else f" ({wrong.frame})"
+    return f"{recorded}; {wrong.heading}{line}; to read why: agviz explain {path}"
 
 
 def say(sentence: str) -> None:

@@ -44,7 +44,9 @@ class Hang:
     call: Frame | None
     """The line that called ``graph_task``."""
     is_growing: bool
-    """Whether the process is alive; else the recording was cut off."""
+    """Whether the process is alive, and records."""
+    is_closed: bool
+    """Whether the recording came to a regular end."""
     now_ns: int
     """The last moment that is known of."""
     still_ns: int
@@ -64,6 +66,11 @@ class Hang:
         return self.is_dumped or self.still_ns >= STILL_NS
 
     @property
+    def is_over_due(self) -> bool:
+        """Whether something is wrong: it stands still, or the recording ended before it did."""
+        return self.is_still or not self.is_growing
+
+    @property
     def frame(self) -> Frame | None:
         """The line to look at: where the first thread that is held is; else the call."""
         held = (stand.frame for stand in self.stands if stand.is_held)
@@ -72,11 +79,11 @@ class Hang:
     @property
     def heading(self) -> str:
         """What has not ended."""
-        if not self.is_growing:
-            return f"the recording was cut off inside backward pass {self.graph_task}"
-        if self.is_still:
-            return f"backward pass {self.graph_task} stands still"
-        return f"backward pass {self.graph_task} is under way"
+        if self.is_growing:
+            doing = "stands still" if self.is_still else "is under way"
+            return f"backward pass {self.graph_task} {doing}"
+        did = "stood still" if self.is_still else "was under way"
+        return f"backward pass {self.graph_task} {did} when the recording {self._ended}"
 
     @property
     def paragraph(self) -> str:
@@ -87,12 +94,16 @@ class Hang:
         task = next(task for task in self.tasks if task.id == self.graph_task)
         call = "" if self.call is None else f", called at {self.call},"
         still = f", the last {duration(self.still_ns)} without an event" if self.is_still else ""
-        cut = "" if self.is_growing else " when the recording was cut off"
+        cut = "" if self.is_growing else f" when the recording {self._ended}"
         has = "has" if self.is_growing else "had"
         yield (
             f"Backward pass {task.id}{call} {has} run for {duration(self.now_ns - task.begin_ns)}"
             f"{still}{cut}: {task.executed:,} of {plural(task.nodes, 'node')} done."
         )
+
+    @property
+    def _ended(self) -> str:
+        return "ended" if self.is_closed else "was cut off"
 
     def _where(self) -> Iterator[str]:
         for stand in self.stands:
@@ -233,13 +244,14 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
     dump = dumps[-1] if dumps and dumps[-1].time_ns >= moved[stuck] else None
     if now_ns is None:
         known = max(*moved.values(), 0, *(dump.time_ns for dump in dumps))
-        now_ns = time.monotonic_ns() if trace.is_growing else known
+        now_ns = time.monotonic_ns() if trace.is_growing else trace.meta.end_ns or known
     nodes = {task.id: trace.nodes(task.id) for task in tasks}
     return Hang(
         graph_task=stuck,
         tasks=tasks,
         call=visible(trace.call_site(stuck)),
         is_growing=trace.is_growing,
+        is_closed=trace.meta.end_ns is not None,
         now_ns=now_ns,
         still_ns=max(now_ns - moved[stuck], 0),
         is_dumped=dump is not None,

@@ -1,8 +1,14 @@
-"""Say why gradients are NaN or infinite.
+"""Say why gradients are NaN or infinite, why backward failed, or what holds it.
 
 Names the first gradient that was not finite, in causal order: its node, what went in and what came
 out, the line of the forward, the known pattern that fits and what to do, and what it reached.
-Exits with 1 where a non-finite gradient reached a parameter, else with 0.
+
+Of a backward pass that failed for a saved tensor: what had been modified and by which line, or
+which backward pass had gone through the graph before. Of one that has not ended, in a program that
+hangs or was killed: which thread is in which node, hook or callback, and what waits for it.
+
+Exits with 1 where a non-finite gradient reached a parameter, or a backward pass failed so or hangs,
+else with 0.
 """
 
 from __future__ import annotations
@@ -13,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.analysis.explanation import explain
+from agviz.analysis.failure import failure, is_wrong
+from agviz.analysis.source import source_line
 from agviz.cli.console import stdout_console
 from agviz.traces.reader import Trace
 
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from agviz.analysis.explanation import Explanation
+    from agviz.analysis.failure import Failure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +51,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the answer; return 1 where gradients of parameters are not finite, else 0."""
     with Trace.open(arguments.file) as trace:
-        found = explain(trace, arguments.graph_task)
+        wrong = failure(trace, arguments.graph_task)
+        values = trace.meta.values != "none" or wrong is None
+        found = explain(trace, arguments.graph_task) if values else None
         name = trace.path
     if arguments.json:
-        answer = None if found is None else found.as_json()
-        print(json.dumps({"file": name, "explanation": answer}, indent=2))
+        answers = {
+            "explanation": None if found is None else found.as_json(),
+            "failure": None if wrong is None else wrong.as_json(),
+        }
+        print(json.dumps({"file": name, **answers}, indent=2))
     else:
-        show(found, stdout_console(), verbose=arguments.verbose)
-    return int(found is not None and not found.is_harmless)
+        console = stdout_console()
+        if wrong is not None:
+            _show_failure(wrong, console, verbose=arguments.verbose)
+        if wrong is None or found is not None:
+            show(found, console, verbose=arguments.verbose)
+    return int((found is not None and not found.is_harmless) or is_wrong(wrong))
+
+
+def _show_failure(wrong: Failure, console: Console, *, verbose: bool) -> None:
+    style = "bold red" if is_wrong(wrong) else "bold"
+    _print(f"{'✗ ' if is_wrong(wrong) else ''}{wrong.heading}", console, indent=0, style=style)
+    if wrong.frame is not None:
+        _print(str(wrong.frame), console)
+        _print(source_line(wrong.frame), console, indent=6, style="cyan")
+    _print(wrong.paragraph, console)
+    if verbose:
+        console.print()
+        for line in wrong.details():
+            _print(line, console)
 
 
 def show(found: Explanation | None, console: Console, *, verbose: bool = False) -> None:

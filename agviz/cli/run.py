@@ -11,8 +11,9 @@ AGVIZ_OUTPUT names the file where --output does not, AGVIZ_CHECK_FORWARD=1 is --
 A trace of the same name is replaced, any other file is left alone. A child made by fork that calls
 backward gets a file of its own.
 
-With --on signal, `kill -USR1 PID` writes what the flight recorder keeps and prints where every
-thread stands, even while backward hangs.
+Where a backward pass stands still, `agviz explain FILE` says what holds it, while the program hangs
+as well as after it was killed. With --on signal, `kill -USR1 PID` writes what the flight recorder
+keeps and prints where every thread stands, even while backward hangs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from agviz.options import (
     read_count,
     read_occasions,
     read_pattern,
+    read_seconds,
     read_size,
     read_steps,
 )
@@ -124,6 +126,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument(read_count),
         help=f"backward passes that the flight recorder keeps (default: {KEPT})",
     )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=argument(read_seconds),
+        help="say on stderr where every thread stands when a backward pass has had no event for so"
+        " long: what holds it, what waits; a flight recorder writes then, too",
+    )
+    parser.add_argument(
+        "--stop-on-timeout",
+        action="store_true",
+        help="end the program then, with exit code 124",
+    )
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
     parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
     parser.add_argument(
@@ -162,6 +176,8 @@ def read_options(arguments: argparse.Namespace) -> Options:
     """The options that the command line names."""
     if arguments.keep is not None and not arguments.on:
         raise AgvizError("--keep is for a flight recorder; say with --on when it writes")
+    if arguments.stop_on_timeout and arguments.timeout is None:
+        raise AgvizError("--stop-on-timeout is for --timeout; say after how many seconds")
     if arguments.max_values_bytes is not None and arguments.values != "full":
         raise AgvizError("--max-values-bytes is for gradients themselves; say --values full")
     most = arguments.max_values_bytes
@@ -178,6 +194,8 @@ def read_options(arguments: argparse.Namespace) -> Options:
         max_bytes=arguments.max_bytes,
         on=arguments.on,
         keep=KEPT if arguments.keep is None else arguments.keep,
+        timeout=arguments.timeout,
+        stop_on_timeout=arguments.stop_on_timeout,
     )
 
 
