@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +72,9 @@ def as_json(value: Any, start_ns: int) -> Any:
 def test_the_document_holds_every_row(path: Path) -> None:
     found = document(path)
     assert list(found) == [
-        "format", "version", "meta", "threads", "graph_tasks", "events", "findings",
-    ]  # fmt: skip
+        *("format", "version", "meta", "threads", "graph_tasks", "events"),
+        *("forward", "forward_stacks", "findings"),
+    ]
     with Trace.open(path) as trace:
         zero = trace.meta.start_ns
         assert found["meta"] == as_json(trace.meta._asdict(), 0)
@@ -87,6 +88,7 @@ def test_the_document_holds_every_row(path: Path) -> None:
                 node["stack"] = []
             assert found_nodes == nodes
             assert got.pop("stacks") == got.pop("saved") == []
+            assert got.pop("saved_health") == got.pop("parameters") == []
             assert got.pop("edges") == [edge._asdict() for edge in trace.edges(task.id)]
             row = as_json(task._asdict(), zero)
             row["node_count"], row["edge_count"] = row.pop("nodes"), row.pop("edges")
@@ -129,6 +131,39 @@ def test_where_nodes_come_from_and_what_they_saved(tmp_path: Path) -> None:
         for node in trace.nodes(number):
             each = [row for row in task["saved"] if row["node"] == node.index]
             assert each == [as_json(row._asdict(), 0) for row in trace.saved(number, node.index)]
+
+
+def test_the_forward_the_parameters_and_what_was_saved_where_it_broke(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(2, 2)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    with agviz.trace(layer, tmp_path / "t.agviz", check_forward=True):
+        layer(torch.ones(1, 2)).sqrt().sum().backward()
+        (torch.full((2,), 1e200, dtype=torch.float64) * 1e150).exp()
+    found = document(tmp_path / "t.agviz")
+    (task,) = found["graph_tasks"]
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        zero, number = trace.meta.start_ns, task["id"]
+        assert task["parameters"] == [as_json(r._asdict(), 0) for r in trace.parameters(number)]
+        (broken,) = trace.saved_health(number)
+        assert broken.health is not None
+        (told,) = task["saved_health"]
+        assert told.pop("health") == as_json(broken.health._asdict(), 0)
+        assert told == {k: v for k, v in broken._asdict().items() if k != "health"}
+        ops = trace.forward_ops()
+    assert len(found["forward"]) == len(ops) > 5
+    for op, row in zip(ops, found["forward"], strict=True):
+        assert found["forward_stacks"][row["stack"]] == [frame._asdict() for frame in op.stack]
+        assert not any(frame.function == "__torch_function__" for frame in op.stack)
+        assert (row["line"], row["name"], row["id"]) == (op.line, op.name, op.id)
+        assert row["time_ns"] == op.time_ns - zero
+        assert range(*row["sequence_nrs"]) == op.sequence_nrs
+        assert row.keys() == {field.name for field in fields(op)} | {"line"}
+        for tensor, given in zip(op.outputs, row["outputs"], strict=True):
+            assert given["tensor"] == tensor.tensor
+            assert given["health"]["numel"] == (tensor.health and tensor.health.numel)
+    part = document(tmp_path / "t.agviz", number)
+    assert [row["id"] for row in part["forward"]] == [op.id for op in ops if op.graph_task >= 0]
 
 
 def test_the_events_can_be_made_again(path: Path) -> None:
@@ -185,7 +220,7 @@ def test_every_row_stands_on_its_own_line(path: Path) -> None:
         events = trace.event_count()
     lines = text.splitlines()
     start = lines.index('"events": [') + 1
-    rows = list(itertools.takewhile(lambda line: not line.startswith('"findings"'), lines[start:]))
+    rows = list(itertools.takewhile(lambda line: not line.startswith('"forward"'), lines[start:]))
     assert len(rows) == events
     assert all(line.startswith('{"kind": "') for line in rows)
 

@@ -43,7 +43,8 @@ class Passes:
             self._first = trace.position(task.begin_seq)
             if task.end_seq is not None:
                 self._end = trace.position(task.end_seq) + 1
-        self._whole = graph_task is None
+        self.is_whole = graph_task is None
+        """Whether all of the trace is meant."""
         self._nodes_read = 0
 
     @property
@@ -60,7 +61,7 @@ class Passes:
     def covers(self, event: Event) -> bool:
         """Whether ``event`` belongs to what is meant; one of no graph task belongs to the trace."""
         number = event.graph_task
-        return number in self.tasks or (self._whole and number == NO_GRAPH_TASK)
+        return number in self.tasks or (self.is_whole and number == NO_GRAPH_TASK)
 
     def forget(self, nodes: int) -> None:
         """So many nodes were read and are no longer needed.

@@ -6,23 +6,26 @@ Every row stands on a line of its own, so that two documents can be compared lin
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.passes import Passes
-from agviz.traces.rows import GraphTaskStatus, NodeRow, NodeStatus
+from agviz.traces.rows import ForwardOpRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.traces.schema import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow
+    from agviz.traces.rows import ForwardTensorRow, Frame, GraphTaskRow, SavedHealthRow
     from agviz_engine.events import Event
 
 _TIMES: Final = frozenset({"time_ns", "begin_ns", "start_ns", "end_ns"})
 """Fields that are moments, told since the start of the recording."""
 _NODE_FIELDS: Final = tuple(field.name for field in fields(NodeRow))
+_OP_FIELDS: Final = tuple(field.name for field in fields(ForwardOpRow))
+_OPS_PER_PAGE: Final = 2_000
 _ALL: Final = 2**31 - 1
 
 
@@ -62,6 +65,13 @@ class _Document:
             "events", map(self._event, filter(self._passes.covers, self._passes.events()))
         )
         yield ",\n"
+        stacks: dict[tuple[Frame, ...], int] = {}
+        yield from _rows("forward", (self._op(op, stacks) for op in self._ops()))
+        yield ",\n"
+        yield from _rows(
+            "forward_stacks", ([frame._asdict() for frame in stack] for stack in stacks)
+        )
+        yield ",\n"
         yield from _rows("findings", (row for task in tasks for row in self._findings(task)))
         yield "\n}\n"
 
@@ -78,6 +88,11 @@ class _Document:
         yield from _rows("stacks", ([frame._asdict() for frame in stack] for stack in stacks))
         yield ",\n"
         yield from _rows("saved", (saved._asdict() for saved in self._trace.all_saved(task.id)))
+        yield ",\n"
+        yield from _rows("saved_health", map(_with_health, self._trace.saved_health(task.id)))
+        yield ",\n"
+        known = self._trace.parameters(task.id)
+        yield from _rows("parameters", (parameter._asdict() for parameter in known))
         yield "}"
         self._passes.forget(len(nodes))
 
@@ -85,6 +100,23 @@ class _Document:
         facts = self._relative({name: getattr(node, name) for name in _NODE_FIELDS})
         facts["line"] = node.line
         facts["stack"] = stacks.setdefault(node.stack, len(stacks)) if node.stack else None
+        return facts
+
+    def _ops(self) -> Iterator[ForwardOpRow]:
+        """The torch functions before and in the graph tasks that are meant, or all."""
+        for number in [None] if self._passes.is_whole else sorted(self._passes.tasks):
+            offset = 0
+            while ops := self._trace.forward_ops(number, offset, _OPS_PER_PAGE):
+                yield from ops
+                offset += len(ops)
+
+    def _op(self, op: ForwardOpRow, stacks: dict[tuple[Frame, ...], int]) -> dict[str, Any]:
+        facts = self._relative({name: getattr(op, name) for name in _OP_FIELDS})
+        facts["sequence_nrs"] = [op.sequence_nrs.start, op.sequence_nrs.stop]
+        facts["inputs"] = list(map(_with_health, op.inputs))
+        facts["outputs"] = list(map(_with_health, op.outputs))
+        facts["line"] = op.line
+        facts["stack"] = stacks.setdefault(op.stack, len(stacks)) if op.stack else None
         return facts
 
     def _event(self, event: Event) -> dict[str, Any]:
@@ -109,6 +141,17 @@ class _Document:
             key: value - self._start_ns if key in _TIMES and value is not None else value
             for key, value in facts.items()
         }
+
+
+def _with_health(row: SavedHealthRow | ForwardTensorRow) -> dict[str, Any]:
+    """JSON has no infinities: a norm that no float can hold is null."""
+    facts = row._asdict()
+    if row.health is not None:
+        measured = row.health._asdict()
+        if measured["norm"] == math.inf:
+            measured["norm"] = None
+        facts["health"] = measured
+    return facts
 
 
 def _rows(name: str, rows: Iterable[object]) -> Iterator[str]:

@@ -36,12 +36,13 @@ from agviz_engine.native_run import legacy_vmap_level
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch.nn import Module
     from torch.utils.hooks import RemovableHandle
 
     from agviz.traces.names import Names
+    from agviz.traces.rows import Frame
 
 log = logging.getLogger("agviz")
 
@@ -50,6 +51,8 @@ _MOST_MEASURED: Final = 64
 """Tensors of one call that are measured."""
 _MOST_WAITING: Final = 100_000
 """Calls between two graph tasks; the older half goes when there are more."""
+_FRAMES_OF_OURS: Final = 2
+"""Of the mode, or of what stands in for ``apply``, and of :meth:`CheckForward.begun`."""
 _MOST_NAMES: Final = 10_000
 _FAST_PATHS: Final = (
     torch.nn.MultiheadAttention,
@@ -193,11 +196,15 @@ class CheckForward(Listener):
         until = self._next_id
         ops = self._waiting[:]
         del self._waiting[: len(ops)]
-        return ForwardOps(graph_task, until, ops, self._provenance.resolve)
+        return ForwardOps(graph_task, until, ops, self._resolved)
 
     def number(self, tensor: Tensor) -> int:
         """Number of a tensor among those of torch functions."""
         return self._identities.tensor(tensor).number
+
+    def _resolved(self, captured: Sequence[Any]) -> list[tuple[Frame, ...]]:
+        """Stacks of what was captured, without the frames of the mode."""
+        return [stack[:-_FRAMES_OF_OURS] for stack in self._provenance.resolve(captured)]
 
     def memory(self, tensor: Tensor) -> int:
         """The number by which rows know the storage of a tensor; -1: it has none."""
