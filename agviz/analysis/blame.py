@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from agviz_engine.instruments import Health
 
 _MOST_READ: Final = 2_000
-SOFTMAX: Final = frozenset({"softmax", "log_softmax", "logsumexp", "softmin", "cross_entropy"})
+SOFTMAX: Final = frozenset(
+    {
+        *("softmax", "log_softmax", "logsumexp", "softmin"),
+        *("multi_head_attention_forward", "scaled_dot_product_attention"),
+    }
+)
+"""What takes a softmax of what it is given."""
 _MASKING: Final = frozenset(
     {
         *("fill_", "full", "full_like", "masked_fill", "masked_fill_", "new_full", "new_tensor"),
@@ -108,7 +114,7 @@ def blame(trace: Trace, origin: Origin) -> Blame | None:
     way = _Way([*found, *([] if start is None else [start])])
     if start is None:
         start = next(way.candidates(), None)
-    elif not way.is_touched(start):
+    elif not way.is_touched(start, any(bad(row.health) for row in saved)):
         return None
     return None if start is None else way.back(trace, start)
 
@@ -128,9 +134,11 @@ class _Way:
                 if bad(row.health):
                     self._made.setdefault((row.tensor, row.version), (op, row))
 
-    def is_touched(self, op: ForwardOpRow) -> bool:
-        """Whether something that a function was given, or gave, is non-finite."""
-        return any(bad(row.health) for row in op.outputs) or any(self._wrong_inputs(op))
+    def is_touched(self, op: ForwardOpRow, saved_is_bad: bool) -> bool:
+        """Whether a function gave something non-finite, or was given NaN, or saved such a thing."""
+        if any(bad(row.health) for row in op.outputs):
+            return True
+        return any(saved_is_bad or health.nan for _, health in self._wrong_inputs(op))
 
     def candidates(self) -> Iterator[ForwardOpRow]:
         """The functions that gave NaN, and after them all others."""
@@ -150,12 +158,11 @@ class _Way:
             maker = self._maker(op, row)
             if row.parameter:
                 return Blame(op, Source.PARAMETER, arguments(trace, op), health, row.parameter)
-            if not health.nan and gave_nan:  # Note [Intended infinities]
-                if function_name(op.name) in SOFTMAX:
+            if not health.nan:  # Note [Intended infinities]
+                is_mask = maker is not None and function_name(maker.name) in _MASKING
+                if function_name(op.name) in SOFTMAX or (gave_nan and is_mask):
                     return self._function(trace, op)
-                if maker is not None and function_name(maker.name) in _MASKING:
-                    return self._function(trace, op)
-            if maker is None:
+            if maker is None or not maker.inputs:  # made of no tensor: torch.tensor, torch.full
                 return Blame(op, Source.DATA, arguments(trace, op), health, "")
             op = maker
 

@@ -127,8 +127,8 @@ def _outside(blame: Blame, low: float, high: float = math.inf) -> Finding | None
 def _sqrt(blame: Blame) -> Finding | None:
     given = _argument(blame)
     if blame.function == "rsqrt" and given is not None and given.zero and blame.wrong.posinf:
-        maker = _made_by(blame, 0)
-        pattern = singular.VARIANCE if maker in _SPREADS else singular.SQRT
+        is_normalised = _made_by(blame, 0) in {*_SPREADS, "mean"}
+        pattern = singular.VARIANCE if is_normalised else singular.SQRT
         return _finding(pattern, f"the argument of rsqrt is 0 {places(given.zero)}")
     return _outside(blame, 0.0)
 
@@ -156,11 +156,11 @@ def _div(blame: Blame) -> Finding | None:
     maker = _made_by(blame, place)
     pattern, what = singular.DIVISION, "the divisor"
     if maker in _SPREADS:
-        pattern, what = singular.VARIANCE, f"the {maker}"
+        pattern, what = singular.VARIANCE, f"the {maker} that it divides by"
     elif maker in _LENGTHS:
-        pattern, what = singular.NORM, "the norm"
+        pattern, what = singular.NORM, "the norm that it divides by"
     remedy = singular.DIVIDED.get(pattern, "")
-    return _finding(pattern, f"{what} that it divides by is 0 {places(divisor.zero)}", remedy)
+    return _finding(pattern, f"{what} is 0 {places(divisor.zero)}", remedy)
 
 
 def _exp(blame: Blame) -> Finding | None:
@@ -182,8 +182,9 @@ def _infinite(health: Health) -> int:
 
 
 def _softmax(blame: Blame) -> Finding | None:
-    given = _argument(blame)
-    if given is None or given.nan or given.posinf or not given.neginf:
+    masked = [one.health for one in blame.arguments if one.health and one.health.neginf]
+    given = masked[0] if masked else None
+    if given is None or given.nan or given.posinf or not blame.wrong.nan + blame.wrong.neginf:
         return None
     return _finding(
         singular.SOFTMAX,

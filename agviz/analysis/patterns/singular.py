@@ -79,6 +79,10 @@ class Singular(NamedTuple):
         return Finding(self.pattern, self.what, self.remedy or REMEDIES[self.pattern])
 
 
+_HIDING: Final = {"torch.where", "masked_fill", "nan_to_num"}
+"""Those of them by which a program hides what is not finite."""
+
+
 def zero_times_infinity(evidence: Evidence) -> Finding | None:
     """A gradient of zero met an infinite derivative: the trap behind ``torch.where``."""
     wrong = evidence.wrong
@@ -94,9 +98,9 @@ def zero_times_infinity(evidence: Evidence) -> Finding | None:
     infinite = [
         row for row in evidence.saved.values() if row.health is not None and _inf(row.health)
     ]
-    if found is not None and found.pattern != SOFTMAX:
+    if found is not None and found.pattern not in {SOFTMAX, VARIANCE}:
         there = found.what
-    elif found is None and infinite and not any(_nan(row.health) for row in infinite):
+    elif infinite and behind in _HIDING and not any(_nan(row.health) for row in infinite):
         there = f"what it had saved as {infinite[0].name} holds {counts_of(infinite[0].health)}"
     else:
         return None
@@ -260,9 +264,12 @@ def _div(evidence: Evidence) -> Singular | None:
         pattern = VARIANCE
     elif any(name in _NORMS for name in behind[:3]) or _is_norm(behind[1:]):
         pattern = NORM
-    what = {VARIANCE: "the standard deviation", NORM: "the norm"}.get(pattern, "the divisor")
+    what = {
+        VARIANCE: "the standard deviation that it divides by",
+        NORM: "the norm that it divides by",
+    }.get(pattern, "the divisor")
     remedy = DIVIDED.get(pattern, "")
-    return Singular(pattern, f"{what} that it divides by is 0 {places(count)}", remedy)
+    return Singular(pattern, f"{what} is 0 {places(count)}", remedy)
 
 
 _NORMS: Final = {"LinalgVectorNorm", "Norm", "LinalgMatrixNorm"}
@@ -282,7 +289,7 @@ def _rsqrt(evidence: Evidence) -> Singular | None:
     if not count:
         return None
     behind = _behind(evidence)
-    pattern = VARIANCE if _is_spread(behind) else NORM if _is_norm(behind) else SQRT
+    pattern = VARIANCE if _is_variance(behind) else NORM if _is_norm(behind) else SQRT
     return Singular(pattern, f"the argument of rsqrt is 0 {places(count)}")
 
 
@@ -303,10 +310,8 @@ def _mul(evidence: Evidence) -> Singular | None:
 
 
 def _is_variance(behind: list[str]) -> bool:
-    """Whether it is a variance, or the mean of squares of what was centred."""
-    if _is_spread(behind):
-        return True
-    return len(behind) > 2 and _is_norm(behind) and behind[0] == "Mean" and behind[2] == "Sub"
+    """Whether it is a variance, or a mean of squares."""
+    return _is_spread(behind) or (_is_norm(behind) and behind[0] == "Mean")
 
 
 def _pow(evidence: Evidence) -> Singular | None:
