@@ -10,7 +10,7 @@ from agviz.analysis.alignment import NOWHERE, Graph, align
 from agviz.analysis.comparing import Elements, Tolerance, compare_elements, differing
 from agviz.analysis.diff_rows import Change, Divergence, Kind, Level, PassDiff, TraceDiff
 from agviz.analysis.first_divergence import INPUT_ROLES, Causes, turn
-from agviz.errors import AgvizError
+from agviz.errors import AgvizError, TraceError
 from agviz.traces.nodes import undisturbed
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
@@ -57,7 +57,7 @@ def diff(
     tolerance = (tolerance or Tolerance()).checked()
     found = TraceDiff(a=a.path, b=b.path, tolerance=tolerance)
     if graph_tasks is None:
-        outermost = tuple([task for task in t.graph_tasks if task.parent < 0] for t in (a, b))
+        outermost = tuple(_outermost(trace) for trace in (a, b))
     else:
         outermost = tuple([t.graph_task(n)] for t, n in zip((a, b), graph_tasks, strict=True))
     if not any(outermost):
@@ -71,10 +71,16 @@ _Children = dict[tuple[int, int], list["GraphTaskRow"]]
 """Reentrant graph tasks, by the graph task and the node that made them."""
 
 
+def _outermost(trace: Trace) -> list[GraphTaskRow]:
+    """Graph tasks that are in no other one of the trace: its beginning may not be recorded."""
+    known = {task.id for task in trace.graph_tasks}
+    return [t for t in trace.graph_tasks if t.parent not in known or t.parent >= t.id]
+
+
 def _children(trace: Trace) -> _Children:
     found: _Children = {}
     for task in trace.graph_tasks:
-        if task.parent >= 0:
+        if 0 <= task.parent < task.id:
             found.setdefault((task.parent, task.parent_node), []).append(task)
     return found
 
@@ -104,7 +110,7 @@ def _compare_all(
         of_b = {node for task, node in children[1] if task == task_b.id}
         for number, node in children[0]:
             if number == task_a.id:
-                partner = alignment.a_to_b[node]
+                partner = alignment.a_to_b[node] if 0 <= node < len(alignment.a_to_b) else NOWHERE
                 of_b.discard(partner)
                 theirs = children[1].get((task_b.id, partner), [])
                 inside += zip_longest(children[0][number, node], theirs)
@@ -133,6 +139,10 @@ class _Side:
         self.level = trace.meta.values
         self.health: list[dict[_Place, HealthRow]] = [{} for _ in self.nodes]
         for row in trace.health(task.id, limit=_ALL):
+            if row.node >= len(self.nodes):
+                raise TraceError(
+                    f"{trace.path} is damaged (a gradient is of a node that is absent)"
+                )
             self.health[row.node][row.role, row.slot] = row
         self.values: dict[tuple[int, str, int], ValueRow] = {
             (row.node, row.role, row.slot): row
@@ -146,7 +156,8 @@ class _Side:
         task = self.task
         if task.status is not GraphTaskStatus.FAILED:
             return str(task.status)
-        return f"failed with {task.error}: {task.message}"
+        first_line, _, _ = task.message.partition("\n")
+        return f"failed with {task.error}: {first_line}"
 
 
 class _Comparison:

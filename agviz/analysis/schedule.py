@@ -117,7 +117,7 @@ def plan(trace: Trace, graph_task: int) -> Plan:
     runs = done.copy()
     executions = trace.executions(graph_task)
     for row, self_ns in zip(executions, trace.self_times(graph_task), strict=True):
-        times[row.node] = self_ns
+        times[row.node] = max(0, self_ns)
         runs[row.node] = True
         done[row.node] = row.status is NodeStatus.DONE
     arrivals = trace.arrivals(graph_task)

@@ -73,7 +73,8 @@ def execute(arguments: argparse.Namespace) -> int:
         with Trace.open(path_a) as a, Trace.open(path_b) as b:
             found.append(diff(a, b, graph_tasks=arguments.graph_task, tolerance=tolerance))
     if arguments.json:
-        print(json.dumps([facts(each) for each in found] if len(found) > 1 else facts(found[0])))
+        told = [facts(each) for each in found]
+        print(json.dumps(told if len(told) > 1 else told[0], indent=2))
     else:
         console = stdout_console()
         for number, each in enumerate(found):
