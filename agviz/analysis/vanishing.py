@@ -44,6 +44,14 @@ _TINY: Final = 6e-5
 """Half-precision gradients below this are on their way to vanish (the least normal float16)."""
 
 
+_MOST_ENDS: Final = 16
+_Place = tuple[int, int]
+"""A graph task and one of its nodes."""
+_End = tuple[int, int, int]
+"""A node that put out nothing though something came in, and which output; -1: the sum of what came
+in was nothing."""
+
+
 class Arrived(Enum):
     """What a gradient was, as far as it is recorded."""
 
@@ -81,6 +89,7 @@ class Flow:
         self.nodes = trace.nodes(graph_task)
         self._is_measured = trace.meta.values != "none"
         self._health: dict[int, dict[tuple[str, int], HealthRow]] = {}
+        self._is_all_read = False
         self._into: defaultdict[int, list[EdgeRow]] | None = None
         self._has_hooks_afterwards: bool | None = None
         self._bytes: dict[tuple[int, int], int] | None = None
@@ -88,10 +97,18 @@ class Flow:
     def health(self, node: int, role: str, slot: int) -> HealthRow | None:
         """What was measured there."""
         rows = self._health.get(node)
+        if rows is None and self._is_all_read:
+            return None
         if rows is None:
             found = self.trace.health(self.graph_task, node)
             rows = self._health[node] = {(row.role, row.slot): row for row in found}
         return rows.get((role, slot))
+
+    def read_all(self) -> None:
+        """Read what was measured of all nodes, in one go."""
+        for row in self.trace.health(self.graph_task):
+            self._health.setdefault(row.node, {})[row.role, row.slot] = row
+        self._is_all_read = True
 
     def edges_into(self, node: int) -> list[EdgeRow]:
         """The edges that lead into a node."""
@@ -114,7 +131,7 @@ class Flow:
         self.health(node, "output", 0)
         return any(
             role == "output" and _told(row) is Arrived.SOME
-            for (role, _), row in self._health[node].items()
+            for (role, _), row in self._health.get(node, {}).items()
         )
 
     def input(self, node: int, slot: int) -> tuple[Arrived, HealthRow | None]:
@@ -179,6 +196,8 @@ class Vanishing:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._flows: dict[int, Flow] = {}
+        self._known_ends: dict[_Place, tuple[_End, ...]] = {}
+        self._judged: dict[_End, Vanished] = {}
 
     def flow(self, graph_task: int) -> Flow:
         """The gradients of a graph task."""
@@ -199,48 +218,65 @@ class Vanishing:
             cause = Cause.UNKNOWN if hook is None else Cause.HOOK
             name = hook.name if hook else ""
             return Vanished(cause, graph_task, flow.nodes[leaf], 0, name)
-        found = self._ends(graph_task, leaf)
-        found.sort(key=lambda end: (end[0].graph_task, end[0].nodes[end[1]].order or 0, end[1:]))
+        found = self._ends((graph_task, leaf))
         if not found:
             return None
-        first = self._judge(*found[0])
-        return first._replace(others=len({(end[0].graph_task, end[1]) for end in found}) - 1)
+        first = min(found, key=self._order)
+        if first not in self._judged:
+            self._judged[first] = self._judge(*first)
+        others = len({end[:2] for end in found}) - 1
+        return self._judged[first]._replace(others=others)
 
-    def _ends(self, graph_task: int, leaf: int) -> list[tuple[Flow, int, int]]:
-        """Nodes that put out nothing though something came in, and which output; -1: the sum."""
-        found: list[tuple[Flow, int, int]] = []
-        seen = {(graph_task, leaf)}
-        waiting = [(graph_task, leaf)]
+    def _order(self, end: _End) -> tuple[int, int, int]:
+        graph_task, node, output = end
+        return graph_task, self.flow(graph_task).nodes[node].order or 0, output
+
+    def _ends(self, leaf: _Place) -> tuple[_End, ...]:
+        """Where the gradients on their way to a node ended; what is found is kept for all nodes."""
+        waiting = [leaf]
         while waiting:
-            number, node = waiting.pop()
-            flow = self.flow(number)
-            edges = flow.edges_into(node)
-            if not edges:
-                task = self._trace.graph_task(number)
-                above = task.parent, task.parent_node
-                if task.parent < 0:
-                    found.append((flow, node, 0))
-                elif above not in seen:
-                    seen.add(above)
-                    waiting.append(above)
+            place = waiting[-1]
+            if place in self._known_ends:
+                waiting.pop()
                 continue
-            for edge in edges:
-                place = number, edge.producer
-                told = flow.output(edge.producer, edge.output)[0]
-                if told is Arrived.SOME:
-                    found.append((flow, node, -1))
-                    break
-                if place in seen or told is Arrived.UNKNOWN:
-                    continue
-                seen.add(place)
-                received = {each[0] for each in flow.inputs(edge.producer)}
-                if Arrived.SOME in received:
-                    found.append((flow, edge.producer, edge.output))
-                elif Arrived.UNKNOWN not in received or not flow.edges_into(edge.producer):
-                    waiting.append(place)
-        return found
+            ends, above = self._above(place)
+            missing = [each for each in above if each not in self._known_ends]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            for each in above:
+                ends += self._known_ends[each]
+            self._known_ends[place] = tuple(dict.fromkeys(ends))[:_MOST_ENDS]
+        return self._known_ends[leaf]
 
-    def _judge(self, flow: Flow, index: int, slot: int) -> Vanished:
+    def _above(self, place: _Place) -> tuple[list[_End], list[_Place]]:
+        """The ends right before a node that got nothing, and the nodes to ask that got nothing."""
+        number, node = place
+        flow = self.flow(number)
+        edges = flow.edges_into(node)
+        if not edges:
+            task = self._trace.graph_task(number)
+            if task.parent < 0:
+                return [(number, node, 0)], []
+            return [], [(task.parent, task.parent_node)]
+        ends: list[_End] = []
+        above: dict[_Place, None] = {}
+        for edge in edges:
+            told = flow.output(edge.producer, edge.output)[0]
+            if told is Arrived.SOME:
+                return [(number, node, -1)], []
+            if told is Arrived.UNKNOWN:
+                continue
+            received = {each[0] for each in flow.inputs(edge.producer)}
+            if Arrived.SOME in received:
+                ends.append((number, edge.producer, edge.output))
+            elif Arrived.UNKNOWN not in received or not flow.edges_into(edge.producer):
+                above[number, edge.producer] = None
+        return ends, list(above)
+
+    def _judge(self, graph_task: int, index: int, slot: int) -> Vanished:
+        flow = self.flow(graph_task)
         node = flow.nodes[index]
         if slot < 0:
             return Vanished(Cause.CANCELLED, flow.graph_task, node, 0)

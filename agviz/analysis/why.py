@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
@@ -26,9 +27,13 @@ HINT: Final = (
     "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
     "line that cut it."
 )
-_MOST_PASSES: Final = 50
+_MOST_PASSES: Final = 20
 """Calls of backward looked at, the last ones."""
-_MOST_OPS: Final = 100_000
+_FORWARDS: Final = 6
+"""Calls of backward whose forward is looked at."""
+_MOST_OPS: Final = 50_000
+_FEW_NODES: Final = 10
+"""Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
 _RANK: Final = {Arrived.NONE: 0, Arrived.ZERO: 1, Arrived.UNKNOWN: 2, Arrived.SOME: 3}
 
@@ -86,6 +91,8 @@ class _Why:
         self._vanishing = Vanishing(trace)
         self.parameters: dict[str, ParameterRow] = {}
         """As they were known last, by name."""
+        self._ops_of: dict[tuple[int, int], ForwardOpRow | None] = {}
+        """The torch functions that made nodes."""
         self._later: dict[str, str] = {}
         """Names that later passes know, by what stands after their first part."""
         self._found: dict[str, _Found] = {}
@@ -128,7 +135,10 @@ class _Why:
             self._later.setdefault(name.partition(".")[2], name)
         for number in self._trace.family(outermost.id):
             task = self._trace.graph_task(number)
-            for row in self._trace.parameters(number):
+            rows = self._trace.parameters(number)
+            if task.nodes < _FEW_NODES * len(rows):
+                self._vanishing.flow(number).read_all()
+            for row in rows:
                 name = self._learn(row)
                 before = self._found.get(name)
                 if before is not None and before.told is Arrived.SOME:
@@ -217,10 +227,14 @@ class _Why:
         self, parameter: ParameterRow, gradient: Told, graph_task: int, leaf: int
     ) -> GradientRow:
         end = self._vanishing.find(graph_task, leaf)
-        op = None
-        if end is not None:
-            op = self._trace.forward_op(end.graph_task, end.node.index)
+        op = None if end is None else self._op_of(end.graph_task, end.node.index)
         return by_node(parameter, gradient, graph_task, end, op)
+
+    def _op_of(self, graph_task: int, node: int) -> ForwardOpRow | None:
+        place = graph_task, node
+        if place not in self._ops_of:
+            self._ops_of[place] = self._trace.forward_op(*place)
+        return self._ops_of[place]
 
     def _not_reached(self, parameter: ParameterRow) -> GradientRow:
         lineage = self._lineage
@@ -257,13 +271,16 @@ class _Why:
 
     @cached_property
     def _ops(self) -> list[ForwardOpRow]:
-        ops = self._trace.forward_ops(limit=_MOST_OPS + 1)
-        if len(ops) > _MOST_OPS and self._passes:
-            return self._trace.forward_ops(self._passes[0].id, limit=_MOST_OPS)
-        if self._passes:
-            last = max(task.id for task in self._passes)
-            return [op for op in ops if 0 <= op.graph_task <= last]
-        return ops[:_MOST_OPS]
+        """What was called in the forward before the last passes."""
+        if not self._passes:
+            return self._trace.forward_ops(limit=_MOST_OPS)
+        found: list[ForwardOpRow] = []
+        for task in self._passes[:_FORWARDS]:
+            for number in self._trace.family(task.id):
+                found += self._trace.forward_ops(number, limit=_MOST_OPS)
+            if len(found) > _MOST_OPS:
+                break
+        return sorted(found, key=attrgetter("id"))
 
     @cached_property
     def _lineage(self) -> Lineage | None:
@@ -272,15 +289,10 @@ class _Why:
             return None
         loss: list[int] = []
         reached: set[int] = set()
-        known = {op.graph_task for op in self._ops}
-        for task in self._passes:
-            if task.id in known or not loss:
-                loss += self._roots(task)
-                reached.update(
-                    row.sequence_nr
-                    for row in self._trace.nodes(task.id)
-                    if row.sequence_nr is not None
-                )
+        for task in self._passes[:_FORWARDS]:
+            loss += self._roots(task)
+            for number in self._trace.family(task.id):
+                reached.update(self._trace.sequence_nrs(number))
         if not self._passes:
             loss = _computed_last(self._ops)
         return Lineage(self._ops, loss, frozenset(reached), self.parameters)

@@ -158,6 +158,15 @@ class Trace(Closable):
             )
         return row
 
+    def sequence_nrs(self, graph_task: int) -> frozenset[int]:
+        """The sequence numbers of the nodes of a graph task; leaves have none."""
+        self.graph_task(graph_task)
+        rows = self._database.integers(
+            "SELECT sequence_nr FROM node WHERE graph_task = ? AND sequence_nr IS NOT NULL",
+            graph_task,
+        )
+        return frozenset(number for (number,) in rows)
+
     def saved(self, graph_task: int, node: int) -> list[SavedRow]:
         """The tensors that a node had saved for its backward; empty where that is not known."""
         self.graph_task(graph_task)
