@@ -439,3 +439,67 @@ x.tan().sum().backward()
         ["torch.ones", "Tensor.sin", "Tensor.tan", "Tensor.sum"],
         ["Tensor.cos", "Tensor.sum"],
     ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["torch.ones(2) @ torch.ones(3)", "torch.ones(2)[5]", "Broken.apply(torch.ones(2))"],
+)
+def test_an_error_ends_the_program_as_ever(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch\n"
+        "class Broken(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, value):\n"
+        "        raise KeyError('no')\n"
+        f"def f():\n    return {wrong}\n"
+        "f()\n"
+    )
+    said = []
+    for command in ([], ["-m", "agviz", "run", "--check-forward", "-o", "t.agviz"]):
+        finished = subprocess.run(
+            [sys.executable, *command, "program.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert finished.returncode == 1
+        said.append([x for x in finished.stderr.splitlines() if not x.startswith("agviz: ")])
+    assert said[0] == said[1]
+
+
+def test_two_recordings_hear_the_same() -> None:
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor) -> Tensor:
+            return value + value
+
+    apply: Any = Twice.apply
+    with agviz.trace(check_forward=True) as outer:
+        with agviz.trace(check_forward=True) as inner:
+            apply(torch.ones(2))
+        apply(torch.ones(2))
+    name = f"{Twice.__qualname__}.apply"
+    heard = ["torch.ones", name, "Tensor.add"]
+    assert [op.name for op in inner.trace.forward_ops()] == heard
+    assert [op.name for op in outer.trace.forward_ops()] == heard * 2
+    assert "apply" not in vars(torch.autograd.function._SingleLevelFunction)
+    assert modes() == []
+
+
+def test_what_fails_in_the_recording_ends_only_that(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> str:
+        raise ValueError("no words")
+
+    monkeypatch.setattr("agviz.traces.check_forward.words", fail)
+    with agviz.trace(check_forward=True) as recorded:
+        assert torch.ones(2).sum() == 2
+        torch.ones(2, requires_grad=True).sum().backward()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "no longer recorded" in caplog.text
+    assert recorded.trace.forward_ops() == []
+    assert len(recorded.graph_tasks) == 1

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+import agviz.traces
 import agviz_engine
 from agviz.errors import AgvizError
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ENGINE = str(Path(agviz_engine.__file__).parent) + os.sep
+_MODE = str(Path(agviz.traces.__file__).with_name("check_forward.py"))
+"""Through which the program's calls go with ``--check-forward``."""
 _BUGS = (AssertionError, AttributeError, LookupError, NameError)
 
 
@@ -137,7 +140,7 @@ def _report_without_our_frames(error: BaseException) -> None:
 
 
 def _hide_engine(error: BaseException) -> None:
-    """Take our engine out of the tracebacks of ``error`` and of all that led to it.
+    """Take our engine and our mode out of the tracebacks of ``error`` and of all that led to it.
 
     torch's own engine, in C++, has no frames either. A bug of ours keeps its frames: an exception
     that comes out of the engine and is of a kind that torch's does not raise.
@@ -160,11 +163,15 @@ def _hide_engine(error: BaseException) -> None:
         if frames and _is_engine(frames[-1]) and isinstance(one, _BUGS):
             continue
         for frame in reversed(frames):
-            if not _is_engine(frame):
+            if not _is_ours(frame):
                 traceback = TracebackType(
                     traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno
                 )
         one.__traceback__ = traceback
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    return _is_engine(traceback) or traceback.tb_frame.f_code.co_filename == _MODE
 
 
 def _is_engine(traceback: TracebackType) -> bool:

@@ -49,8 +49,8 @@ log = logging.getLogger("agviz")
 _C = cast("Any", torch._C)
 _MOST_MEASURED: Final = 64
 """Tensors of one call that are measured."""
-_MOST_WAITING: Final = 100_000
-"""Calls between two graph tasks; the older half goes when there are more."""
+_MOST_WAITING: Final = 50_000
+"""Calls that are not written yet (some 100 MB); the older half goes when there are more."""
 _FRAMES_OF_OURS: Final = 2
 """Of the mode, or of what stands in for ``apply``, and of :meth:`CheckForward.begun`."""
 _MOST_NAMES: Final = 10_000
@@ -157,6 +157,7 @@ class CheckForward(Listener):
         self._next_id = 0
         self._ids = threading.Lock()
         self._waiting: list[ForwardOp] = []
+        self._has_forgotten = False
         self._handles: list[RemovableHandle] = []
         self._undo: list[Callable[[], None]] = []
         self._grad_fn = 0
@@ -237,6 +238,8 @@ class CheckForward(Listener):
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None = None
     ) -> _Call | None:
         """A torch function is about to run; None: it is not looked at."""
+        if not self._is_listening:
+            return None
         try:
             if name is None:
                 name = self._name(function)
@@ -299,9 +302,19 @@ class CheckForward(Listener):
                 )
             )
             if len(self._waiting) > _MOST_WAITING:
-                del self._waiting[: _MOST_WAITING // 2]
+                self._forget_older_half()
         except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(failure)
+
+    def _forget_older_half(self) -> None:
+        del self._waiting[: _MOST_WAITING // 2]
+        if not self._has_forgotten:
+            log.warning(
+                "more than %s torch functions were called since the last backward pass; only the"
+                " last of them are recorded",
+                f"{_MOST_WAITING:,}",
+            )
+        self._has_forgotten = True
 
     def _name(self, function: Any) -> str:
         name = self._function_names.get(function)
@@ -316,7 +329,7 @@ class CheckForward(Listener):
 
     def _is_wanted(self) -> bool:
         """Note [What is seen]."""
-        if not self._is_listening or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return False
         if current().current_graph_task is not None and self._here.inside is None:
             return False  # the engine itself asks
@@ -458,10 +471,11 @@ class CheckForward(Listener):
     def _hear_custom_functions(self) -> None:
         """``Function.apply`` goes through its base class, which has no ``apply`` of its own."""
         base = cast("Any", autograd_function)._SingleLevelFunction
+        before = vars(base).get("apply")  # of another recording
         watch = self
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            own = cast("Any", super(base, cls)).apply
+            own = before.__get__(None, cls) if before else cast("Any", super(base, cls)).apply
             call = None
             if mode_stack.has(watch._mode):
                 call = watch.begun(None, args, kwargs, f"{cls.__qualname__}.apply")
@@ -475,8 +489,16 @@ class CheckForward(Listener):
             watch.ended(call, args, kwargs, result, None)
             return result
 
-        base.apply = classmethod(apply)
-        self._undo.append(lambda: delattr(base, "apply"))
+        def undo() -> None:
+            if vars(base).get("apply") is not ours:
+                return
+            if before is None:
+                del base.apply
+            else:
+                base.apply = before
+
+        ours = base.apply = classmethod(apply)
+        self._undo.append(undo)
 
     def _hear_of_swaps(self) -> None:
         """``swap_tensors`` refuses tensors to which there are weak references."""
