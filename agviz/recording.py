@@ -129,6 +129,7 @@ class Recording(Instrument):
                 nonfinite_check=self.options.values != "none" or NONFINITE in self.options.on,
             )
         )
+        _active.append(self)
         self.names.start()
         if self.provenance is not None:
             self.provenance.start()
@@ -148,6 +149,21 @@ class Recording(Instrument):
         except UnsupportedTorchError as error:
             say(f"{error}; the program goes on without being recorded")
 
+    @property
+    def script(self) -> str:
+        """What is being run, for the reader."""
+        return str(self._about.get("script") or (sys.argv[0] if sys.argv else ""))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all calls of backward are written as they happen."""
+        return self.options.steps is None and not self.options.on
+
+    def rest(self, *, paused: bool) -> None:
+        """Nothing will happen for a while, because a debugger has stopped it, or goes on."""
+        if self.recorder is not None:
+            self.recorder.is_paused = paused
+
     def flush(self) -> None:
         """Wait until what has happened can be read from the file."""
         if self.recorder is not None and self.recorder.is_recording:
@@ -160,6 +176,8 @@ class Recording(Instrument):
             error: what ended the program or the block: an occasion for a flight recorder.
         """
         atexit.unregister(self._exit)
+        if self in _active:
+            _active.remove(self)
         self._installed.close()
         if self.forward is not None:
             self.forward.stop()
@@ -189,16 +207,7 @@ class Recording(Instrument):
         registry = self._registry
         if registry is None:
             return
-        with self._opening:
-            registry.remove(self)
-            if self._heard is None and not self._is_over:
-                try:
-                    self._heard = self._listener(self.open(), registry)
-                except TraceError as error:
-                    say(f"{error}; the program goes on without being recorded")
-                    self._is_over = True
-                else:
-                    registry.add(self._heard)
+        self.open_now()
         if self._heard is not None:
             self._heard.graph_task_begun(event, live)
 
@@ -222,6 +231,22 @@ class Recording(Instrument):
         self._installed.callback(
             after_import("torch._dynamo.eval_frame", forward.stay_out_of_compiled_code)
         )
+
+    def open_now(self) -> None:
+        """Open the file that would be opened at the first call of backward, and hand over."""
+        registry = self._registry
+        if registry is None:
+            return
+        with self._opening:
+            registry.remove(self)
+            if self._heard is None and not self._is_over:
+                try:
+                    self._heard = self._listener(self.open(), registry)
+                except TraceError as error:
+                    say(f"{error}; the program goes on without being recorded")
+                    self._is_over = True
+                else:
+                    registry.add(self._heard)
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What hears the engine on the recorder's behalf."""
@@ -300,6 +325,14 @@ class Gate(Instrument):
             self._wanted.discard(graph_task)
             if not self._wanted:
                 self._registry.remove(self.recorder)
+
+
+_active: list[Recording] = []
+
+
+def active() -> Recording | None:
+    """The recording of this process that was started last and goes on; None: there is none."""
+    return _active[-1] if _active else None
 
 
 def beside(path: Path) -> Path:

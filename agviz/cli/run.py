@@ -12,7 +12,11 @@ A trace of the same name is replaced, any other file is left alone. A child made
 backward gets a file of its own.
 
 Where a backward pass stands still, `agviz explain FILE` says what holds it, while the program hangs
-as well as after it was killed. With --on signal, `kill -USR1 PID` writes what the flight recorder
+as well as after it was killed.
+
+With --listen, `agviz attach PID` can debug the program at any time.
+
+With --on signal, `kill -USR1 PID` writes what the flight recorder
 keeps and prints where every thread stands, even while backward hangs.
 """
 
@@ -26,7 +30,9 @@ from typing import TYPE_CHECKING, TypeVar
 from agviz.after_import import after_import
 from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
+from agviz.debugger.launch import CONTROL_FD
 from agviz.errors import AgvizError
+from agviz.live import Debugging, line_buffered
 from agviz.options import (
     KEPT,
     Options,
@@ -138,6 +144,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end the program then, with exit code 124",
     )
+    parser.add_argument(
+        "--listen",
+        action="store_true",
+        help="let `agviz attach PID` debug the program at any time; it waits for nobody",
+    )
+    parser.add_argument(CONTROL_FD, dest="control", type=int, help=argparse.SUPPRESS)
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
     parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
     parser.add_argument(
@@ -160,13 +172,28 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int]:
         script=f"-m {program.target}" if program.as_module else program.target,
         argv=program.arguments,
     )
+    debugged = arguments.listen or arguments.control is not None
+    if debugged and not recording.is_whole:
+        raise AgvizError("only what is recorded whole can be debugged: leave out --on and --steps")
     recording.open()
     if replaced:
         say(f"{path} was an earlier trace and is replaced")
+    debugging = Debugging(recording) if debugged else None
+    if debugging is not None and arguments.listen:
+        debugging.listen()
+        say(f"to debug this program: agviz attach {os.getpid()}")
+    if debugging is not None and arguments.control is not None:
+        line_buffered()
+        debugging.serve(arguments.control)
+
+    def start() -> None:
+        recording.start_if_possible()
+        if debugging is not None:
+            debugging.install()
 
     def run() -> int:
         recording.until_exit()
-        after_import("torch", recording.start_if_possible)
+        after_import("torch", start)
         return program.run()
 
     return run

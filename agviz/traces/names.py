@@ -201,6 +201,19 @@ class Names(Listener):
         stack = self._thread.stack
         return self._full(stack[-1][1]) if stack else None
 
+    def find_module(self, path: str) -> Module | None:
+        """The module that is known by a path, as :meth:`module` tells it; None: there is none.
+
+        The empty path is that of the only outermost module.
+        """
+        with self._lock:
+            known = [(ref(), place) for ref, place in list(self._modules.values())]
+        for module, place in known:
+            is_outermost = not path and not place.path
+            if module is not None and (is_outermost or self._full(place) == path):
+                return module
+        return None
+
     def module(self, sequence_nr: int) -> str | None:
         """Path of the innermost module whose forward made the node with this sequence number.
 

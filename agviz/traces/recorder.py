@@ -113,6 +113,9 @@ class Recorder(Instrument, Closable):
         agviz.errors.TraceError: the file can't be written to; nothing was started then.
     """
 
+    is_paused = False
+    """Whether a debugger has stopped the program: it does not hang then."""
+
     def __init__(
         self,
         path: str | PathLike[str],
@@ -497,6 +500,8 @@ class Recorder(Instrument, Closable):
 
     def _look(self, writer: Writer) -> None:
         """Write what the threads are doing where nothing moves."""
+        if self.is_paused:
+            self._lookout.moved = True
         reason = self._lookout.due()
         if reason is None or not self._writes_on(reason):
             return

@@ -1,0 +1,7 @@
+"""The live debugger: it stops a running backward pass, and is told by a viewer how to go on.
+
+In the debugged process :class:`~agviz.debugger.debugger.Debugger` stops the engine's threads and
+:mod:`~agviz.debugger.control` speaks with the viewer, which has a
+:class:`~agviz.debugger.client.Client`. What the viewer shows it reads from the trace file, which is
+still growing; only commands and replies go through the channel.
+"""

@@ -1,0 +1,157 @@
+"""What a stopped thread does for the viewer: look at tensors, change them, run Python."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.debugger import tensors as of_tensors
+from agviz.debugger.protocol import field
+from agviz.debugger.shell import Shell
+from agviz.debugger.tensors import TensorError
+from agviz.errors import AgvizError
+from agviz_engine import saved_values
+from agviz_engine.api import engine
+from agviz_engine.health import measure, unseen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from agviz.debugger.debugger import Debugger
+    from agviz.debugger.stops import Stop
+    from agviz_engine.graph_task import GraphTask
+    from agviz_engine.node import NodeRef
+
+Request = dict[str, Any]
+_LONGEST_LINE: Final = 10_000
+
+
+def tensors(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    """The tensors that can be looked at, with their health."""
+    told = []
+    with unseen():
+        for what, name, tensor in _tensors(stop):
+            health = measure(tensor)
+            told.append({"what": what, "name": name, "health": _health(health)})
+    return {"tensors": told}
+
+
+def tensor(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    """A part of one of them as text, and the health of that part."""
+    found = _tensor(stop, field(request, "what", str), field(request, "name", str))
+    index = field(request, "index", str, "")
+    with unseen():
+        shown = of_tensors.part(found, index)
+        health = measure(shown)
+    return {"text": of_tensors.text_of(found, index), "health": _health(health)}
+
+
+def change(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    """Give the node another gradient."""
+    _check_before(stop, "gradients can be changed")
+    slot = field(request, "slot", int)
+    if not 0 <= slot < len(stop.live.inputs):
+        raise TensorError(f"the node has no input {slot}; it has {len(stop.live.inputs)}")
+    gradient = stop.live.inputs[slot]
+    if gradient is None:
+        raise TensorError(f"no gradient came to input {slot}")
+    value = of_tensors.read_value(request.get("value"))
+    how, index = field(request, "how", str), field(request, "index", str, "")
+    made = of_tensors.edited(gradient, how, value, index)
+    try:
+        stop.live.replace_input(slot, made)
+    except (TypeError, RuntimeError) as error:
+        raise TensorError(f"this gradient can't be changed so: {error}") from None
+    with unseen():
+        return {"health": _health(measure(made))}
+
+
+def skip_hooks(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    """Have none of the node's Python hooks called."""
+    _check_before(stop, "hooks can be left out")
+    stop.live.skip_hooks()
+    return {}
+
+
+def ready_nodes(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    """The nodes of this graph task that wait in the queue of the stopped node, as they stand."""
+    task, ref = _place(stop)
+    waiting = engine().ready_queue(task, ref.device).snapshot()
+    nodes = [each.node.index for each in waiting if each.base is task and each.node is not None]
+    return {"nodes": nodes}
+
+
+def run_next(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    """Have a ready node run next on its thread, after the one that is stopped."""
+    task, _ = _place(stop)
+    index = field(request, "node", int)
+    if not 0 <= index < len(task.nodes) or not engine().run_next(task, task.nodes[index]):
+        raise AgvizError(f"node {index} does not wait in a queue")
+    return {}
+
+
+def shell(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:
+    """Run a line of Python."""
+    line = field(request, "line", str)
+    if len(line) > _LONGEST_LINE:
+        raise AgvizError(f"a line has at most {_LONGEST_LINE:,} characters")
+    if stop.shell is None:
+        module = debugger.module_of(stop)
+        stop.shell = Shell(stop.live, module, can_replace=stop.is_before_a_node)
+    output, more = stop.shell.push(line)
+    return {"output": output, "more": more}
+
+
+def _place(stop: Stop) -> tuple[GraphTask, NodeRef]:
+    task, ref = stop.live.graph_task, stop.live.node
+    if task is None or ref is None:
+        raise AgvizError("this stop is at no node")
+    return task, ref
+
+
+def _check_before(stop: Stop, what: str) -> None:
+    if not stop.is_before_a_node:
+        raise AgvizError(
+            f"{what} only before a node runs, and this is a stop at {type(stop.event).__name__}"
+        )
+
+
+def _tensors(stop: Stop) -> Iterator[tuple[str, str, Tensor]]:
+    """Kind, name and the tensor itself of all that is at hand."""
+    live = stop.live
+    for what, several in (("input", live.inputs), ("output", live.outputs)):
+        for slot, gradient in enumerate(several):
+            if gradient is not None:
+                yield what, str(slot), gradient
+    if live.gradient is not None:
+        yield "gradient", "", live.gradient
+    ref = live.node
+    if ref is None or not ref.base:
+        return
+    if ref.is_accumulate_grad:
+        variable = ref.node.variable
+        yield "parameter", "", variable
+        if variable.grad is not None:
+            yield "grad", "", variable.grad
+        return
+    for saved in saved_values.measured(ref):
+        if saved.tensor is not None:
+            yield "saved", saved.name, saved.tensor
+
+
+def _tensor(stop: Stop, what: str, name: str) -> Tensor:
+    for kind, known, found in _tensors(stop):
+        if (kind, known) == (what, name):
+            return found
+    raise TensorError(f"there is no {what[:50]} {name[:100]}".rstrip() + " at this stop")
+
+
+def _health(health: Any) -> dict[str, Any]:
+    """As JSON has it, which knows no infinity."""
+    told = dict(health._asdict())
+    for name in ("min", "max", "mean", "norm"):
+        value = told[name]
+        told[name] = value if value is None or math.isfinite(value) else str(value)
+    return told

@@ -1,0 +1,491 @@
+"""Debugger: the instrument that stops the engine's threads where somebody wants them to stop.
+
+Note [Stopping]
+A thread stops inside the debugger's method, where the engine holds no lock. While it stands, the
+other threads stop as well at the next event that they tell, before they look whether it is a place
+to stop for themselves: with ``hold`` set to ``one`` they run on. A stopped thread works off its
+inbox, so that whatever is looked at or changed is so on the thread that runs the node, with its
+thread-locals. All decisions are made under one lock, which is not held while a thread stands.
+
+Note [Without a viewer]
+Nothing stops while no viewer is attached, and when it goes, however it goes, all threads run on.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.debugger.breakpoints import Breakpoint, BreakpointError
+from agviz.debugger.conditions import facts_of
+from agviz.debugger.node_facts import NodeFacts
+from agviz.debugger.stops import NotStoppedError, Step, Stop, Until
+from agviz_engine import events
+from agviz_engine.instruments import Instrument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+    from torch.nn import Module
+
+    from agviz.debugger.node_facts import Subject
+    from agviz.debugger.stops import Hold, How, Nonfinite
+    from agviz_engine.events import Event
+    from agviz_engine.instruments import Live, Registry
+    from agviz_engine.node import NodeRef
+
+MOST_BREAKPOINTS: Final = 1_000
+_NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit")
+
+
+class Debugger(Instrument):
+    """Stops threads while a viewer is attached.
+
+    Args:
+        subject: the recording of this process.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._registry: Registry | None = None
+        self._forget()
+
+    def install(self, registry: Registry) -> None:
+        """There is an engine from now on.
+
+        Args:
+            registry: of its instruments. This keeps itself the last of them, so that the recorder
+                has heard an event before anybody stops at it.
+        """
+        with self._lock:
+            self._registry = registry
+            if self.is_attached:
+                registry.add(self)
+
+    def _forget(self) -> None:
+        self._lock = threading.Condition()
+        self._say: Callable[[str, dict[str, Any]], None] | None = None
+        """Tells the viewer; None: there is none."""
+        self._stops: dict[int, Stop] = {}
+        """By thread."""
+        self._steps: dict[int | None, Step] = {}
+        """Under way, by the thread that is to take them."""
+        self._untils: list[Until] = []
+        self._pauses: set[int | None] = set()
+        self._breakpoints: dict[int, Breakpoint] = {}
+        self._next_number = 1
+        self._hold: Hold = "all"
+        self._at_first = False
+        self._at_exceptions = False
+        self._at_nonfinite: Nonfinite = "off"
+        self._at_next_node = ""
+        """Why to stop before the next node that runs; empty: for no reason."""
+        self._found_nonfinite: set[int] = set()
+        """Graph tasks under way."""
+        self._failed: set[int] = set()
+        """Graph tasks that were stopped in because a node had failed."""
+
+    # -- the viewer -----------------------------------------------------------------------------
+
+    def attach(self, say: Callable[[str, dict[str, Any]], None]) -> None:
+        """A viewer is there from now on.
+
+        Args:
+            say: tells it what happens; called on any thread. It must not raise.
+        """
+        with self._lock:
+            self._say = say
+            if self._registry is not None:
+                self._registry.add(self)
+
+    def detach(self) -> None:
+        """It has gone: everything runs on, and nothing is left of what it wanted."""
+        with self._lock:
+            if self._registry is not None:
+                self._registry.remove(self)
+            self._forget_wishes()
+            for stop in list(self._stops.values()):
+                self._release(stop)
+            self._lock.notify_all()
+
+    def _forget_wishes(self) -> None:
+        self._say = None
+        self._steps.clear()
+        self._untils.clear()
+        self._pauses.clear()
+        self._breakpoints.clear()
+        self._at_first = self._at_exceptions = False
+        self._at_nonfinite = "off"
+        self._at_next_node = ""
+        self._hold = "all"
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether a viewer is there."""
+        return self._say is not None
+
+    def after_fork(self) -> None:
+        """In a child: it is not debugged. Threads and their locks did not come with it."""
+        if self._registry is not None:
+            self._registry.remove(self)
+        self._forget()
+
+    # -- commands, on the thread that hears the viewer --------------------------------------------
+
+    def stops(self) -> list[Stop]:
+        """The threads that stand still."""
+        with self._lock:
+            return list(self._stops.values())
+
+    def step(self, how: How, thread: int | None = None) -> None:
+        """Run on to the next node, event or hook.
+
+        Args:
+            how: how far.
+            thread: of this thread; None: of any. A step past a hook is that of a stopped node.
+
+        Raises:
+            NotStoppedError: there is nothing to step from.
+        """
+        with self._lock:
+            stop = self._stop_of(thread)
+            node: int | None = getattr(stop.event, "node", None)
+            whose = stop.event.thread if how == "hook" or self._hold == "one" else thread
+            self._steps[whose] = Step(how, whose, stop.event.graph_task, node)
+            self._run_on(stop)
+
+    def until(self, graph_task: int, node: int) -> None:
+        """Run on to a node, or the end of its graph task.
+
+        Raises:
+            NotStoppedError: nothing stands still.
+        """
+        with self._lock:
+            stop = self._stop_of(None)
+            self._untils.append(Until(graph_task, node))
+            self._run_on(stop)
+
+    def go_on(self, thread: int | None = None) -> None:
+        """Run on, in one thread or in all.
+
+        Raises:
+            NotStoppedError: nothing stands still there.
+        """
+        with self._lock:
+            stops = [self._stop_of(thread)] if thread is not None else list(self._stops.values())
+            if not stops:
+                raise NotStoppedError("nothing is stopped; the program runs")
+            for stop in stops:
+                self._run_on(stop)
+
+    def pause(self, thread: int | None = None) -> None:
+        """Stop at the next event of a thread, or of any."""
+        with self._lock:
+            if thread not in self._stops and (thread is not None or not self._stops):
+                self._pauses.add(thread)
+
+    def stop_at_next_node(self, why: str) -> None:
+        """The program itself asks to be stopped."""
+        with self._lock:
+            if self.is_attached:
+                self._at_next_node = why
+
+    def set_stops(
+        self,
+        *,
+        first: bool | None = None,
+        exceptions: bool | None = None,
+        nonfinite: Nonfinite | None = None,
+        hold: Hold | None = None,
+    ) -> dict[str, Any]:
+        """Choose where to stop without a breakpoint, and whom a stop holds; None: as it is.
+
+        Returns:
+            What is chosen now.
+        """
+        with self._lock:
+            if first is not None:
+                self._at_first = first
+            if exceptions is not None:
+                self._at_exceptions = exceptions
+            if nonfinite is not None:
+                self._at_nonfinite = nonfinite
+            if hold is not None:
+                self._hold = hold
+                self._lock.notify_all()
+            return {
+                "first": self._at_first,
+                "exceptions": self._at_exceptions,
+                "nonfinite": self._at_nonfinite,
+                "hold": self._hold,
+            }
+
+    @property
+    def breakpoints(self) -> list[Breakpoint]:
+        """In the order of their numbers."""
+        with self._lock:
+            return list(self._breakpoints.values())
+
+    def add_breakpoint(self, wanted: Breakpoint) -> Breakpoint:
+        """Stop there from now on.
+
+        Returns:
+            It, with its number.
+        """
+        with self._lock:
+            if len(self._breakpoints) >= MOST_BREAKPOINTS:
+                raise BreakpointError(f"there are {MOST_BREAKPOINTS:,} breakpoints already")
+            made = wanted.changed(number=self._next_number, hits=0)
+            self._next_number += 1
+            self._breakpoints[made.number] = made
+            return made
+
+    def edit_breakpoint(self, number: int, changes: dict[str, Any]) -> Breakpoint:
+        """Change some of what it says.
+
+        Raises:
+            agviz.errors.AgvizError: there is none, or a value makes no sense.
+        """
+        with self._lock:
+            if "number" in changes:
+                raise BreakpointError("the number of a breakpoint can't be changed")
+            made = self._breakpoint(number).changed(**changes)
+            self._breakpoints[number] = made
+            return made
+
+    def remove_breakpoint(self, number: int) -> Breakpoint:
+        """Stop there no longer.
+
+        Raises:
+            BreakpointError: there is none.
+        """
+        with self._lock:
+            found = self._breakpoint(number)
+            del self._breakpoints[number]
+            return found
+
+    def stop_of(self, thread: int | None) -> Stop:
+        """Where a thread stands; None: the only one, or the one that stopped last.
+
+        Raises:
+            NotStoppedError: it runs.
+        """
+        with self._lock:
+            return self._stop_of(thread)
+
+    def module_of(self, stop: Stop) -> Module | None:
+        """The module whose forward made the node of a stop."""
+        facts = stop.facts
+        return None if facts is None else self._subject.names.find_module(facts.module)
+
+    def have_done(self, stop: Stop, work: Callable[[], None]) -> bool:
+        """Let a stopped thread do something; False where it runs on already."""
+        with self._lock:
+            if stop.resumed:
+                return False
+            stop.inbox.put(work)
+            return True
+
+    def _breakpoint(self, number: int) -> Breakpoint:
+        found = self._breakpoints.get(number)
+        if found is None:
+            raise BreakpointError(f"there is no breakpoint {number}")
+        return found
+
+    def _stop_of(self, thread: int | None) -> Stop:
+        if not self._stops:
+            raise NotStoppedError("nothing is stopped; the program runs")
+        if thread is None:
+            return next(reversed(self._stops.values()))
+        if thread not in self._stops:
+            raise NotStoppedError(f"thread {thread} is not stopped")
+        return self._stops[thread]
+
+    def _run_on(self, stop: Stop) -> None:
+        self._release(stop)
+        self._lock.notify_all()
+
+    def _release(self, stop: Stop) -> None:
+        stop.resumed = True
+        self._stops.pop(stop.event.thread, None)
+        stop.inbox.put(None)
+
+    # -- events, on the engine's threads ----------------------------------------------------------
+
+    def any_event(self, event: Event, live: Live) -> None:
+        """Stop here, if this is a place to stop."""
+        if self._say is None:
+            return
+        with self._lock:
+            if event.thread in self._stops:
+                return  # of a backward that is run by hand while the thread stands
+            registry = self._registry
+            if registry is not None and registry.instruments[-1:] != (self,):
+                registry.remove(self)
+                registry.add(self)
+            self._lock.wait_for(lambda: not self._is_held())
+            say = self._say
+            stop = self._wanted(event, live)
+            if stop is None or say is None:
+                return
+            self._stops[event.thread] = stop
+            self._forget_done(event.thread)
+        self._stand(stop, say)
+
+    def _is_held(self) -> bool:
+        """Whether a thread that does not stand itself has to wait for one that does."""
+        return self.is_attached and self._hold == "all" and bool(self._stops)
+
+    def _forget_done(self, thread: int) -> None:
+        """What was wanted is done, in this thread or in all."""
+        self._untils.clear()
+        self._at_next_node = ""
+        if self._hold == "all":
+            self._steps.clear()
+            self._pauses.clear()
+            return
+        for wishes in (thread, None):
+            self._steps.pop(wishes, None)
+            self._pauses.discard(wishes)
+
+    def _stand(self, stop: Stop, say: Callable[[str, dict[str, Any]], None]) -> None:
+        try:
+            self._subject.rest(paused=True)
+            self._subject.flush()
+            say("stopped", stop.to_json())
+            while True:
+                work = stop.inbox.get()
+                if work is None:
+                    break
+                work()
+        finally:
+            with self._lock:
+                was_told = stop.resumed
+                stop.resumed = True
+                if not was_told:
+                    self._stops.pop(stop.event.thread, None)
+                    self._lock.notify_all()
+                if not self._stops:
+                    self._subject.rest(paused=False)
+            while not stop.inbox.empty():
+                if (work := stop.inbox.get()) is not None:
+                    work()
+            if not was_told:
+                say("resumed", {"thread": stop.event.thread})
+
+    def _wanted(self, event: Event, live: Live) -> Stop | None:
+        """Where to stop, if anybody wants to stop here."""
+        ref = None if live.graph_task is None else live.node
+        has_node = ref is not None and getattr(event, "node", None) == ref.index
+        facts = NodeFacts(ref, self._subject) if ref is not None and has_node else None
+        hit = [] if not self._breakpoints else list(self._hit(event, live, facts))
+        reasons = ["breakpoint"] * bool(hit)
+        reasons += self._reasons(event)
+        if not reasons:
+            return None
+        if facts is None and getattr(event, "node", -1) >= 0:
+            facts = self._facts(event, live)
+        return Stop(event=event, live=live, facts=facts, reasons=reasons, breakpoints=hit)
+
+    def _facts(self, event: Any, live: Live) -> NodeFacts | None:
+        """Of an event that is told beside the node that the live view shows."""
+        nodes: list[NodeRef] = [] if live.graph_task is None else live.graph_task.nodes
+        if event.node < len(nodes):
+            return NodeFacts(nodes[event.node], self._subject)
+        return None
+
+    def _reasons(self, event: Event) -> list[str]:
+        reasons = []
+        starts = isinstance(event, events.NodeStarted)
+        if any(step.is_done_by(event) for step in self._steps.values()):
+            reasons.append("step")
+        if any(until.is_done_by(event) for until in self._untils):
+            reasons.append("until")
+        if self._pauses & {None, event.thread}:
+            reasons.append("pause")
+        if starts and self._at_next_node:
+            reasons.append(self._at_next_node)
+        if starts and self._at_first:
+            self._at_first = False
+            reasons.append("first backward")
+        if self._at_exceptions and self._is_new_failure(event):
+            reasons.append("exception")
+        if self._is_new_nonfinite(event) and self._at_nonfinite != "off":
+            reasons.append("non-finite")
+        if isinstance(event, events.GraphTaskFinished | events.GraphTaskFailed):
+            self._found_nonfinite.discard(event.graph_task)
+            self._failed.discard(event.graph_task)
+        return reasons
+
+    def _is_new_failure(self, event: Event) -> bool:
+        """Whether an exception is seen for the first time; the program gets it afterwards."""
+        if isinstance(event, events.NodeFailed):
+            self._failed.add(event.graph_task)
+        elif not isinstance(event, events.GraphTaskFailed) or event.graph_task in self._failed:
+            return False
+        return event.error not in _NOT_SHOWN
+
+    def _is_new_nonfinite(self, event: Event) -> bool:
+        if not isinstance(event, events.NonFiniteChecked):
+            return False
+        if not (event.nan or event.posinf or event.neginf):
+            return False
+        is_first = event.graph_task not in self._found_nonfinite
+        self._found_nonfinite.add(event.graph_task)
+        return is_first or self._at_nonfinite == "every"
+
+    def _hit(self, event: Event, live: Live, facts: NodeFacts | None) -> Iterator[int]:
+        """Numbers of the breakpoints that stop the program here; counts all that are hit."""
+        kind = type(event).__name__
+        for each in list(self._breakpoints.values()):
+            if not each.enabled or kind != (each.event or "NodeStarted"):
+                continue
+            if not self._is_asked_for(each, event, live, facts):
+                continue
+            now = each.changed(hits=each.hits + 1)
+            stops = now.stops_at(now.hits)
+            if stops and each.temporary:
+                del self._breakpoints[each.number]
+            else:
+                self._breakpoints[each.number] = now
+            if stops:
+                yield each.number
+
+    def _is_asked_for(
+        self, wanted: Breakpoint, event: Event, live: Live, facts: NodeFacts | None
+    ) -> bool:
+        if wanted.is_of_a_node:
+            facts = facts or (self._facts(event, live) if hasattr(event, "node") else None)
+            if facts is None or not wanted.asks_for(facts):
+                return False
+        predicate = wanted.predicate
+        if predicate is None:
+            return True
+        from agviz_engine.health import measure, unseen
+
+        with unseen():
+            return any(
+                predicate.holds(facts_of(measure(gradient), slot))
+                for slot, gradient in _gradients(event, live)
+            )
+
+
+def _gradients(event: Event, live: Live) -> Iterator[tuple[int, Tensor]]:
+    """The gradients that an event is about, with their slots."""
+    match event:
+        case events.NodeStarted():
+            several = live.inputs
+        case events.NodeFinished():
+            several = live.outputs
+        case events.NonFiniteChecked(output=slot) | events.GradientAccumulated(slot=slot):
+            several = ()
+            if live.gradient is not None:
+                yield slot, live.gradient
+        case events.LeafAccumulated():
+            several = () if live.node is None else (live.node.node.variable.grad,)
+        case _:
+            several = ()
+    for slot, gradient in enumerate(several):
+        if gradient is not None:
+            yield slot, gradient

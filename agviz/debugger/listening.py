@@ -1,0 +1,179 @@
+"""Waiting for a viewer: a unix socket that only this user can reach.
+
+It lies in a folder of mode 0700 that has to be this user's own, and has mode 0600 itself. Where the
+operating system tells who is at the other end, it has to be the same user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from agviz.debugger.protocol import encode
+from agviz.errors import AgvizError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SUFFIX: Final = ".sock"
+
+
+def folder() -> Path:
+    """Where the sockets of this user's programs lie; made where it is absent.
+
+    Raises:
+        agviz.errors.AgvizError: somebody else could reach into it.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir():
+        path = Path(runtime) / "agviz"
+    else:
+        path = Path(tempfile.gettempdir()) / f"agviz-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise AgvizError(f"no socket can be made in {path}: {error.strerror}") from None
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or stat.S_IMODE(found.st_mode) & 0o077
+    ):
+        raise AgvizError(f"{path} could be reached by others; remove it, or set its mode to 700")
+    return path
+
+
+def address(target: str) -> Path:
+    """The socket that ``agviz attach`` is to connect to.
+
+    Args:
+        target: number of a process, or the path of a socket.
+
+    Raises:
+        agviz.errors.AgvizError: there is none.
+    """
+    if target.isdecimal():
+        path = folder() / f"{int(target)}{_SUFFIX}"
+        if not path.exists():
+            raise AgvizError(
+                f"process {target} does not listen; start it with agviz run --listen, or let it"
+                " call agviz.set_trace()"
+            )
+        return path
+    path = Path(target)
+    if not path.exists():
+        raise AgvizError(f"there is no socket {target}; name one, or the number of a process")
+    return path
+
+
+def connect(target: str) -> socket.socket:
+    """A connection to a program that listens.
+
+    Raises:
+        agviz.errors.AgvizError: nobody listens there, or it is another user's.
+    """
+    path = address(target)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(os.fspath(path))
+    except OSError as error:
+        connection.close()
+        raise AgvizError(
+            f"nobody listens at {path} any more ({error.strerror}); the program has ended"
+        ) from None
+    if not is_own(connection):
+        connection.close()
+        raise AgvizError(f"{path} belongs to another user's program")
+    return connection
+
+
+def is_own(connection: socket.socket) -> bool:
+    """Whether the other end is the same user's, as far as the operating system tells."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    credentials = connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return bool(user == os.getuid())
+
+
+class Listening:
+    """Listens until :meth:`stop`, and serves one viewer at a time.
+
+    Args:
+        serve: called with each viewer's connection, on a thread of its own; it closes it.
+
+    Raises:
+        agviz.errors.AgvizError: no socket can be made.
+    """
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        self._serve = serve
+        self._busy = threading.Lock()
+        self.path = folder() / f"{os.getpid()}{_SUFFIX}"
+        with contextlib.suppress(FileNotFoundError):  # of an earlier process with this number
+            self.path.unlink()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(os.fspath(self.path))
+            self.path.chmod(0o600)
+            self._socket.listen(4)
+        except OSError as error:
+            self._socket.close()
+            raise AgvizError(f"no socket can be made at {self.path}: {error.strerror}") from None
+        self._is_over = False
+        self._pid = os.getpid()
+        _listening.add(self)
+        threading.Thread(target=self._accept, name="agviz-listening", daemon=True).start()
+
+    def stop(self) -> None:
+        """Listen no longer; who is attached stays so."""
+        self._is_over = True
+        if os.getpid() == self._pid:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._is_over:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(
+                target=self._welcome, args=(connection,), name="agviz-control", daemon=True
+            ).start()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), contextlib.closing(connection):
+            if not is_own(connection):
+                return
+            if not self._busy.acquire(blocking=False):
+                connection.sendall(encode({"say": "refused", "why": "another viewer is attached"}))
+                return
+            try:
+                self._serve(connection)
+            finally:
+                self._busy.release()
+
+
+_listening: weakref.WeakSet[Listening] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for listening in list(_listening):
+        listening.stop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

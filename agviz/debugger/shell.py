@@ -1,0 +1,130 @@
+"""A Python shell at a stopped node: the user's own code, run in his own program."""
+
+from __future__ import annotations
+
+import code
+import io
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from agviz_engine import health
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from agviz_engine.instruments import Live
+
+MOST_OUTPUT: Final = 100_000
+"""Characters that one line of input may print."""
+
+
+class _Thread(io.TextIOBase):
+    """Takes what one thread prints; what others print goes where it went before."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._thread = threading.get_ident()
+        self.taken: list[str] = []
+        self._left = MOST_OUTPUT
+
+    def write(self, text: str) -> int:
+        """Take it, as far as there is room."""
+        if threading.get_ident() != self._thread:
+            return int(self._stream.write(text))
+        if self._left:
+            self.taken.append(text[: self._left])
+            self._left -= len(self.taken[-1])
+            if not self._left:
+                self.taken.append("\n… and more\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """There is nothing to wait for."""
+        if threading.get_ident() != self._thread:
+            self._stream.flush()
+
+
+class Shell:
+    """Runs lines, with ``node``, ``grads`` and ``module`` in scope.
+
+    ``grads`` is a list; what is put into it, before the node runs, is what the node is given. So is
+    a gradient that was changed in place.
+
+    Args:
+        live: the live view at the stop.
+        module: whose forward made the node; None where that is not known.
+        can_replace: whether the node has yet to run.
+    """
+
+    def __init__(self, live: Live, module: Module | None, *, can_replace: bool) -> None:
+        self._live = live
+        self._can_replace = can_replace
+        self._grads: list[Tensor | None] = list(live.inputs)
+        self._console = code.InteractiveConsole(
+            {
+                "__name__": "__console__",
+                "__doc__": None,
+                "node": None if live.node is None else live.node.node,
+                "grads": self._grads,
+                "module": module,
+                "torch": torch,
+            }
+        )
+
+    def push(self, line: str) -> tuple[str, bool]:
+        """Run one line of input.
+
+        Returns:
+            What it printed, and whether it needs another line to be whole.
+        """
+        if self._can_replace:
+            self._grads[:] = self._live.inputs
+        before = [(g, None if g is None else g._version) for g in self._grads]
+        streams = sys.stdout, sys.stderr
+        taking = _Thread(sys.stdout)
+        sys.stdout = sys.stderr = taking
+        more = False
+        try:
+            # Nodes of a backward that is called here run on this thread: the others stand still.
+            with torch.autograd.set_multithreading_enabled(False):
+                more = self._console.push(line)
+        except SystemExit:
+            taking.write("exit() leaves nothing here; the program is stopped, go on or quit it\n")
+            self._console.resetbuffer()
+        except KeyboardInterrupt:
+            taking.write("KeyboardInterrupt\n")
+            self._console.resetbuffer()
+        finally:
+            if sys.stdout is taking:
+                sys.stdout = streams[0]
+            if sys.stderr is taking:
+                sys.stderr = streams[1]
+            health.forget()
+        for line_ in self._replaced(before):
+            taking.write(line_)
+        return "".join(taking.taken), more
+
+    def _replaced(self, before: list[tuple[Tensor | None, int | None]]) -> list[str]:
+        said = []
+        if len(self._grads) != len(before):
+            said.append(f"grads has {len(before)} gradients; what was added or taken is ignored\n")
+        for slot, (was, version) in enumerate(before[: len(self._grads)]):
+            now = self._grads[slot]
+            if now is was and (now is None or now._version == version):
+                continue
+            if not self._can_replace:
+                said.append(f"grads[{slot}] changes nothing any more: the node has run\n")
+            elif now is None:
+                said.append(f"grads[{slot}] can't be None; fill it with zeros instead\n")
+                self._grads[slot] = was
+            else:
+                try:
+                    self._live.replace_input(slot, now)
+                except (TypeError, RuntimeError) as error:
+                    said.append(f"grads[{slot}] stays as it was: {error}\n")
+                    self._grads[slot] = was
+        return said

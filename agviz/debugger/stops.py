@@ -1,0 +1,133 @@
+"""Where a thread stands still, and why; and what it was told to do next."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from agviz.errors import AgvizError
+from agviz_engine import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agviz.debugger.node_facts import NodeFacts
+    from agviz.debugger.shell import Shell
+    from agviz_engine.events import Event
+    from agviz_engine.instruments import Live
+
+How = Literal["node", "event", "hook"]
+HOWS: Final[tuple[How, ...]] = ("node", "event", "hook")
+"""How far one step goes: to the next node, the next event, or past the node's next hook."""
+
+
+Hold = Literal["all", "one"]
+HOLDS: Final[tuple[Hold, ...]] = ("all", "one")
+"""Whom a stop holds: all threads, or only the one that stops."""
+Nonfinite = Literal["first", "every", "off"]
+NONFINITE: Final[tuple[Nonfinite, ...]] = ("first", "every", "off")
+"""At which non-finite gradients of a graph task to stop."""
+
+
+class NotStoppedError(AgvizError):
+    """Something was asked for that needs a stopped thread."""
+
+
+class Step(NamedTuple):
+    """A step that is under way."""
+
+    how: How
+    thread: int | None
+    """Only this thread's; None: any."""
+    graph_task: int
+    """Where the step began."""
+    node: int | None
+    """The node in which it began; None: in none."""
+
+    def is_done_by(self, event: Event) -> bool:
+        """Whether this is where it ends."""
+        if self.thread is not None and event.thread != self.thread:
+            return False
+        if self.how == "node":
+            return isinstance(event, events.NodeStarted)
+        if self.how == "event" or self.node is None:
+            return True
+        return (
+            isinstance(
+                event,
+                events.HookCalled | events.NodeFinished | events.NodeFailed | events.NodeSkipped,
+            )
+            and (event.graph_task, event.node) == (self.graph_task, self.node)
+        ) or (
+            isinstance(event, events.GraphTaskFinished | events.GraphTaskFailed)
+            and event.graph_task == self.graph_task
+        )
+
+
+class Until(NamedTuple):
+    """A node to run to; the end of its graph task is as far as it goes."""
+
+    graph_task: int
+    node: int
+
+    def is_done_by(self, event: Event) -> bool:
+        """Whether this is where it ends."""
+        if event.graph_task != self.graph_task:
+            return False
+        if isinstance(event, events.NodeStarted):
+            return event.node == self.node
+        return isinstance(event, events.GraphTaskFinished | events.GraphTaskFailed)
+
+
+@dataclass(kw_only=True)
+class Stop:
+    """A thread that stands still behind an event."""
+
+    event: Event
+    live: Live
+    facts: NodeFacts | None
+    """Of the node that the event concerns, where it is alive."""
+    reasons: list[str]
+    breakpoints: list[int]
+    inbox: queue.SimpleQueue[Callable[[], None] | None] = field(default_factory=queue.SimpleQueue)
+    """What the thread is to do while it stands; None: go on."""
+    resumed: bool = False
+    shell: Shell | None = None
+    """Begun when it is first asked for; it keeps its names as long as the thread stands."""
+
+    @property
+    def is_before_a_node(self) -> bool:
+        """Whether the node has yet to run: gradients can be changed and hooks left out."""
+        return isinstance(self.event, events.NodeStarted)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a viewer is told of it."""
+        event, facts = self.event, self.facts
+        told: dict[str, Any] = {
+            "thread": event.thread,
+            "graph_task": event.graph_task,
+            "seq": event.seq,
+            "event": type(event).__name__,
+            "reasons": self.reasons,
+            "breakpoints": self.breakpoints,
+            "details": {
+                name: value
+                for name, value in event._asdict().items()
+                if name not in {"seq", "time_ns", "thread", "graph_task"}
+            },
+        }
+        if facts is not None:
+            told |= {
+                "node": facts.node,
+                "name": facts.name,
+                "sequence_nr": facts.sequence_nr,
+                "device": facts.device,
+                "module": facts.module,
+                "parameter": facts.parameter,
+            }
+            line = facts.line
+            if line is not None:
+                told["line"] = f"{line.file}:{line.line}"
+                told["function"] = line.function
+        return told

@@ -1,0 +1,130 @@
+"""Debugging this process: its recording, and the debugger that viewers attach to."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from agviz.debugger.control import Control
+from agviz.debugger.debugger import Debugger
+from agviz.debugger.listening import Listening
+from agviz.errors import AgvizError
+from agviz.recording import say
+
+if TYPE_CHECKING:
+    from agviz.recording import Recording
+
+
+class Debugging:
+    """What viewers attach to, while a recording goes on.
+
+    Args:
+        recording: of this process; its file has to be open.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.debugger = Debugger(recording)
+        self._controls: weakref.WeakSet[Control] = weakref.WeakSet()
+        self._listening: Listening | None = None
+        atexit.register(self._exit)
+        os.register_at_fork(after_in_child=self._forked)
+        _debugging.append(self)
+
+    def install(self) -> None:
+        """The recording has started: torch is there."""
+        from agviz_engine.api import engine
+
+        self.debugger.install(engine().registry)
+
+    def serve(self, descriptor: int) -> None:
+        """Serve the viewer at the other end of an inherited socket, on a thread of its own.
+
+        Raises:
+            AgvizError: it is no socket.
+        """
+        try:
+            connection = socket.socket(fileno=descriptor)
+        except OSError as error:
+            raise AgvizError(f"file descriptor {descriptor} is no socket: {error}") from None
+        control = self._control(connection)
+        threading.Thread(target=control.serve, name="agviz-control", daemon=True).start()
+
+    def listen(self) -> Listening:
+        """Wait for viewers from now on.
+
+        Raises:
+            AgvizError: no socket can be made.
+        """
+        if self._listening is None:
+            self._listening = Listening(lambda connection: self._control(connection).serve())
+        return self._listening
+
+    def _control(self, connection: socket.socket) -> Control:
+        control = Control(connection, self.debugger, self._hello())
+        self._controls.add(control)
+        return control
+
+    def _hello(self) -> dict[str, Any]:
+        recording = self.recording
+        script = recording.script
+        return {"pid": os.getpid(), "trace": os.path.abspath(recording.path), "script": script}  # noqa: PTH100
+
+    def _exit(self) -> None:
+        for control in list(self._controls):
+            control.say("ended", {})
+            control.end()
+        if self._listening is not None:
+            self._listening.stop()
+
+    def _forked(self) -> None:
+        """A child is not debugged; one that wants to be says so itself."""
+        atexit.unregister(self._exit)
+        if self in _debugging:
+            _debugging.remove(self)
+
+
+_debugging: list[Debugging] = []
+
+
+def set_trace() -> None:
+    """Stop before the next node that runs, where a viewer is attached; else tell how to attach.
+
+    What is not being recorded is from now on, as by :func:`agviz.enable`. The program does not wait
+    for a viewer. Nothing changes where nobody attaches.
+
+    Raises:
+        agviz.errors.AgvizError: the recording, or the socket for viewers, can't be made.
+        agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
+    """
+    from agviz.recording import active
+
+    if not _debugging:
+        from agviz.api import enable
+
+        if active() is None:
+            enable()
+        recording = active()
+        if recording is None or not recording.is_whole:
+            raise AgvizError(
+                "only what is recorded whole can be debugged: record without on= and steps="
+            )
+        recording.open_now()
+        debugging = Debugging(recording)
+        debugging.install()
+        debugging.listen()
+        say(f"to debug this program, type in another terminal: agviz attach {os.getpid()}")
+    _debugging[-1].debugger.stop_at_next_node("set_trace()")
+
+
+def line_buffered() -> None:
+    """Have what the program prints seen line by line, though it goes into a file."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
