@@ -45,6 +45,8 @@ _TINY: Final = 6e-5
 
 
 _MOST_ENDS: Final = 16
+_MOST_SINGLE: Final = 500
+"""Nodes that are read one by one; when there are more, all are read."""
 _Place = tuple[int, int]
 """A graph task and one of its nodes."""
 _End = tuple[int, int, int]
@@ -97,6 +99,9 @@ class Flow:
     def health(self, node: int, role: str, slot: int) -> HealthRow | None:
         """What was measured there."""
         rows = self._health.get(node)
+        if rows is None and not self._is_all_read and len(self._health) >= _MOST_SINGLE:
+            self.read_all()
+            rows = self._health.get(node)
         if rows is None and self._is_all_read:
             return None
         if rows is None:
@@ -234,17 +239,18 @@ class Vanishing:
     def _ends(self, leaf: _Place) -> tuple[_End, ...]:
         """Where the gradients on their way to a node ended; what is found is kept for all nodes."""
         waiting = [leaf]
+        asked: dict[_Place, tuple[list[_End], list[_Place]]] = {}
         while waiting:
             place = waiting[-1]
             if place in self._known_ends:
                 waiting.pop()
                 continue
-            ends, above = self._above(place)
-            missing = [each for each in above if each not in self._known_ends]
-            if missing:
-                waiting += missing
+            if place not in asked:
+                asked[place] = self._above(place)
+                waiting += [each for each in asked[place][1] if each not in self._known_ends]
                 continue
             waiting.pop()
+            ends, above = asked.pop(place)
             for each in above:
                 ends += self._known_ends[each]
             self._known_ends[place] = tuple(dict.fromkeys(ends))[:_MOST_ENDS]
