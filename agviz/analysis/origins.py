@@ -89,14 +89,19 @@ def spread(trace: Trace, graph_task: int) -> Spread | None:
     reached = {
         (number, node)
         for number, gone in found.items()
+        if gone.task.accumulate_grad
         for node in gone.received.intersection(trace.leaves(number))
     }
-    flows = [flow for gone in found.values() for flow in gone.flows]
     return Spread(
         origins=tuple(sorted(_origins(found))),
         nodes=sum(len(gone.nodes) for gone in found.values()),
         leaves=tuple(sorted(reached)),
-        captured=sum(flow.role == "captured" for flow in flows),
+        captured=sum(
+            gone.came_to(*place)
+            for number, gone in found.items()
+            if not gone.task.accumulate_grad
+            for place in trace.captures(number)
+        ),
     )
 
 
@@ -113,6 +118,9 @@ class _Gone:
         others = {flow.node for flow in flows if flow.role != "output"}
         self.received = {node for node, _ in self.along_edges} | others
         """Nodes to which something non-finite came, or whose ``.grad`` is so."""
+        self._inputs = self.along_edges | {
+            (flow.node, flow.slot) for flow in flows if flow.role in {"sum", "root", "captured"}
+        }
         self._given = {node for node, _ in self.along_edges} | {
             flow.node for flow in flows if flow.role in {"sum", "root", "hook"}
         }
@@ -130,6 +138,10 @@ class _Gone:
     def is_given(self, node: int) -> bool:
         """Whether some gradient that came to the node was non-finite."""
         return node in self._given
+
+    def came_to(self, node: int, slot: int) -> bool:
+        """Whether what came to an input of a node was non-finite, after its hooks."""
+        return (node, slot) in self._inputs
 
     def _origin(self, flow: Flow) -> Origin | None:
         """What begins with ``flow``, or None."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agviz.traces import codec
 from agviz.traces.rows import EdgeRow
 from agviz.traces.schema import CHECK
+from agviz_engine import events
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
@@ -41,6 +43,16 @@ def leaves(database: Database, contents: Contents, graph_task: int) -> dict[int,
         graph_task,
     )
     return {node: contents.name(parameter) for node, parameter in rows}
+
+
+def captures(database: Database, graph_task: int) -> list[tuple[int, int]]:
+    """Node and slot of each result of ``grad``, in order of capture."""
+    rows = database.integers(
+        "SELECT node, a FROM event WHERE graph_task = ? AND kind = ? ORDER BY seq",
+        graph_task,
+        codec.KIND[events.GradientCaptured],
+    )
+    return [(node, slot) for node, slot in rows]
 
 
 def norms(

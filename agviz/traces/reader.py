@@ -322,6 +322,11 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return around.leaves(self._database, self._contents(), graph_task)
 
+    def captures(self, graph_task: int) -> list[tuple[int, int]]:
+        """Node and slot from which ``grad`` took each of its results, in order."""
+        self.graph_task(graph_task)
+        return around.captures(self._database, graph_task)
+
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""
         self.graph_task(graph_task)

@@ -127,7 +127,7 @@ def singular_here(evidence: Evidence) -> Finding | None:
 
 def of_node(evidence: Evidence) -> Singular | None:
     """Which derivative of the node is infinite, and where; None where none is known to be."""
-    rule = _RULES.get(evidence.function)
+    rule = RULES.get(evidence.function)
     if rule is None or evidence.kind is not Kind.NODE:
         return None
     return rule(evidence)
@@ -443,7 +443,7 @@ def _ctc(evidence: Evidence) -> Singular | None:
     )
 
 
-_RULES: Final[Mapping[str, Callable[[Evidence], Singular | None]]] = {
+RULES: Final[Mapping[str, Callable[[Evidence], Singular | None]]] = {
     "Sqrt": _sqrt,
     **dict.fromkeys(("Log", "Log2", "Log10", "SpecialEntr"), _log),
     "Log1P": _log1p,

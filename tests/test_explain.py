@@ -1,0 +1,273 @@
+"""Explaining non-finite gradients: rules by themselves, causal order, the verb, the API."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+import agviz
+from agviz.analysis.evidence import Evidence, Received
+from agviz.analysis.explanation import explain
+from agviz.analysis.origins import Kind, spread
+from agviz.analysis.patterns import find, singular
+from agviz.analysis.source import source_line
+from agviz.cli.main import main
+from agviz.errors import AgvizError, TraceError
+from agviz.traces.rows import Frame, SavedHealthRow
+from agviz_engine.instruments import Health
+from tests.gallery import anomaly
+from tests.gallery_frame import programs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FINITE = Health(
+    dtype="float32",
+    shape=(4,),
+    device="cpu",
+    layout="strided",
+    numel=4,
+    nbytes=16,
+    numbers=4,
+    nan=0,
+    posinf=0,
+    neginf=0,
+    zero=0,
+    min=0.25,
+    max=0.5,
+    mean=0.4,
+    norm=0.8,
+    unknown="",
+)
+BAD = FINITE._replace(posinf=1)
+
+
+def node(function: str, wrong: Health = BAD, **saved: Health | str) -> Evidence:
+    """A node that was given finite gradients, put out ``wrong``, and had saved that."""
+    rows = {
+        name: SavedHealthRow(0, name, "", None, value)
+        if isinstance(value, Health)
+        else SavedHealthRow(0, name, "", value, None)
+        for name, value in saved.items()
+    }
+    return Evidence(
+        kind=Kind.NODE,
+        node=f"{function}Backward0",
+        received=(Received(0, ("SumBackward0",), FINITE),),
+        outputs={0: wrong},
+        wrong=wrong,
+        saved=rows,
+        consumers={0: ("AccumulateGrad",)},
+    )
+
+
+@pytest.mark.parametrize("function", sorted(singular.RULES))
+def test_the_name_of_a_node_alone_is_no_reason(function: str) -> None:
+    names = ("self", "other", "result", "result0", "result2", "input")
+    evidence = node(function, exponent="0.5", **dict.fromkeys(names, FINITE))
+    found = find(evidence)
+    assert found is None or function == "Atan2", found
+
+
+@pytest.mark.parametrize(
+    ("function", "saved", "pattern"),
+    [
+        ("Sqrt", {"result": FINITE._replace(zero=1)}, "sqrt at zero"),
+        ("Log", {"self": FINITE._replace(zero=1)}, "log of zero"),
+        ("Log1P", {"self": FINITE._replace(min=-1.0)}, "log of zero"),
+        ("Logit", {"self": FINITE._replace(max=1.0)}, "log of zero"),
+        ("Xlogy", {"other": FINITE._replace(zero=1)}, "log of zero"),
+        ("Div", {"other": FINITE._replace(zero=1)}, "division by zero"),
+        ("Reciprocal", {"result": FINITE._replace(posinf=1)}, "division by zero"),
+        ("Rsqrt", {"result": FINITE._replace(posinf=1)}, "sqrt at zero"),
+        ("Exp", {"result": FINITE._replace(posinf=1)}, "overflow of exp"),
+        ("Cosh", {"self": FINITE._replace(max=100.0)}, "overflow of exp"),
+        ("Acos", {"self": FINITE._replace(max=1.0)}, "acos at the edge"),
+        ("Atanh", {"self": FINITE._replace(min=-1.0)}, "atanh at the edge"),
+        ("Hypot", {"result": FINITE._replace(zero=1)}, "norm at zero"),
+        ("Std", {"self": FINITE._replace(numel=1)}, "standard deviation of one element"),
+        (
+            "NativeGroupNorm",
+            {"result2": FINITE._replace(posinf=1)},
+            "normalisation with zero variance",
+        ),
+    ],
+)
+def test_a_singular_point_is_named(function: str, saved: dict[str, Health], pattern: str) -> None:
+    found = find(node(function, **saved))
+    assert found is not None
+    assert found.pattern == pattern
+    assert found.reason
+    assert found.remedy.endswith(".")
+
+
+@pytest.mark.parametrize(("exponent", "is_named"), [("0.5", True), ("-1", True), ("2.0", False)])
+def test_a_power_of_zero_depends_on_the_exponent(exponent: str, is_named: bool) -> None:
+    evidence = node("Pow", self=FINITE._replace(zero=2), exponent=exponent)
+    assert (find(evidence) is not None) is is_named
+
+
+def test_an_overflow_needs_numbers_that_are_large_enough() -> None:
+    large = FINITE._replace(max=300.0, dtype="float16")
+    wrong = BAD._replace(dtype="float16")
+    evidence = node("Mm", wrong, self=large)
+    assert find(evidence) is None
+    heavy = Received(0, ("SumBackward0",), FINITE._replace(max=300.0, dtype="float16"))
+    facts: dict[str, Any] = {"wrong": wrong, "outputs": {0: wrong}, "saved": evidence.saved}
+    heavier = Evidence(kind=Kind.NODE, node="MmBackward0", received=(heavy,), scale=512.0, **facts)
+    found = find(heavier)
+    assert found is not None
+    assert found.pattern == "overflow in float16"
+    assert "512" in found.remedy
+
+
+def test_a_zero_gradient_is_a_trap_only_where_something_masked_it() -> None:
+    wrong = FINITE._replace(nan=1)
+    zeros = (Received(0, ("WhereBackward0",), FINITE._replace(zero=1)),)
+    root = node("Sqrt", wrong, result=FINITE._replace(zero=1))
+    facts: dict[str, Any] = {
+        name: getattr(root, name) for name in ("kind", "node", "outputs", "wrong", "saved")
+    }
+    trapped = find(Evidence(**facts, received=zeros, zeroed_by="WhereBackward0"))
+    plain = find(Evidence(**facts, received=zeros, zeroed_by=""))
+    assert trapped is not None
+    assert plain is not None
+    assert (trapped.pattern, plain.pattern) == ("0 * inf behind torch.where", "sqrt at zero")
+
+
+def test_origins_are_told_from_what_they_cause(tmp_path: Path) -> None:
+    """Two that are independent, a sum that overflows, and what only passes through."""
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        x = torch.tensor([0.0, 1.0], requires_grad=True)
+        (x.sqrt().sum() + x.log().sum()).backward()
+        y = torch.ones(2, requires_grad=True)
+        z = y * 1
+        ((z * 3e38).sum() + (z * 3e38).sum()).backward()
+        torch.autograd.grad((y * 2).sum(), y, torch.tensor(float("nan")))
+    with agviz.Trace.open(path) as trace:
+        first, second, third = (spread(trace, task.id) for task in trace.graph_tasks)
+        assert first is not None
+        names = {trace.node(o.graph_task, o.node).short_name for o in first.origins}
+        assert names == {"SqrtBackward0", "LogBackward0"}
+        assert {o.kind for o in first.origins} == {Kind.NODE}
+        assert second is not None
+        assert [o.kind for o in second.origins] == [Kind.SUM]
+        assert third is not None
+        assert [o.kind for o in third.origins] == [Kind.ROOT]
+        assert (third.captured, third.leaves) == (1, ())
+        found = explain(trace)
+        assert found is not None
+        assert found.later == 2
+        assert "In 1 other place" in found.paragraph
+        third_found = explain(trace, trace.graph_tasks[2].id)
+        assert third_found is not None
+        assert "1 result of torch.autograd.grad" in third_found.paragraph
+
+
+def test_the_first_harmful_call_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        x = torch.randn(3, requires_grad=True)
+        is_out = torch.tensor([True, False, False])
+        masked = x.masked_fill(is_out, 0.0)
+        torch.where(is_out, 0.0, masked.abs().sqrt()).sum().backward()
+        (x * 0).sqrt().sum().backward()
+    with agviz.Trace.open(path) as trace:
+        numbers = [task.id for task in trace.graph_tasks]
+        found, harmless = explain(trace), explain(trace, numbers[0])
+        assert found is not None
+        assert harmless is not None
+        assert (found.graph_task, found.is_harmless) == (numbers[1], False)
+        assert harmless.is_harmless
+        assert str(harmless).startswith("no non-finite gradient reached a parameter")
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path) as t:
+        model = nn.Linear(2, 2)
+        model(torch.ones(1, 2)).sum().backward()
+        assert t.explain() is None
+        (model(torch.zeros(1, 2)) * 0).sqrt().sum().backward()
+        answer = t.explain()
+    assert answer is not None
+    assert answer.pattern == "sqrt at zero"
+    assert main(["explain", str(path)]) == 1
+    short = capsys.readouterr().out
+    assert short.startswith("✗ sqrt at zero, in SqrtBackward0\n")
+    assert "test_explain.py:" in short
+    assert all(len(line) <= 80 for line in short.splitlines())
+    assert main(["explain", str(path), "--verbose"]) == 1
+    assert "saved result: float32 [1, 2], 0, norm 0, 2 zeros" in capsys.readouterr().out
+    first, second = (task.id for task in t.graph_tasks)
+    assert main(["explain", str(path), "--graph-task", str(first)]) == 0
+    assert capsys.readouterr().out == "✓ no non-finite gradient\n"
+    assert main(["explain", str(path), "--graph-task", "99999"]) == 2
+    assert "holds no graph task 99999" in capsys.readouterr().err
+    assert main(["explain", str(path), "--json"]) == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["explanation"]["answer"] == str(answer)
+    assert facts["explanation"]["graph_task"] == second
+    assert facts["explanation"]["reached"] == ["bias", "weight"]
+    assert main(["explain", str(path), "--json", "--graph-task", str(first)]) == 0
+    assert json.loads(capsys.readouterr().out)["explanation"] is None
+
+
+def test_what_was_not_looked_at_is_not_called_finite(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, values="none"):
+        (torch.zeros(1, requires_grad=True)).sqrt().backward()
+    with agviz.Trace.open(path) as trace, pytest.raises(AgvizError, match="--values none"):
+        explain(trace)
+
+
+def test_a_flight_recorder_that_only_checked_still_names_the_node(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, values="none", on="nonfinite"):
+        (torch.zeros(1, requires_grad=True) * 1).sqrt().sum().backward()
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+    assert found is not None
+    assert found.node.short_name == "SqrtBackward0"
+    assert found.pattern is None
+    assert "No known pattern fits." in found.paragraph
+
+
+def test_a_damaged_file_is_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    path.write_bytes(b"no trace")
+    with pytest.raises(TraceError):
+        agviz.load(path)
+
+
+def test_only_source_is_read_and_only_where_there_is_some(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("x = 1\n    y = x\x1b[31m.sqrt()\n", encoding="utf-8")
+    (tmp_path / "secret.txt").write_text("secret\n", encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe.py")
+    trace = tmp_path / "t.agviz"
+
+    def line(file: str, number: int) -> str:
+        return source_line(Frame(file, number, "f", hidden=False), trace)
+
+    assert line("train.py", 1) == "x = 1"
+    assert line(str(script), 2).startswith("y = x")
+    assert "\x1b" not in line(str(script), 2)
+    assert line("train.py", 3) == ""
+    assert line("gone.py", 1) == ""
+    assert line(str(tmp_path / "secret.txt"), 1) == ""
+    assert line("pipe.py", 1) == ""
+    assert line("train.py\0", 1) == ""
+
+
+def test_the_table_beside_anomaly_mode_is_up_to_date() -> None:
+    found = anomaly.rows()
+    assert len(found) == len(programs("nonfinite"))
+    document = anomaly.DOCUMENT.read_text(encoding="utf-8")
+    assert anomaly.written(document, anomaly.table(found)) == document
