@@ -776,10 +776,7 @@ class Engine:
             nonlocal is_measured
             is_measured = True
             health.forget()
-            with health.unseen():
-                is_finite = all(g is None or health.is_finite(g) for g in outputs)
-            if not is_finite:
-                graph_task.saved[ref.index] = saved_values.measured(ref)
+            graph_task.looked[ref.index] = saved_values.look(ref, outputs)
 
         wants_saved = self.registry.saved_measured and ref.index not in graph_task.nonfinite
         outputs = native_run.run_node(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from agviz_engine.input_buffer import InputBuffer
-    from agviz_engine.instruments import SavedValue
+    from agviz_engine.instruments import Looked
     from agviz_engine.ready_queue import ReadyQueue
     from agviz_engine.streams import GraphStreams
     from agviz_engine.thread_state import ThreadLocalState
@@ -126,6 +126,7 @@ class GraphTask:
         "id",
         "keep_graph",
         "left_hosts",
+        "looked",
         "min_topological_nr",
         "mutex",
         "nodes",
@@ -140,7 +141,6 @@ class GraphTask:
         "refs",
         "root_edges",
         "root_gradients",
-        "saved",
         "stacks",
         "streams",
         "thread_locals",
@@ -178,8 +178,8 @@ class GraphTask:
         """``dependencies`` as they were counted; only where gradients are measured."""
         self.nonfinite: set[int] = set()
         """Nodes that were given a non-finite gradient; only where gradients are measured."""
-        self.saved: dict[int, tuple[SavedValue, ...]] = {}
-        """By node: what a custom Function had saved that made something non-finite."""
+        self.looked: dict[int, Looked] = {}
+        """By node: what was measured of a custom Function while it had what it saved."""
         self.not_ready: dict[int, InputBuffer] = {}
         self.exec_info: list[ExecInfo] | None = None
         self.captured_vars: list[Tensor | None] = []
@@ -322,6 +322,6 @@ class GraphTask:
         self.root_gradients = self.host_gradients = ()
         self.output_edges.clear()
         self.not_ready.clear()
-        self.saved.clear()
+        self.looked.clear()
         self.exec_info = None
         self.final_callbacks.clear()

@@ -83,6 +83,16 @@ class SavedValue(NamedTuple):
     """None where it is no tensor."""
 
 
+class Looked(NamedTuple):
+    """What was measured of a custom Function's node right after it ran."""
+
+    outputs: Sequence[Tensor | None]
+    health: list[Health | None]
+    """Of each output; None for an undefined one."""
+    saved: tuple[SavedValue, ...]
+    """What it had saved, where an output is not finite."""
+
+
 class Live:
     """The live objects behind an event. Valid only while the instrument's method runs.
 

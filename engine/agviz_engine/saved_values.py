@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from agviz_engine.health import measure, unknown, unseen
-from agviz_engine.instruments import SavedValue
+from agviz_engine.instruments import Looked, SavedValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz_engine.node import NodeRef
 
@@ -46,6 +46,14 @@ def measured(ref: NodeRef) -> tuple[SavedValue, ...]:
     except Exception:
         log.exception("what a node saved could not be looked at; gradients are not affected")
     return tuple(found)
+
+
+def look(ref: NodeRef, outputs: Sequence[Tensor | None]) -> Looked:
+    """Measure what a node put out, and where that is not finite what it still has."""
+    with unseen():
+        found = [None if output is None else measure(output) for output in outputs]
+    is_broken = any(one and (one.nan or one.posinf or one.neginf) for one in found)
+    return Looked(outputs, found, measured(ref) if is_broken else ())
 
 
 def _saved(ref: NodeRef) -> Iterator[SavedValue]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agviz_engine import events, saved_values
 from agviz_engine.health import held_bytes, is_finite, measure, unseen
-from agviz_engine.instruments import Health, Live, Registry, clock, next_seq
+from agviz_engine.instruments import Health, Live, Looked, Registry, clock, next_seq
 from agviz_engine.thread_state import current, next_thread
 
 if TYPE_CHECKING:
@@ -380,11 +380,13 @@ class Telling:
         """Every output of a node is measured; the non-finite check follows from that."""
         hear = self._hear
         live = self.live(graph_task, ref)
+        looked = graph_task.looked.pop(ref.index, None)
         nonfinite = []
         for i, gradient in enumerate(outputs):
             if gradient is None:
                 continue
-            health = _health(gradient)
+            known = looked.health[i] if looked and looked.outputs[i] is gradient else None
+            health = known or _health(gradient)
             found = health.nan, health.posinf, health.neginf
             live.gradient = gradient
             event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, i, *found)
@@ -393,16 +395,19 @@ class Telling:
             if any(found):
                 nonfinite.append(event)
         if nonfinite:
-            self._became_nonfinite(graph_task, ref, nonfinite)
+            self._became_nonfinite(graph_task, ref, nonfinite, looked)
 
     def _became_nonfinite(
-        self, graph_task: GraphTask, ref: NodeRef, checks: Sequence[events.NonFiniteChecked]
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        checks: Sequence[events.NonFiniteChecked],
+        looked: Looked | None,
     ) -> None:
         hear = self._hear
         if ref.index not in graph_task.nonfinite and hear.saved_measured:
-            saved = graph_task.saved.pop(ref.index, None)
             live = self.live(graph_task, ref)
-            live.saved = saved_values.measured(ref) if saved is None else saved
+            live.saved = saved_values.measured(ref) if looked is None else looked.saved
             hear.emit(hear.saved_measured, checks[-1], live)
             live.saved = ()
         for check in checks:
