@@ -183,7 +183,8 @@ class Hang:
                 f" missing, from {_list([_node(node) for node in wait.missing], 2)})"
                 for wait in waits
             ]
-            yield f"{len(waits):,} nodes wait in backward pass {graph_task}: {_list(shown)}"
+            wait = "node waits" if len(waits) == 1 else "nodes wait"
+            yield f"{len(waits):,} {wait} in backward pass {graph_task}: {_list(shown)}"
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as JSON can hold it; times in ns."""

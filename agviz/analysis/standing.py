@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         ThreadRow,
     )
 
-_ENGINE: Final = "agviz_engine/"
+_ENGINE: Final = re.compile(r"(?:^|/)agviz_engine/[^/]+\.py$")
 _WAITING: Final = ("ready_queue.py", "device_threads.py")
 """Files of the engine in which a thread waits for others."""
 _LEAVING: Final = "_wait_for_hosts"
@@ -161,12 +162,12 @@ def _is_waiting(
 
 
 def _own(stack: Sequence[Frame]) -> list[Frame]:
-    return [frame for frame in stack if frame.file.startswith(_ENGINE)]
+    return [frame for frame in stack if _ENGINE.search(frame.file)]
 
 
 def _inside_engine(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """What lies inside the innermost frame of the engine."""
-    own = [i for i, frame in enumerate(stack) if frame.file.startswith(_ENGINE)]
+    own = [i for i, frame in enumerate(stack) if _ENGINE.search(frame.file)]
     return stack[own[-1] + 1 :] if own else stack
 
 

@@ -1,0 +1,120 @@
+"""Every program of the gallery that hangs is told what holds it, after it was killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agviz.analysis.hang import Hang, hang
+from agviz.cli.main import main
+from agviz.traces.reader import Trace
+from agviz.traces.rows import GraphTaskStatus
+from tests.gallery_frame import Program, programs
+from tests.hanging import TIMEOUT
+
+PROGRAMS = programs("hang")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of all programs, which were killed while they hung."""
+    made = tmp_path_factory.mktemp("hang")
+    call = [sys.executable, "-m", "tests.hanging", str(made), *(p.name for p in PROGRAMS)]
+    root = Path(__file__).parents[1]
+    ended = subprocess.run(call, cwd=root, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return made
+
+
+def answer(program: Program, folder: Path) -> Hang:
+    """What is said of the trace that it left."""
+    with Trace.open(folder / f"{program.name}.agviz") as trace:
+        assert trace.meta.end_ns is None
+        assert any(task.status is GraphTaskStatus.CUT for task in trace.graph_tasks)
+        found = hang(trace)
+    assert found is not None
+    return found
+
+
+def test_there_are_enough() -> None:
+    assert len(PROGRAMS) >= 5
+    assert all(program.cause is not None and program.all("thread") for program in PROGRAMS)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_what_holds_which_thread_is_named(program: Program, folder: Path) -> None:
+    found = answer(program, folder)
+    held = [stand for stand in found.stands if stand.is_held]
+    assert [stand.name for stand in held] == program.all("thread")
+    nodes = [stand.running[-1].short_name for stand in held if stand.running]
+    assert nodes == program.all("node")
+    assert [stand.call.name for stand in held if stand.call] == program.all("hook")
+    for kind in program.all("kind"):
+        assert [stand.call.kind for stand in held if stand.call] == [kind]
+    for parameter in program.all("parameter"):
+        assert [stand.running[-1].parameter for stand in held] == [parameter]
+    assert found.frame is not None
+    assert (Path(found.frame.file).name, found.frame.line) == (program.path.name, program.cause)
+    assert found.still_ns >= TIMEOUT * 1e9
+    assert all(stand.for_ns is None or stand.for_ns >= TIMEOUT * 1e9 for stand in held)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_the_answer_says_it_in_words(
+    program: Program, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paragraph = answer(program, folder).paragraph
+    for key in ("node", "thread", "hook", "waiting", "parameter"):
+        assert all(name in paragraph for name in program.all(key)), key
+    assert f"{program.path.name}:{program.cause} in " in paragraph
+    path = folder / f"{program.name}.agviz"
+    assert main(["explain", "--json", str(path)]) == 1
+    told = json.loads(capsys.readouterr().out)["failure"]
+    assert [thread["name"] for thread in told["threads"] if thread["held"]] == program.all("thread")
+    assert main(["explain", "--verbose", str(path)]) == 1
+    assert "stood still when the recording was cut off" in capsys.readouterr().out
+    said = (folder / f"{program.name}.err").read_text()
+    assert f"agviz: no backward pass has had an event for {TIMEOUT} s\n" in said
+    assert all(
+        f"agviz: thread {stand['thread']} ({stand['name']}) " in said
+        for stand in told["threads"]
+        if stand["held"]
+    )
+
+
+def by_name(name: str) -> Program:
+    (program,) = (program for program in PROGRAMS if program.name == name)
+    return program
+
+
+def test_who_waits_for_a_reentrant_backward_is_told(folder: Path) -> None:
+    found = answer(by_name("reentrant_waits_for_device"), folder)
+    (waiting,) = (stand for stand in found.stands if stand.waits)
+    assert (waiting.name, waiting.waits_for) == ("MainThread", 1 + found.graph_task)
+    assert waiting.running[-1].short_name == "MulBackward0"
+    assert waiting.call is not None
+    assert waiting.call.name == "inner_step"
+    assert [task.reentrant_depth for task in found.tasks] == [0, 1]
+    first = found.waits[0]
+    assert [node.short_name for node in first.missing] in (["ExpBackward0"], ["MulBackward0"])
+
+
+def test_threads_that_take_no_part_are_told(folder: Path) -> None:
+    found = answer(by_name("lock_held_by_main_thread"), folder)
+    (other,) = (stand for stand in found.stands if stand.thread is None)
+    assert other.name == "MainThread"
+    assert "Of the other threads, MainThread is at " in found.paragraph
+
+
+def test_nodes_that_wait_and_who_has_to_deliver(folder: Path) -> None:
+    found = answer(by_name("full_queue"), folder)
+    assert {wait.node.graph_task for wait in found.waits} == {found.graph_task}
+    (next_,) = (wait for wait in found.waits if wait.missing[0].status == "running")
+    assert next_.node.short_name == "AddmmBackward0"
+    assert next_.missing[0].short_name == "TanhBackward0"
+    found = answer(by_name("rank_that_skips"), folder)
+    assert (found.waits[0].node.short_name, found.waits[0].missing) == ("MmBackward0", ())
