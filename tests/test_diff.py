@@ -18,6 +18,7 @@ from agviz.analysis.alignment import NOWHERE, Graph, align
 from agviz.analysis.comparing import Tolerance
 from agviz.analysis.diff import diff
 from agviz.analysis.diff_rows import Kind, Level, PassDiff, TraceDiff
+from agviz.analysis.diff_words import compared
 from agviz.cli.main import main
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
@@ -230,6 +231,30 @@ def test_only_elements_tell_gradients_apart_that_are_permuted(tmp_path: Path) ->
     assert found.first[1].facts == ("elements",)
     assert found.first[1].largest == 1.0
     assert "elements up to 1 apart" in str(found)
+
+
+def test_what_there_was_no_room_for_is_compared_by_its_health(tmp_path: Path) -> None:
+    for file in ("a", "b"):
+        build = lambda: model("mlp")(batch()).sum()  # noqa: E731
+        record(build, tmp_path / file, values="full", max_values_bytes=1600)
+    only = one(compare(tmp_path / "a", tmp_path / "b"))
+    assert only.same
+    assert 0 < only.elements < only.gradients
+    said = compared([only])
+    assert f"the elements of {only.elements} gradients, and NaN" in said
+    assert f"norm of {only.gradients - only.elements} other gradients." in said
+
+
+def test_elements_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file, factor in (("a", [1.0, 2.0]), ("b", [2.0, 1.0])):
+        x = torch.ones(2, requires_grad=True)
+        record((x * torch.tensor(factor)).sum, tmp_path / file, values="full")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert compare(tmp_path / "a", tmp_path / "a").same
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert found.first is not None
+    assert (found.first[1].facts, found.first[1].largest) == (("elements",), None)
+    assert compare(tmp_path / "a", tmp_path / "b", tolerance=Tolerance(atol=1e-9)).same
 
 
 @pytest.mark.parametrize("values", ["health", "full"])

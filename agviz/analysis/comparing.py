@@ -92,8 +92,8 @@ def compare_elements(
     Imports torch where their bytes differ.
 
     Returns:
-        None where the bytes differ, and torch is not there to tell more, or the gradients were
-        expanded along different dimensions.
+        None where the bytes differ, but what that means is not known: the gradients were expanded
+        along different dimensions, or torch, which could tell how far they are apart, is not there.
 
     Raises:
         agviz.errors.TraceError: a file is damaged.
@@ -106,7 +106,7 @@ def compare_elements(
     ):
         return Elements(same=False, largest=None)
     if importlib.util.find_spec("torch") is None:
-        return None
+        return Elements(same=False, largest=None) if tolerance.is_exact else None
     return _subtract(_numbers(of_a["values"]), _numbers(of_b["values"]), tolerance)
 
 

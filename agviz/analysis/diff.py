@@ -169,7 +169,7 @@ class _Comparison:
         self._a, self._b = sides
         self._to_b, self._to_a = alignment.a_to_b, alignment.b_to_a
         self._tolerance = tolerance
-        self._gradients = self._unknown = 0
+        self._gradients = self._by_elements = self._unknown = 0
         levels = {side.level for side in sides}
         self._level = Level.STRUCTURE if "none" in levels else Level.HEALTH
         if levels == {"full"}:
@@ -199,6 +199,7 @@ class _Comparison:
             level=self._level,
             aligned=len(pairs),
             gradients=self._gradients,
+            elements=self._by_elements,
             unknown=self._unknown,
             only_in_a=sorted(only_in_a, key=turn),
             only_in_b=sorted(only_in_b, key=turn),
@@ -252,6 +253,7 @@ class _Comparison:
         elements = self._elements((a.index, *place), (b.index, *place), facts)
         largest = None
         if elements is not None:
+            self._by_elements += 1
             largest = elements.largest
             kinds = [fact for fact in facts if fact in {"dtype", "layout"}]
             if elements.same:

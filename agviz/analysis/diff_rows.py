@@ -93,6 +93,8 @@ class PassDiff:
     """Number of nodes that are in both."""
     gradients: int
     """Number of gradients that were compared."""
+    elements: int
+    """Number of those that were compared by their elements."""
     unknown: int
     """Number of those of which too little is known to say that they are the same."""
     only_in_a: list[NodeRow]

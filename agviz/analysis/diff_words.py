@@ -79,12 +79,16 @@ def compared(passes: Sequence[PassDiff]) -> str:
             "Only the graphs were compared: there are no gradients in a recording made with"
             " --values none."
         )
-    count = plural(sum(each.gradients for each in passes), "gradient")
-    unknown = sum(each.unknown for each in passes)
-    but = f" Of {unknown:,} of them nothing was measured." if unknown else ""
-    if level is Level.ELEMENTS:
-        return f"Compared: the elements of {count}.{but}"
-    return f"Compared: NaN, infinities, zeros, min, max, mean and norm of {count}.{but}"
+    gradients, elements, unknown = (
+        sum(getattr(each, fact) for each in passes) for fact in ("gradients", "elements", "unknown")
+    )
+    measured = gradients - elements - unknown
+    by = [f"the elements of {plural(elements, 'gradient')}"] if elements else []
+    if measured or not by:
+        facts = "NaN, infinities, zeros, min, max, mean and norm of"
+        by.append(f"{facts} {plural(measured, 'other gradient' if by else 'gradient')}")
+    but = f" Of {unknown:,} more nothing was measured." if unknown else ""
+    return f"Compared: {', and '.join(by)}.{but}"
 
 
 def within(tolerance: Tolerance) -> str:

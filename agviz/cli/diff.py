@@ -221,6 +221,7 @@ def _pass(found: PassDiff) -> dict[str, Any]:
         "level": found.level,
         "aligned": found.aligned,
         "gradients": found.gradients,
+        "elements": found.elements,
         "unknown": found.unknown,
         "diverged": found.diverged,
         "divergences": [_divergence(each) for each in found.divergences],
