@@ -2,12 +2,18 @@
 
 dot, svg, png, pdf   the graph of a backward pass; pictures leave their .dot
                      beside them
+html                 the same to walk through in a browser, in one file that
+                     asks no network: pan, zoom, search, fold, replay
 chrome-trace         a timeline for https://ui.perfetto.dev, chrome://tracing
                      and what else reads the exports of torch.profiler
 json                 everything the trace holds
 
   agviz export train.agviz --format svg
   agviz export train.agviz --format chrome-trace -o train.json.gz
+
+  agviz export train.agviz --format svg --around 92 --depth 3
+  agviz export train.agviz --format svg --to blocks.0.mlp.0.weight
+  agviz export train.agviz --format svg --diff yesterday.agviz
 
 The `dot` program draws where there is one, otherwise the Graphviz that came
 with agviz. chrome-trace and json are compressed where OUT ends in .gz;
@@ -16,6 +22,7 @@ docs/formats.md describes them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -29,9 +36,17 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-GRAPHS = ("svg", "dot", "png", "pdf")
+    from agviz.export.look import Look
+    from agviz.graph.view import View
+
+GRAPHS = ("svg", "dot", "png", "pdf", "html")
 ENDINGS = {"chrome-trace": ".trace.json", "json": ".json"}
 FORMATS = (*GRAPHS, *ENDINGS)
+OF_GRAPHS = (
+    *("by", "fold", "budget", "around", "depth", "to", "at", "saved"),
+    *("diff", "theme", "links", "source_root"),
+)
+"""Options that only graphs have."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,26 +64,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--graph-task",
         metavar="N",
         type=int,
-        help="only this backward pass, counted from 0 (default: of a graph the first that was"
-        " recorded, otherwise all)",
+        help="only this backward pass, counted from 0 (default: of a graph one that failed, else"
+        " the first with NaN or infinities, else the largest; otherwise all)",
     )
     parser.add_argument(
         "--json", action="store_true", help="say what was written as JSON, for other programs"
+    )
+    what = parser.add_argument_group("what of the graph is drawn")
+    what.add_argument(
+        "--by",
+        choices=("execution", "module", "device"),
+        help="group nodes by module (default), by the device thread that ran them, or not at all",
+    )
+    what.add_argument(
+        "--fold",
+        choices=("auto", "repeats", "chains"),
+        help="draw repeated blocks, or these and nodes in a row, as one; auto (default): as much"
+        " as the budget demands",
+    )
+    what.add_argument("--budget", metavar="N", type=int, help="nodes to draw (default: 400)")
+    what.add_argument(
+        "--around",
+        metavar="NODE",
+        help="a node and its neighbours: its number in execution, its name, module or parameter",
+    )
+    what.add_argument("--depth", metavar="N", type=int, help="so many edges away (default: 2)")
+    what.add_argument("--to", metavar="PARAM", help="what leads to this parameter")
+    what.add_argument(
+        "--at", metavar="EVENT", type=int, help="the state right after the event of this number"
+    )
+    what.add_argument("--diff", metavar="OTHER", type=Path, help="with another trace laid over it")
+    what.add_argument(
+        "--saved", action="store_true", default=None, help="with the tensors that nodes had saved"
+    )
+    how = parser.add_argument_group("how the graph is drawn")
+    how.add_argument("--theme", choices=("light", "dark"), help="light (default) suits paper, too")
+    how.add_argument(
+        "--links",
+        choices=("file", "vscode"),
+        help="let each node open the line that created it",
+    )
+    how.add_argument(
+        "--source-root",
+        metavar="DIR",
+        type=Path,
+        help="where that file is found (default: this folder)",
     )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Write the file; return 0."""
+    format_: str = arguments.format
+    given = [name for name in OF_GRAPHS if getattr(arguments, name) is not None]
+    if given and format_ not in GRAPHS:
+        option = given[0].replace("_", "-")
+        raise AgvizError(f"--{option} is for graphs: {', '.join(GRAPHS)}")
     to_stdout = str(arguments.output) == "-"
     if to_stdout and arguments.json:
         raise AgvizError("--json reports on stdout; name a file with --output")
     with Trace.open(arguments.file) as trace:
         if to_stdout:
-            _print(trace, arguments.format, arguments.graph_task)
+            _print(trace, arguments)
             return 0
         path, notes = _write(trace, arguments)
     if arguments.json:
-        report = {"format": arguments.format, "path": clean(str(path)), "notes": notes}
+        report = {"format": format_, "path": clean(str(path)), "notes": notes}
         print(json.dumps(report))
         return 0
     print(f"wrote {clean(str(path))}")
@@ -77,17 +137,42 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(trace: Trace, format_: str, graph_task: int | None) -> None:
+def _view(arguments: argparse.Namespace) -> View:
+    from agviz.graph.view import By, Fold, View
+
+    names = ("budget", "around", "depth", "to", "at", "saved")
+    given = {name: getattr(arguments, name) for name in names}
+    return View(
+        graph_task=arguments.graph_task,
+        by=By(arguments.by or By.MODULE),
+        fold=Fold(arguments.fold or Fold.AUTO),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _look(arguments: argparse.Namespace) -> Look:
+    from agviz.export.look import Links, Look
+    from agviz.export.palette import LIGHT, THEMES
+
+    return Look(
+        theme=THEMES.get(arguments.theme, LIGHT),
+        links=Links(arguments.links or Links.NONE),
+        source_root=(arguments.source_root or Path()).absolute(),
+    )
+
+
+def _print(trace: Trace, arguments: argparse.Namespace) -> None:
     """Write to stdout."""
-    from agviz.export.dot import to_dot
-    from agviz.export.draw import render
+    from agviz.export.draw import drawn
     from agviz.export.output import write_to
 
+    format_: str = arguments.format
     if format_ in ENDINGS:
-        write_to(sys.stdout.buffer, _pieces(trace, format_, graph_task))
+        write_to(sys.stdout.buffer, _pieces(trace, format_, arguments.graph_task))
         return
-    text = to_dot(trace, graph_task)
-    sys.stdout.buffer.write(text.encode() if format_ == "dot" else render(text, format_))
+    with _other(arguments) as other:
+        content = drawn(trace, format_, view=_view(arguments), look=_look(arguments), other=other)
+    sys.stdout.buffer.write(content)
 
 
 def _write(trace: Trace, arguments: argparse.Namespace) -> tuple[Path, list[str]]:
@@ -101,14 +186,23 @@ def _write(trace: Trace, arguments: argparse.Namespace) -> tuple[Path, list[str]
     if output.is_dir():
         raise AgvizError(f"{output} is a folder; name a file with --output")
     beside = [output.with_suffix(".dot")] if format_ in GRAPHS else []
+    traces = [arguments.file, *([arguments.diff] if arguments.diff else [])]
     for path in (output, *beside):
-        if path.exists() and path.samefile(arguments.file):
+        if path.exists() and any(each.exists() and path.samefile(each) for each in traces):
             raise AgvizError(f"{path} is the trace itself; name another file with --output")
     if format_ in ENDINGS:
         write(output, _pieces(trace, format_, arguments.graph_task))
         return output, []
-    drawing = render_graph(trace, output, format_, graph_task=arguments.graph_task)
+    with _other(arguments) as other:
+        drawing = render_graph(
+            trace, output, format_, view=_view(arguments), look=_look(arguments), other=other
+        )
     return drawing.path, list(drawing.notes)
+
+
+def _other(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Trace | None]:
+    """The trace that is laid over the first, where there is one."""
+    return Trace.open(arguments.diff) if arguments.diff else contextlib.nullcontext()
 
 
 def _pieces(trace: Trace, format_: str, graph_task: int | None) -> Iterator[str]:

@@ -1,31 +1,40 @@
-"""DOT: the picture of a backward pass as text for Graphviz, the same text for the same trace."""
+"""DOT: the picture of a backward pass as text for Graphviz, the same text for the same trace.
+
+Nodes have the id ``node-<index>``, parameters ``node-<index>-use-<n>``, boxes ``box-<index of the
+first node>``, edges ``edge-<producer>-<output>`` and modules ``frame-<n>``, all with the indices of
+the trace; Graphviz writes a line's id with ``a_`` in front. Names of nodes, which Graphviz makes
+titles for who can't see the picture, are words.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import graphviz
 
 from agviz.export import facts, text
-from agviz.export.labels import box_label, relative
-from agviz.export.legend import heading
-from agviz.export.palette import ALARM, FAINT, FRAME, INK, PAPER, SHADE
-from agviz.graph.fold import DEFAULT_BUDGET
+from agviz.export.labels import Labels, relative
+from agviz.export.legend import heading, summary, title
+from agviz.export.look import Look
 from agviz.graph.items import Kind
-from agviz.graph.model import read_graph
+from agviz.graph.model import Differs
 from agviz.graph.picture import Cluster, Picture, compose
+from agviz.graph.view import DEFAULT_BUDGET, View, read_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.graph.items import Link
+    from agviz.graph.model import Graph
     from agviz.traces.reader import Trace
 
 MOST_ONWARD = 3
 """Numbers in one reference to other columns."""
-CONNECTOR = {"shape": "cds", "fontsize": "9", "color": FRAME, "fontcolor": FAINT, "height": "0.2"}
 FONT = "Helvetica,Arial,sans-serif"
+LONGEST_TITLE = 200
 LARGE = 1_000
 """Boxes above which Graphviz is told to hurry."""
 HURRY = {"splines": "line", "nslimit": "0.1", "mclimit": "0.1"}
@@ -38,176 +47,243 @@ def to_dot(
     graph_task: int | None = None,
     *,
     budget: int = DEFAULT_BUDGET,
-    straight: bool = False,
 ) -> str:
     """The picture of one graph task as DOT.
-
-    Nodes have the id ``node-<index>``, parameters ``node-<index>-use-<n>`` and edges
-    ``edge-<producer>-<output>``, all with the indices of the trace; Graphviz writes a line's id
-    with ``a_`` in front.
 
     Args:
         trace: where it is recorded.
         graph_task: its id; None: see :func:`agviz.graph.model.choose_graph_task`.
         budget: number of nodes to draw; more than that are folded.
-        straight: draw edges as straight lines, which is faster.
 
     Raises:
         agviz.errors.TraceError: no such graph task, or it has no graph.
     """
-    picture = compose(read_graph(trace, graph_task), budget)
-    return draw_picture(picture, straight=straight).source
+    view = View(graph_task=graph_task, budget=budget)
+    return draw_picture(compose_view(read_view(trace, view), view)).source
 
 
-def draw_picture(picture: Picture, *, straight: bool = False) -> graphviz.Digraph:
-    """The picture in the words of the ``graphviz`` package, which knows how to quote."""
-    graph = picture.graph
-    large = HURRY if len(picture.boxes) > LARGE else {}
-    lines = {"splines": "line"} if straight else {}
-    dot: graphviz.Digraph = graphviz.Digraph(
-        name=f"backward pass {graph.task.id}",
-        graph_attr={
-            "label": heading(picture),
-            "labelloc": "t",
-            "labeljust": "l",
-            "fontname": FONT,
-            "fontsize": "11",
-            "fontcolor": INK,
-            "bgcolor": PAPER,
-            "nodesep": "0.25",
-            "ranksep": "0.3",
-            "pad": "0.3",
-            "tooltip": " ",
-            **large,
-            **lines,
-        },
-        node_attr={"shape": "plain", "fontname": FONT, "fontsize": "11", "fontcolor": INK},
-        edge_attr={
-            "fontname": FONT,
-            "fontsize": "9",
-            "fontcolor": FAINT,
-            "color": FRAME,
-            "arrowsize": "0.7",
-        },
-    )
-    _draw_columns(dot, picture)
-    for link in picture.links:
-        _draw_link(dot, picture, link)
-    _draw_onward(dot, picture)
-    return dot
+def compose_view(graph: Graph, view: View, *, one_column: bool = False) -> Picture:
+    """The picture of a graph as ``view`` wants it."""
+    return compose(graph, view.budget, view.fold, view.by, one_column=one_column)
 
 
-def _draw_columns(dot: graphviz.Digraph, picture: Picture) -> None:
-    """The columns, each held together by an invisible node above it.
+def draw_picture(
+    picture: Picture, look: Look | None = None, *, hurry: bool = False
+) -> graphviz.Digraph:
+    """The picture in the words of the ``graphviz`` package, which knows how to quote.
 
-    Graphviz lays out unconnected parts one by one and sets them side by side in this order.
+    Args:
+        picture: what is drawn.
+        look: colours and links.
+        hurry: let Graphviz draw straight edges and search less; large pictures are drawn so anyway.
     """
-    if len(picture.columns) > 1:
-        dot.attr("graph", pack="30", packmode=f"array_ti{len(picture.columns)}")
-    ends = [
-        (picture.box_of[link.producer], picture.box_of[link.consumer]) for link in picture.links
-    ]
-    column_of = picture.column_of
-    fed = {head for tail, head in ends if column_of[tail] == column_of[head]}
-    for number, column in enumerate(picture.columns):
-        if len(picture.columns) > 1:
-            dot.node(f"column {number}", label="", style="invis", shape="point")
-            for place in sorted(set(_boxes(column)) - fed):
-                dot.edge(f"column {number}", _name(picture, place), style="invis", weight="0")
-        _draw_cluster(dot, picture, column)
+    return _Drawing(picture, look or Look()).dot(hurry=hurry or len(picture.boxes) > LARGE)
 
 
-def _draw_cluster(dot: graphviz.Digraph, picture: Picture, cluster: Cluster) -> None:
-    for place in cluster.boxes:
-        box = picture.boxes[place]
-        first = picture.items[box.lines[0].item]
-        dot.node(
-            _name(picture, place),
-            label=box_label(picture, box, cluster.path),
-            id=f"box-{first.index}",
-            tooltip=_escaped(facts.about_item(picture.graph, first)),
+class _Drawing:
+    def __init__(self, picture: Picture, look: Look) -> None:
+        self._picture = picture
+        self._look = look
+        self._theme = look.theme
+        self._labels = Labels(picture, look)
+        self._names = [_box_name(picture, place) for place in range(len(picture.boxes))]
+        self._critical = set(pairwise(picture.graph.marks.critical.nodes))
+        self._frames = 0
+        self._dot: graphviz.Digraph
+
+    def dot(self, *, hurry: bool) -> graphviz.Digraph:
+        """The whole graph."""
+        picture, theme = self._picture, self._theme
+        self._dot = graphviz.Digraph(
+            name=_plain_name(f"{title(picture.graph)} · {summary(picture.graph)}", LONGEST_TITLE),
+            graph_attr={
+                "label": heading(picture, theme),
+                "labelloc": "t",
+                "labeljust": "l",
+                "fontname": FONT,
+                "fontsize": "11",
+                "fontcolor": theme.ink,
+                "bgcolor": theme.paper,
+                "nodesep": "0.25",
+                "ranksep": "0.3",
+                "pad": "0.3",
+                "tooltip": " ",
+                **(HURRY if hurry else {}),
+            },
+            node_attr={
+                "shape": "plain",
+                "fontname": FONT,
+                "fontsize": "11",
+                "fontcolor": theme.ink,
+            },
+            edge_attr={
+                "fontname": FONT,
+                "fontsize": "9",
+                "fontcolor": theme.faint,
+                "color": theme.frame,
+                "arrowsize": "0.7",
+            },
         )
-    for inner in cluster.clusters:
-        path = inner.path or ""
-        name = _name(picture, next(_boxes(inner)))
-        frame = {
-            "label": _escaped([text.shorten(relative(path, cluster.path))]),
-            "tooltip": _escaped([path]),
-            "fontsize": "12",
-            "color": FRAME,
-            "style": "rounded",
-            "bgcolor": SHADE,
-            "labeljust": "l",
-            "margin": "8",
-        }
-        with dot.subgraph(name=f"cluster {name} in {path.count('.')}", graph_attr=frame) as sub:
-            _draw_cluster(sub, picture, inner)
+        self._draw_columns()
+        for link in picture.links:
+            self._draw_link(link)
+        self._draw_onward()
+        return self._dot
 
+    def _draw_columns(self) -> None:
+        """The columns, each held together by an invisible node above it.
 
-def _draw_link(dot: graphviz.Digraph, picture: Picture, link: Link) -> None:
-    first = link.edges[0].row
-    name = f"edge-{first.producer}-{first.output}"
-    tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
-    start = _name(picture, tail)
-    if picture.column_of[tail] != picture.column_of[head]:
-        start = f"{name} from"
-        dot.node(start, label=_escaped([f"from {_number(picture, link.producer)}"]), **CONNECTOR)
-        dot.edge(f"column {picture.column_of[head]}", start, style="invis", weight="0")
-    dot.edge(start, _name(picture, head), id=name, **_link_look(picture, [link]))
+        Graphviz lays out unconnected parts one by one and sets them side by side in this order.
+        """
+        picture, dot = self._picture, self._dot
+        if len(picture.columns) > 1:
+            dot.attr("graph", pack="30", packmode=f"array_ti{len(picture.columns)}")
+        ends = [
+            (picture.box_of[link.producer], picture.box_of[link.consumer]) for link in picture.links
+        ]
+        column_of = picture.column_of
+        fed = {head for tail, head in ends if column_of[tail] == column_of[head]}
+        for number, column in enumerate(picture.columns):
+            if len(picture.columns) > 1:
+                dot.node(f"column {number}", label="", style="invis", shape="point")
+                for place in sorted(set(_boxes(column)) - fed):
+                    dot.edge(f"column {number}", self._names[place], style="invis", weight="0")
+            self._draw_cluster(dot, column)
 
+    def _draw_cluster(self, dot: graphviz.Digraph, cluster: Cluster) -> None:
+        picture, theme = self._picture, self._theme
+        for place in cluster.boxes:
+            box = picture.boxes[place]
+            first = picture.items[box.lines[0].item]
+            dot.node(
+                self._names[place],
+                label=self._labels.box(box, cluster.path),
+                id=f"box-{first.index}",
+                tooltip=_escaped(facts.about_item(picture.graph, first)),
+            )
+        for inner in cluster.clusters:
+            path = inner.path or ""
+            self._frames += 1
+            frame = {
+                "id": f"frame-{self._frames}",
+                "label": _escaped([text.shorten(relative(path, cluster.path))]),
+                "tooltip": _escaped([path]),
+                "fontsize": "12",
+                "color": theme.frame,
+                "style": "rounded",
+                "bgcolor": theme.shade,
+                "labeljust": "l",
+                "margin": "8",
+            }
+            name = f"cluster {_plain_name(path)} {self._frames}"
+            with dot.subgraph(name=name, graph_attr=frame) as sub:
+                self._draw_cluster(sub, inner)
 
-def _draw_onward(dot: graphviz.Digraph, picture: Picture) -> None:
-    """Below a box, the numbers of what it feeds in other columns."""
-    onward: defaultdict[int, list[Link]] = defaultdict(list)
-    for link in picture.links:
+    def _draw_link(self, link: Link) -> None:
+        picture, dot = self._picture, self._dot
+        first = link.edges[0].row
+        name = f"edge-{first.producer}-{first.output}"
         tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
+        start = self._names[tail]
         if picture.column_of[tail] != picture.column_of[head]:
-            onward[tail].append(link)
-    for tail, links in onward.items():
-        said = [_number(picture, link.consumer) for link in links]
-        more = f" and {len(said) - MOST_ONWARD:,} more" if len(said) > MOST_ONWARD else ""
-        name = f"{_name(picture, tail)} to"
-        dot.node(name, label=_escaped([f"to {', '.join(said[:MOST_ONWARD])}{more}"]), **CONNECTOR)
-        dot.edge(_name(picture, tail), name, **_link_look(picture, links))
+            start = f"{name} from"
+            dot.node(start, label=_escaped([f"from {self._number(link.producer)}"]), **self._sign)
+            dot.edge(f"column {picture.column_of[head]}", start, style="invis", weight="0")
+        dot.edge(start, self._names[head], id=name, **self._link_look([link]))
+
+    @property
+    def _sign(self) -> dict[str, str]:
+        """A reference to another column."""
+        theme = self._theme
+        return {
+            "shape": "cds",
+            "fontsize": "9",
+            "color": theme.frame,
+            "fontcolor": theme.faint,
+            "height": "0.2",
+        }
+
+    def _draw_onward(self) -> None:
+        """Below a box, the numbers of what it feeds in other columns."""
+        picture, dot = self._picture, self._dot
+        onward: defaultdict[int, list[Link]] = defaultdict(list)
+        for link in picture.links:
+            tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
+            if picture.column_of[tail] != picture.column_of[head]:
+                onward[tail].append(link)
+        for tail, links in onward.items():
+            said = [self._number(link.consumer) for link in links]
+            more = f" and {len(said) - MOST_ONWARD:,} more" if len(said) > MOST_ONWARD else ""
+            name = f"to {', '.join(said[:MOST_ONWARD])}{more}"
+            sign = f"{self._names[tail]} onward"
+            dot.node(sign, label=_escaped([name]), **self._sign)
+            dot.edge(self._names[tail], sign, **self._link_look(links))
+
+    def _link_look(self, links: Sequence[Link]) -> dict[str, str]:
+        picture, theme = self._picture, self._theme
+        graph = picture.graph
+        items = [(picture.items[link.producer], picture.items[link.consumer]) for link in links]
+        edges = [edge.row for link in links for edge in link.edges]
+        places = {(edge.producer, edge.output) for edge in edges}
+        about = [line for link in links for line in facts.about_link(graph, link, picture.items)]
+        if len(about) > facts.MOST_EDGES + 1:
+            about[facts.MOST_EDGES :] = [f"and {len(about) - facts.MOST_EDGES:,} more"]
+        look = {
+            "xlabel": self._edge_label(links[0]) if len(links) == 1 else "",
+            "tooltip": _escaped(about),
+        }
+        if any((edge.producer, edge.consumer) in self._critical for edge in edges):
+            look |= {"color": theme.ink, "penwidth": "1.8"}
+        if places & graph.marks.nonfinite:
+            look |= {"color": theme.alarm, "penwidth": "2.6"}
+        if not any(all(facts.is_executed(graph, item) for item in pair) for pair in items):
+            look["style"] = "dashed"
+        if graph.difference is not None:
+            differs = {graph.difference.edges.get(place) for place in places}
+            if differs & {Differs.ONLY_HERE, Differs.ONLY_THERE}:
+                look |= {"color": theme.alarm, "penwidth": "1.8"}
+            look["style"] = "dashed" if Differs.ONLY_THERE in differs else "solid"
+        return look
+
+    def _edge_label(self, link: Link) -> str:
+        """What a gradient's way says: the input it leads to, its shape, and whether others meet it.
+
+        Where the consumer has but one input, or all have one shape, its own line tells that.
+        """
+        consumer = self._picture.items[link.consumer]
+        if len(link.edges) > 1:
+            return f"{len(link.edges):,} edges"
+        if consumer.kind is not Kind.NODE or consumer.nodes[0].row.num_inputs < 2:
+            return ""
+        edge = link.edges[0]
+        meeting = f"{facts.MEETING} " if edge.meeting > 1 else ""
+        alike = len(set(consumer.nodes[0].row.input_shapes or ())) < 2
+        said = "" if alike else text.shape(edge.shape)
+        return f"{meeting}input {edge.row.slot} {said}".rstrip()
+
+    def _number(self, item: int) -> str:
+        rows = [node.row for node in self._picture.items[item].nodes]
+        return facts.numbers(rows) or text.shorten(rows[0].short_name)
 
 
-def _link_look(picture: Picture, links: Sequence[Link]) -> dict[str, str]:
-    ends = [[picture.items[link.producer], picture.items[link.consumer]] for link in links]
-    alarming = any(all(map(facts.has_nonfinite, pair)) for pair in ends)
-    unused = all(not all(map(facts.is_executed, pair)) for pair in ends)
-    about = [line for link in links for line in facts.about_link(link, picture.items)]
-    if len(about) > facts.MOST_EDGES:
-        about[facts.MOST_EDGES :] = [f"and {len(about) - facts.MOST_EDGES:,} more"]
-    return {
-        "xlabel": _slots(picture, links[0]) if len(links) == 1 else "",
-        "tooltip": _escaped(about),
-        **({"color": ALARM, "penwidth": "2"} if alarming else {}),
-        **({"style": "dashed"} if unused else {}),
-    }
+def _box_name(picture: Picture, place: int) -> str:
+    """The name of a box: words, for who listens to the picture."""
+    lines = picture.boxes[place].lines
+    first = picture.items[lines[0].item]
+    name = _plain_name(first.title or first.nodes[0].row.short_name)
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return f"{name} (node {first.index}){more}"
 
 
-def _number(picture: Picture, item: int) -> str:
-    rows = [node.row for node in picture.items[item].nodes]
-    return facts.numbers(rows) or text.shorten(rows[0].short_name)
+def _plain_name(name: str, longest: int = text.LONGEST_NAME) -> str:
+    """A name without anything that means something to Graphviz, as colons and backslashes do."""
+    return re.sub(rf"[^\w .,·(){text.TIMES}…-]", "_", text.shorten(text.plain(name), longest))
 
 
 def _boxes(cluster: Cluster) -> Iterator[int]:
     yield from cluster.boxes
     for inner in cluster.clusters:
         yield from _boxes(inner)
-
-
-def _name(picture: Picture, box: int) -> str:
-    return f"box {picture.items[picture.boxes[box].lines[0].item].index}"
-
-
-def _slots(picture: Picture, link: Link) -> str:
-    """Which input a gradient arrives at, where the consumer has several."""
-    consumer = picture.items[link.consumer]
-    if len(link.edges) > 1:
-        return f"{len(link.edges):,} edges"
-    several = consumer.kind is Kind.NODE and consumer.nodes[0].row.num_inputs > 1
-    return f"input {link.edges[0].row.slot}" if several else ""
 
 
 def _escaped(lines: Iterable[str]) -> str:

@@ -9,23 +9,26 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.errors import DrawingError
-from agviz.export.dot import draw_picture
-from agviz.graph.fold import DEFAULT_BUDGET
-from agviz.graph.model import read_graph
-from agviz.graph.picture import compose
+from agviz.export.dot import compose_view, draw_picture
+from agviz.graph.view import View, read_view
 from agviz.traces.text import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from os import PathLike
 
+    from agviz.export.look import Look
+    from agviz.graph.model import Graph
+    from agviz.graph.picture import Picture
     from agviz.traces.reader import Trace
 
 FORMATS = ("svg", "png", "pdf")
+"""What Graphviz draws."""
 DEFAULT_TIMEOUT_S = 20.0
 SMALL_BUDGET = 60
 """Nodes drawn when everything else took too long."""
@@ -91,8 +94,9 @@ def render_graph(
     path: str | PathLike[str],
     format: str = "svg",  # noqa: A002
     *,
-    graph_task: int | None = None,
-    budget: int = DEFAULT_BUDGET,
+    view: View | None = None,
+    look: Look | None = None,
+    other: Trace | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Drawing:
     """Draw one graph task into a file, and its DOT beside it, with the ending ``.dot``.
@@ -103,47 +107,111 @@ def render_graph(
     Args:
         trace: where the graph task is recorded.
         path: the file to write.
-        format: one of :data:`FORMATS`, or ``dot`` to write nothing but DOT.
-        graph_task: its id; None: see :func:`agviz.graph.model.choose_graph_task`.
-        budget: number of nodes to draw; more than that are folded.
+        format: one of :data:`FORMATS`, ``html``, or ``dot`` to write nothing but DOT.
+        view: what is drawn of it.
+        look: colours and links.
+        other: another recording, with which it is compared.
         timeout_s: seconds for each attempt.
 
     Raises:
+        agviz.errors.AgvizError: there is no such node, parameter or event.
         agviz.errors.TraceError: no such graph task, or it has no graph.
         agviz.errors.DrawingError: nothing could be drawn, or the file can't be written.
     """
-    if format != "dot":
-        check_format(format)
     path = Path(path)
     dot_path = path if format == "dot" else path.with_suffix(".dot")
-    graph = read_graph(trace, graph_task)
+
+    kept = False
+
+    def keep(dot: str) -> None:
+        nonlocal kept
+        _write(dot_path, dot.encode())
+        kept = True
+
+    try:
+        content, notes = _draw(trace, format, view or View(), look, other, timeout_s, keep)
+    except DrawingError as error:
+        if not kept:
+            raise
+        raise DrawingError(f"{error} The graph as DOT is in {clean(str(dot_path))}.") from error
+    if format != "dot":
+        _write(path, content)
+    return Drawing(path, dot_path, notes)
+
+
+def drawn(
+    trace: Trace,
+    format: str = "svg",  # noqa: A002
+    *,
+    view: View | None = None,
+    look: Look | None = None,
+    other: Trace | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> bytes:
+    """The same as bytes; nothing is written."""
+    return _draw(trace, format, view or View(), look, other, timeout_s, lambda _: None)[0]
+
+
+def _draw(
+    trace: Trace,
+    format: str,  # noqa: A002
+    view: View,
+    look: Look | None,
+    other: Trace | None,
+    timeout_s: float,
+    keep: Callable[[str], None],
+) -> tuple[bytes, tuple[str, ...]]:
+    """The picture and its notes; ``keep`` gets the DOT of every attempt before it is drawn."""
+    from agviz.export.page import page
+
+    if format not in {"dot", "html"}:
+        check_format(format)
+    graph = read_view(trace, view, other)
     failure = DrawingError("")
-    for nodes, straight, compromise in (
-        (budget, False, ()),
-        (budget, True, ("edges are straight lines: with curves, Graphviz gave up",)),
-        (min(budget, SMALL_BUDGET), True, ("little is drawn: with more, Graphviz gave up",)),
-    ):
-        picture = compose(graph, nodes)
-        dot_text = draw_picture(picture, straight=straight).source
-        _write(dot_path, dot_text.encode())
+    for attempt in attempts(graph, view, look, one_column=format == "html"):
+        keep(attempt.dot)
         if format == "dot":
-            return Drawing(path, dot_path, picture.notes)
+            return attempt.dot.encode(), attempt.notes
         try:
-            content = render(dot_text, format, timeout_s)
+            content = render(attempt.dot, "svg" if format == "html" else format, timeout_s)
         except DrawingError as error:
             failure = error
-            if _command(format) is None:
+            if _command("svg") is None:
                 break
         else:
-            _write(path, content)
-            return Drawing(path, dot_path, (*compromise, *picture.notes))
-    raise DrawingError(f"{failure} The graph as DOT is in {clean(str(dot_path))}.")
+            if format == "html":
+                content = page(attempt.picture, content.decode(), look).encode()
+            return content, attempt.notes
+    raise failure
+
+
+class Attempt(NamedTuple):
+    """One way to draw a graph."""
+
+    dot: str
+    picture: Picture
+    notes: tuple[str, ...]
+    """What was left out, folded or simplified."""
+
+
+def attempts(
+    graph: Graph, view: View, look: Look | None = None, *, one_column: bool = False
+) -> Iterator[Attempt]:
+    """A graph as wanted, then with straight edges, then with most of it folded."""
+    for budget, hurry, compromise in (
+        (view.budget, False, ()),
+        (view.budget, True, ("edges are straight lines: with curves, Graphviz gave up",)),
+        (min(view.budget, SMALL_BUDGET), True, ("little is drawn: with more, Graphviz gave up",)),
+    ):
+        picture = compose_view(graph, replace(view, budget=budget), one_column=one_column)
+        dot = draw_picture(picture, look, hurry=hurry).source
+        yield Attempt(dot, picture, (*compromise, *picture.notes))
 
 
 def check_format(format: str) -> None:  # noqa: A002
     """Raise DrawingError where nothing can be drawn in this format."""
     if format not in FORMATS:
-        known = ", ".join(FORMATS)
+        known = ", ".join((*FORMATS, "html"))
         raise DrawingError(f"A graph can't be drawn as {clean(format)!r}: choose {known} or dot.")
 
 

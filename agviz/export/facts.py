@@ -2,34 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.analysis.origins import Kind as Origin
 from agviz.export import text
 from agviz.graph.items import Kind
+from agviz.graph.model import Differs
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.graph.items import Item, Link
     from agviz.graph.model import Edge, Graph, Leaf
-    from agviz.traces.rows import NodeRow
+    from agviz.traces.hook_calls import HookCalls
+    from agviz.traces.rows import NodeRow, SavedRow
 
 PARAMETER = "θ"
+SAVED = "▣"
 NON_FINITE = "⚠"
+GROWTH = "⇈"
+ZERO = "∅"
 MEETING = "⊕"
+HOOK = "ƒ"
+CRITICAL = "┃"
+CUT = "⋯"
 FAILED = "✗ failed"
 NOT_EXECUTED = "○ not executed"
 STATUS_MARKS = {
     NodeStatus.FAILED: FAILED,
     NodeStatus.SKIPPED: "⊘ skipped",
     NodeStatus.RUNNING: "▶ running",
-    NodeStatus.READY: "… ready",
-    NodeStatus.WAITING: "… waiting",
+    NodeStatus.READY: "◔ ready",
     NodeStatus.UNKNOWN: "? not recorded",
 }
+DIFFERENCES = {
+    Differs.ONLY_HERE: f"{text.MINUS} only here",
+    Differs.ONLY_THERE: "+ only there",
+    Differs.FIRST: "≠ differs first",
+    Differs.AFTERWARDS: "≠",
+}
+BEGINNINGS = {
+    Origin.SUM: "the sum of finite gradients",
+    Origin.ROOT: "the gradient given to backward",
+    Origin.HOOK: "what a hook gave",
+    Origin.ACCUMULATED: "what .grad became",
+    Origin.CAPTURED: "what grad returns",
+}
+"""What became non-finite where no node's own outputs did."""
 MOST_EDGES = 8
 """Edges written out in the tooltip of a link."""
+MOST_HOOKS = 2
+"""Hooks of a node named in the picture."""
+
+
+class Finding(NamedTuple):
+    """What a reader should not miss."""
+
+    words: str
+    alarming: bool
 
 
 def has_nonfinite(item: Item) -> bool:
@@ -37,13 +69,15 @@ def has_nonfinite(item: Item) -> bool:
     return any(map(_is_nonfinite, (node.row for node in item.nodes)))
 
 
-def is_executed(item: Item) -> bool:
-    """Whether any of its nodes was taken up."""
-    return any(node.row.order is not None for node in item.nodes)
+def is_executed(graph: Graph, item: Item) -> bool:
+    """Whether any of its nodes was taken up; nothing tells that of a graph before it is run."""
+    return not graph.ran or any(node.row.order is not None for node in item.nodes)
 
 
 def is_alarming(graph: Graph, row: NodeRow) -> bool:
-    """Whether it failed, or was the first to produce a non-finite gradient."""
+    """Whether it failed, differs first, or gradients became non-finite there."""
+    if graph.difference is not None and graph.difference.nodes.get(row.index) is Differs.FIRST:
+        return True
     return row.status is NodeStatus.FAILED or row.index == graph.first_nonfinite
 
 
@@ -58,41 +92,115 @@ def numbers(rows: Iterable[NodeRow]) -> str:
 
 def state(graph: Graph, row: NodeRow) -> str:
     """What became of a node that did not simply run; empty for one that did."""
-    ended = graph.task.status is not GraphTaskStatus.RUNNING
+    if not graph.ran:
+        return ""
+    difference = None if graph.difference is None else graph.difference.nodes.get(row.index)
+    if difference is Differs.ONLY_THERE:
+        return ""
+    ended = graph.task.status is not GraphTaskStatus.RUNNING and graph.moment is None
     if ended and row.status in {NodeStatus.WAITING, NodeStatus.READY}:
         return NOT_EXECUTED
     return STATUS_MARKS.get(row.status, "")
 
 
-def findings(graph: Graph, item: Item) -> list[str]:
+def findings(graph: Graph, item: Item) -> list[Finding]:
     """What a reader should not miss about an item, most important first."""
     rows = [node.row for node in item.nodes]
-    if item.kind is not Kind.NODE:
-        counted = [
-            (sum(row.status is NodeStatus.FAILED for row in rows), FAILED),
-            (sum(map(_is_nonfinite, rows)), f"{NON_FINITE} not finite"),
-        ]
-        return [f"{what}: {count:,} nodes" for count, what in counted if count]
-    (row,) = rows
+    if item.kind is Kind.NODE:
+        return list(_findings(graph, rows[0]))
+    marks = graph.marks
+    differing = Counter(
+        graph.difference.nodes[row.index]
+        for row in rows
+        if graph.difference is not None and row.index in graph.difference.nodes
+    )
+    counted = [
+        (sum(row.status is NodeStatus.FAILED for row in rows), FAILED, True),
+        (sum(row.status is NodeStatus.RUNNING for row in rows), "▶ running", False),
+        *((count, DIFFERENCES[kind], True) for kind, count in sorted(differing.items())),
+        (sum(map(_is_nonfinite, rows)), f"{NON_FINITE} not finite", True),
+        (sum(row.index in marks.growth for row in rows), f"{GROWTH} exploding", True),
+        (sum(row.index in marks.zero for row in rows), f"{ZERO} all zero", True),
+        (sum(row.index in marks.hooks for row in rows), f"{HOOK} hooks", False),
+    ]
+    return [
+        Finding(f"{what}: {count:,} node{'s' * (count != 1)}", alarming)
+        for count, what, alarming in counted
+        if count
+    ]
+
+
+def _findings(graph: Graph, row: NodeRow) -> Iterator[Finding]:
+    marks = graph.marks
     became = state(graph, row)
-    said = [became] if became not in {"", NOT_EXECUTED} else []
+    if became not in {"", NOT_EXECUTED}:
+        yield Finding(became, row.status not in {NodeStatus.READY, NodeStatus.RUNNING})
+    if graph.difference is not None and row.index in graph.difference.nodes:
+        differs = graph.difference.nodes[row.index]
+        words = DIFFERENCES[differs]
+        if differs is Differs.FIRST:
+            words += f": {text.shorten(graph.difference.about[row.index])}"
+        yield Finding(words, differs is not Differs.AFTERWARDS)
+    yield from _nonfinite(graph, row)
+    if row.index in marks.growth:
+        yield Finding(f"{GROWTH} {text.TIMES}{text.rounded(marks.growth[row.index])}", True)
+    if row.index in marks.zero:
+        yield Finding(f"{ZERO} all zero", True)
+    hooks = marks.hooks.get(row.index, ())
+    if hooks:
+        names = [text.shorten(hook.name, 24) for hook in hooks[:MOST_HOOKS]]
+        more = [f"{len(hooks) - MOST_HOOKS} more"] * (len(hooks) > MOST_HOOKS)
+        yield Finding(f"{HOOK} {', '.join([*names, *more])}", False)
+    if row.index in graph.cut:
+        fed, feeds = graph.cut[row.index]
+        said = [f"{fed} more above"] * bool(fed) + [f"{feeds} more below"] * bool(feeds)
+        yield Finding(f"{CUT} {', '.join(said)}", False)
+
+
+def _nonfinite(graph: Graph, row: NodeRow) -> Iterator[Finding]:
+    kind = graph.marks.origins.get(row.index)
+    first = " first" if row.index == graph.first_nonfinite else ""
+    if kind in BEGINNINGS and (first or graph.moment is None):
+        yield Finding(f"{NON_FINITE}{first or ' also'}: {BEGINNINGS[kind]}", True)
+        first = ""
+    elif kind is Origin.NODE and not first:
+        first = " also"
     if row.nonfinite is not None and _is_nonfinite(row):
-        first = " first" if row.index == graph.first_nonfinite else ""
-        said.append(f"{NON_FINITE}{first} {text.nonfinite(row.nonfinite)}")
-    return said
+        yield Finding(f"{NON_FINITE}{first} {text.nonfinite(row.nonfinite)}", True)
+
+
+def leaf_findings(graph: Graph, leaf: Leaf) -> list[Finding]:
+    """The same about a parameter's line."""
+    found = [each for each in _findings(graph, leaf.row) if each.words != FAILED]
+    if (leaf.edge.producer, leaf.edge.output) in graph.marks.zeros:
+        found.append(Finding(f"{ZERO} all zero", True))
+    if (leaf.edge.producer, leaf.edge.output) in graph.marks.nonfinite and not any(
+        each.words.startswith(NON_FINITE) for each in found
+    ):
+        found.append(Finding(f"{NON_FINITE} not finite", True))
+    return found
 
 
 def received(graph: Graph, item: Item) -> str:
-    """Shapes of the gradients a node receives, and how many were added up in a slot."""
+    """Shapes and dtype of the gradients a node receives, and how many were added up in a slot.
+
+    A dtype that most gradients have is left out: the heading tells it. At a moment: what lies in
+    the InputBuffer.
+    """
     if item.kind is not Kind.NODE:
         return ""
     row = item.nodes[0].row
+    if graph.moment is not None and row.index in graph.moment.waiting:
+        return f"holds {text.size(graph.moment.waiting[row.index])}"
     shapes = row.input_shapes or ()
     said = text.shape(shapes[0]) if shapes else ""
     if len(set(shapes)) > 1:
         said += f", … {len(shapes)} in all"
     elif len(shapes) > 1:
         said = f"{len(shapes)} {text.TIMES} {said}"
+    dtype = graph.marks.received.get(row.index, "")
+    if dtype and dtype != graph.marks.dtype:
+        said = f"{said} {dtype}"
     meeting = graph.meeting.get(row.index)
     return f"{MEETING}{meeting} {said}" if meeting else said
 
@@ -110,7 +218,7 @@ def about_item(graph: Graph, item: Item) -> list[str]:
     leaves = {leaf.row.index for node in item.nodes for leaf in node.leaves}
     if leaves:
         lines.append(f"{len(leaves):,} parameters")
-    return lines + findings(graph, item)
+    return lines + [finding.words for finding in findings(graph, item)]
 
 
 def about_leaf(graph: Graph, leaf: Leaf) -> list[str]:
@@ -123,14 +231,24 @@ def about_leaf(graph: Graph, leaf: Leaf) -> list[str]:
     return lines
 
 
-def about_link(link: Link, items: Sequence[Item]) -> list[str]:
+def about_link(graph: Graph, link: Link, items: Sequence[Item]) -> list[str]:
     """Every edge of a link, line by line."""
     names = {
         node.row.index: f"{numbers([node.row])} {node.row.short_name}".strip()
         for place in (link.producer, link.consumer)
         for node in items[place].nodes
     }
-    return [_about_edge(edge, names) for edge in link.edges]
+    lines = [_about_edge(graph, edge, names) for edge in link.edges[:MOST_EDGES]]
+    if len(link.edges) > MOST_EDGES:
+        lines.append(f"and {len(link.edges) - MOST_EDGES:,} more")
+    return lines
+
+
+def about_saved(row: SavedRow) -> str:
+    """A saved tensor in a line."""
+    size = "" if row.nbytes is None else text.size(row.nbytes)
+    known = [text.shape(row.shape), row.dtype, size]
+    return f"{SAVED} saved {row.name}  {'  '.join(filter(None, known))}".rstrip()
 
 
 def total_ns(rows: Iterable[NodeRow]) -> int:
@@ -143,31 +261,69 @@ def _is_nonfinite(row: NodeRow) -> bool:
 
 
 def _about_node(graph: Graph, row: NodeRow) -> list[str]:
+    marks = graph.marks
     lines = [f"{numbers([row])} {row.name}".strip()]
     if row.module:
         lines.append(f"module {row.module}")
     if row.line:
         lines.append(f"created by {row.line}")
-    if row.thread is not None:
-        lane = graph.lanes[row.thread].name
-        time = "" if row.duration_ns is None else f", {text.duration(row.duration_ns)}"
-        lines.append(f"{lane}{time}")
+    lines += _about_time(graph, row)
     if row.input_shapes:
-        lines.append("receives " + ", ".join(map(text.shape, row.input_shapes)))
+        dtype = marks.received.get(row.index, "")
+        shapes = ", ".join(map(text.shape, row.input_shapes))
+        lines.append(f"receives {shapes} {dtype}".rstrip())
     if row.sequence_nr is not None:
         lines.append(f"sequence number {row.sequence_nr}")
     if state(graph, row):
         lines.append(state(graph, row))
-    if row.nonfinite is not None and _is_nonfinite(row):
-        lines.append(f"{NON_FINITE} {text.nonfinite(row.nonfinite)} in what it produced")
+    if graph.difference is not None and row.index in graph.difference.nodes:
+        differs = graph.difference.nodes[row.index]
+        lines.append(f"{differs}: {graph.difference.about.get(row.index, '')}")
+    lines += _about_gradients(graph, row)
+    lines += map(_about_hook, marks.hooks.get(row.index, ()))
+    lines += map(about_saved, marks.saved.get(row.index, ()))
     return lines
 
 
-def _about_edge(edge: Edge, names: dict[int, str]) -> str:
+def _about_time(graph: Graph, row: NodeRow) -> Iterator[str]:
+    if row.thread is not None:
+        lane = graph.lanes[row.thread].name
+        time = "" if row.duration_ns is None else f", {text.duration(row.duration_ns)}"
+        yield f"{lane}{time}"
+    if row.index in graph.marks.critical.members:
+        yield "on the critical path"
+
+
+def _about_gradients(graph: Graph, row: NodeRow) -> Iterator[str]:
+    marks = graph.marks
+    if row.nonfinite is not None and _is_nonfinite(row):
+        yield f"{NON_FINITE} {text.nonfinite(row.nonfinite)} in what it produced"
+    if row.index in marks.growth:
+        times = text.rounded(marks.growth[row.index])
+        yield f"{GROWTH} the largest element of what it produced grew {times} times"
+    if row.index in marks.zero:
+        yield f"{ZERO} all it produced is zero"
+
+
+def _about_hook(hook: HookCalls) -> str:
+    times = f", {hook.calls} times" if hook.calls > 1 else ""
+    changed = ", changed the gradient" if hook.changed else ""
+    return f"{HOOK} {hook.kind} hook {hook.name}, {text.duration(hook.total_ns)}{times}{changed}"
+
+
+def _about_edge(graph: Graph, edge: Edge, names: dict[int, str]) -> str:
     row = edge.row
+    at = row.producer, row.output
     line = f"{names[row.producer]}, output {row.output} → {names[row.consumer]}, input {row.slot}"
-    if edge.shape is not None:
-        line += f": {text.shape(edge.shape)}"
+    gradient = f"{text.shape(edge.shape)} {graph.marks.dtypes.get(at, '')}".strip()
+    if gradient:
+        line += f": {gradient}"
     if edge.meeting > 1:
         line += f", one of {edge.meeting:,} that are added up"
+    if at in graph.marks.nonfinite:
+        line += f", {NON_FINITE} not finite"
+    if at in graph.marks.zeros:
+        line += f", {ZERO} all zero"
+    if graph.difference is not None and at in graph.difference.edges:
+        line += f", {graph.difference.edges[at]}"
     return line

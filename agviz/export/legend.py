@@ -2,87 +2,172 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from agviz.analysis.origins import Kind as Origin
 from agviz.export import facts, labels, text
-from agviz.export.palette import ALARM, FAINT, SEVERAL_LANES, lane_look, mixed_look
+from agviz.export.palette import SEVERAL_LANES
 from agviz.graph.items import Kind
+from agviz.graph.marks import EXPLODING
+from agviz.graph.model import Differs
 from agviz.traces.rows import GraphTaskStatus
+from agviz.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.graph.model import Graph
+    from agviz.export.palette import Theme
+    from agviz.graph.model import Graph, Queue
     from agviz.graph.picture import Picture
 
 LONGEST_MESSAGE = 120
+MARKS_IN_A_LINE = 5
 
 
-def heading(picture: Picture) -> str:
+def heading(picture: Picture, theme: Theme) -> str:
     """The label of the whole picture."""
     graph = picture.graph
     lines = [
-        f'<FONT POINT-SIZE="17"><B>{text.in_label(_title(graph))}</B></FONT>',
-        labels.coloured(FAINT, text.in_label(_summary(graph))),
-        *(labels.coloured(ALARM, f"<B>{text.in_label(said)}</B>") for said in _alarms(graph)),
-        _key(picture),
-        *(labels.coloured(FAINT, text.in_label(f"folded: {note}")) for note in picture.notes),
+        f'<FONT POINT-SIZE="17"><B>{text.in_label(title(graph))}</B></FONT>',
+        labels.coloured(theme.faint, text.in_label(summary(graph))),
+        *(labels.coloured(theme.alarm, f"<B>{text.in_label(said)}</B>") for said in _alarms(graph)),
+        *(labels.coloured(theme.ink, text.in_label(said)) for said in _about_view(graph)),
+        *_key(picture, theme),
+        *(labels.coloured(theme.faint, text.in_label(note)) for note in picture.notes),
     ]
-    rows = [labels.row(labels.cell(line)) for line in lines]
+    rows = [labels.row(labels.cell(line)) for line in lines if line]
     return labels.html_like(labels.table(rows, 'BORDER="0"'))
 
 
-def _title(graph: Graph) -> str:
+def title(graph: Graph) -> str:
+    """What is drawn, in a few words."""
+    if not graph.ran:
+        return graph.title
     call = "backward" if graph.task.accumulate_grad else "grad"
     return " · ".join(filter(None, [text.shorten(graph.title), f"{call}(), pass {graph.task.id}"]))
 
 
-def _summary(graph: Graph) -> str:
+def summary(graph: Graph) -> str:
+    """How large it is, and how it ended."""
     task = graph.task
-    said = [f"{task.nodes:,} nodes, {task.edges:,} edges"]
+    said = [f"{plural(task.nodes, 'node')}, {plural(task.edges, 'edge')}"]
+    if not graph.ran:
+        return f"{said[0]} · not run yet"
     if task.end_ns is not None:
         said.append(text.duration(task.end_ns - task.begin_ns))
     if task.status is not GraphTaskStatus.FINISHED:
-        said.append(f"{task.status} after {task.executed:,} nodes")
+        said.append(f"{task.status} after {plural(task.executed, 'node')}")
     return " · ".join(said)
 
 
 def _alarms(graph: Graph) -> Iterator[str]:
-    if graph.task.error:
+    if graph.task.error and graph.moment is None:
         message = text.shorten(f"{graph.task.error}: {graph.task.message}", LONGEST_MESSAGE)
         yield f"{facts.FAILED}: {message}"
+    kind = graph.marks.origins.get(graph.first_nonfinite or 0, Origin.NODE)
     for node in graph.nodes:
         row = node.row
-        if row.index == graph.first_nonfinite and row.nonfinite is not None:
-            where = f" in {text.shorten(row.module)}" if row.module else ""
-            yield (
-                f"{facts.NON_FINITE} first non-finite gradient: {text.nonfinite(row.nonfinite)} "
-                f"from {facts.numbers([row])} {row.short_name}{where}"
-            )
+        if row.index != graph.first_nonfinite:
+            continue
+        where = f" in {text.shorten(row.module)}" if row.module else ""
+        place = f"{facts.numbers([row])} {row.short_name}{where}".lstrip()
+        if kind in facts.BEGINNINGS:
+            yield f"{facts.NON_FINITE} first non-finite: {facts.BEGINNINGS[kind]}, at {place}"
+        elif row.nonfinite is not None:
+            counts = text.nonfinite(row.nonfinite)
+            yield f"{facts.NON_FINITE} first non-finite gradient: {counts} from {place}"
 
 
-def _key(picture: Picture) -> str:
-    cells = []
+def _about_view(graph: Graph) -> Iterator[str]:
+    moment = graph.moment
+    if moment is not None:
+        rows = [
+            row for node in graph.nodes for row in (node.row, *(leaf.row for leaf in node.leaves))
+        ]
+        counts = Counter({row.index: row.status for row in rows}.values())
+        found = ", ".join(f"{counts[status]:,} {status}" for status in sorted(counts))
+        time = text.duration(moment.time_ns)
+        yield f"right after event {moment.seq}, {time} after it began: {found}"
+        names = {row.index: row.short_name for row in rows}
+        for queue in moment.queues:
+            yield _queue(queue, names)
+    if graph.difference is not None:
+        yield f"compared with {graph.difference.other} (B)"
+        for sentence in graph.difference.summary:
+            yield from textwrap.wrap(sentence, LONGEST_MESSAGE)
+
+
+def _queue(queue: Queue, names: dict[int, str]) -> str:
+    said = f"ReadyQueue of {queue.name}: {plural(queue.tasks, 'task')}"
+    shown = [names[node] for node in queue.nodes if node in names]
+    if shown:
+        more = ", …" if queue.tasks > len(shown) else ""
+        said += f", next {', '.join(shown)}{more}"
+    return said
+
+
+def _key(picture: Picture, theme: Theme) -> Iterator[str]:
+    """What colours and marks mean."""
+    said = [text.in_label(mark) for mark in _marks(picture)]
+    lines = [
+        labels.coloured(theme.faint, " &#160; ".join(said[start : start + MARKS_IN_A_LINE]))
+        for start in range(0, len(said), MARKS_IN_A_LINE)
+    ]
+    cells = [*_lanes(picture, theme), *map(labels.cell, lines[:1])]
+    if cells:
+        yield labels.table([labels.row(*cells)], 'BORDER="0"')
+    yield from lines[1:]
+
+
+def _lanes(picture: Picture, theme: Theme) -> Iterator[str]:
     for lane in sorted(picture.graph.lanes.values(), key=lambda lane: lane.position):
-        look = lane_look(lane.position)
+        look = theme.lane(lane.position)
         said = text.in_label(f"{look.mark} {lane.name}")
-        cells.append(labels.cell(said, f'BGCOLOR="{look.strong}"'))
+        yield labels.cell(labels.coloured(theme.ink, said), f'BGCOLOR="{look.strong}"')
     if any(len({n.row.thread for n in item.nodes} - {None}) > 1 for item in picture.items):
-        look = mixed_look()
-        cells.append(labels.cell(f"{SEVERAL_LANES} several threads", f'BGCOLOR="{look.strong}"'))
-    said = " &#160; ".join(map(text.in_label, _marks(picture)))
-    cells.append(labels.cell(labels.coloured(FAINT, said)))
-    return labels.table([labels.row(*cells)], 'BORDER="0"')
+        said = labels.coloured(theme.ink, f"{SEVERAL_LANES} several threads")
+        yield labels.cell(said, f'BGCOLOR="{theme.mixed().strong}"')
 
 
 def _marks(picture: Picture) -> Iterator[str]:
-    yield "number: order of execution"
-    if any(node.leaves for item in picture.items if item.kind is Kind.NODE for node in item.nodes):
-        yield f"{facts.PARAMETER} parameter (AccumulateGrad)"
-    if any(
-        facts.state(picture.graph, node.row) == facts.NOT_EXECUTED for node in picture.graph.nodes
-    ):
-        yield facts.NOT_EXECUTED
-    yield "grey: module, gradient received, time"
-    if picture.graph.meeting:
-        yield f"{facts.MEETING}2 two gradients added up"
+    graph, marks = picture.graph, picture.graph.marks
+    drawn = [node for item in picture.items if item.kind is Kind.NODE for node in item.nodes]
+    rows = {node.row.index for node in drawn}
+    path = text.duration(marks.critical.total_ns)
+    explained = (
+        (graph.ran, "number: order of execution"),
+        (any(node.leaves for node in drawn), f"{facts.PARAMETER} parameter (AccumulateGrad)"),
+        (
+            any(facts.state(graph, node.row) == facts.NOT_EXECUTED for node in graph.nodes),
+            facts.NOT_EXECUTED,
+        ),
+        (graph.ran, "grey: module, gradient received, time"),
+        (marks.dtype, _dtypes(graph)),
+        (graph.meeting, f"{facts.MEETING}2 two gradients added up"),
+        (
+            marks.critical.nodes,
+            f"{facts.CRITICAL} and dark lines: critical path, {path} of nodes that feed each other",
+        ),
+        (rows & marks.hooks.keys(), f"{facts.HOOK} hook"),
+        (
+            rows & marks.growth.keys(),
+            f"{facts.GROWTH} exploding: the largest element grew {EXPLODING:,.0f} times or more",
+        ),
+        (rows & marks.zero or marks.zeros, f"{facts.ZERO} nothing but zeros"),
+        (
+            marks.nonfinite,
+            f"{facts.NON_FINITE} and bold coloured lines: the path of NaN and infinities",
+        ),
+        (marks.saved, f"{facts.SAVED} tensor saved for backward"),
+        (graph.cut, f"{facts.CUT} neighbours left out"),
+        (graph.difference, f"{facts.DIFFERENCES[Differs.AFTERWARDS]} differs from B"),
+        (graph.difference and graph.difference.edges, "dashed: only in B"),
+    )
+    yield from (said for is_there, said in explained if is_there)
+
+
+def _dtypes(graph: Graph) -> str:
+    several = len(set(graph.marks.dtypes.values())) > 1
+    return f"gradients are {graph.marks.dtype}" + " where nothing else is said" * several

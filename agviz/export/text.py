@@ -59,6 +59,20 @@ def duration(ns: int) -> str:
     return f"{ns} ns"
 
 
+def rounded(number: float) -> str:
+    """``1,200``, ``3.4e+07``: two digits that count."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number < 1e6 else f"{number:.2g}"
+
+
+def size(nbytes: int) -> str:
+    """``12.3 kB``: three significant digits at most, in a unit that suits."""
+    for unit, many in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= many:
+            value = nbytes / many
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+    return f"{nbytes} bytes"
+
+
 def shape(sizes: Sequence[int] | None) -> str:
     """``[64, 128]``, as torch writes it; empty where it was not recorded."""
     return "" if sizes is None else str(list(sizes))

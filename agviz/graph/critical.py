@@ -17,8 +17,13 @@ class CriticalPath(NamedTuple):
 
     nodes: tuple[int, ...]
     """Indices, producers first; empty where nothing was executed."""
+    members: frozenset[int]
+    """The same."""
     total_ns: int
     """Time spent in them. A backward pass can't be faster, however many threads it has."""
+
+
+NO_PATH = CriticalPath((), frozenset(), 0)
 
 
 def critical_path(
@@ -56,4 +61,4 @@ def critical_path(
     while step != NOWHERE:
         path.append(step)
         step = before[step]
-    return CriticalPath(tuple(reversed(path)), until.get(last, 0))
+    return CriticalPath(tuple(reversed(path)), frozenset(path), until.get(last, 0))

@@ -24,8 +24,11 @@ from agviz.graph.items import (
     links_between,
     single_items,
 )
+from agviz.graph.model import Differs
 from agviz.graph.stacks import whole_rows
+from agviz.graph.view import DEFAULT_BUDGET, By, Fold
 from agviz.traces.rows import NodeStatus
+from agviz.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -33,12 +36,14 @@ if TYPE_CHECKING:
     from agviz.graph.items import Link
     from agviz.graph.model import Graph, Node
 
-DEFAULT_BUDGET = 400
 FEWEST_REPEATS = 3
 SHORTEST_CHAIN = 3
 MOST_REPEAT_FOLDS = 12
+REPEATS_NAMED = 4
 PERIODS_TRIED = 6
 RUN = 4
+LEAST_SAVED = 10
+"""Items that folding a repetition has to save where the budget does not demand it."""
 LINKS_PER_ITEM = 3
 """A picture with more links than this many for each item it may hold is a black blot."""
 
@@ -54,9 +59,22 @@ class Folded:
     """What was folded, in sentences for the legend; empty where every node is drawn."""
 
 
-def fold(graph: Graph, budget: int = DEFAULT_BUDGET) -> Folded:
-    """Fold a graph to at most ``budget`` items (at least 1)."""
-    folding = _Folding(graph, max(budget, 1))
+def fold(
+    graph: Graph, budget: int = DEFAULT_BUDGET, what: Fold = Fold.AUTO, by: By = By.MODULE
+) -> Folded:
+    """Fold a graph to at most ``budget`` items (at least 1).
+
+    Args:
+        graph: what is folded.
+        budget: at most this many items are left.
+        what: what is folded where the budget does not demand it, too.
+        by: what items are grouped by.
+    """
+    folding = _Folding(graph, max(budget, 1), by)
+    if what is not Fold.AUTO:
+        folding.repeats(always=True)
+    if what is Fold.CHAINS:
+        folding.chains(always=True)
     for step in (folding.repeats, folding.chains, folding.modules, folding.ranges):
         if folding.fits:
             break
@@ -66,15 +84,22 @@ def fold(graph: Graph, budget: int = DEFAULT_BUDGET) -> Folded:
 
 
 class _Folding:
-    def __init__(self, graph: Graph, budget: int) -> None:
+    def __init__(self, graph: Graph, budget: int, by: By) -> None:
         self.graph = graph
         self.budget = budget
-        self.items = single_items(graph)
+        self.items = single_items(graph, by)
         self.kept = {
             node.row.index
             for node in graph.nodes
-            if node.row.status is NodeStatus.FAILED or node.row.index == graph.first_nonfinite
+            if node.row.status in {NodeStatus.FAILED, NodeStatus.RUNNING}
+            or node.row.index == graph.first_nonfinite
         }
+        if graph.difference is not None:
+            self.kept |= {
+                index
+                for index, differs in graph.difference.nodes.items()
+                if differs is not Differs.AFTERWARDS
+            }
 
     @property
     def fits(self) -> bool:
@@ -83,16 +108,18 @@ class _Folding:
     def is_kept(self, item: Item) -> bool:
         return item.kind is Kind.NODE and item.index in self.kept
 
-    def repeats(self) -> None:
+    def repeats(self, *, always: bool = False) -> None:
         """Of blocks that follow each other and look the same, draw the first, fold the others."""
         for _ in range(MOST_REPEAT_FOLDS):
-            if self.fits:
+            if self.fits and not always:
                 return
             run = longest_repetition(
                 [self._look(item) for item in self.items],
                 [item.module for item in self.items],
             )
             if run is None or run.saved * 100 < len(self.items):
+                return
+            if always and run.saved < LEAST_SAVED:
                 return
             start = run.start + run.period
             end = run.start + run.period * run.count
@@ -107,8 +134,8 @@ class _Folding:
                 )
             ]
 
-    def chains(self) -> None:
-        """Fold rows, the longest first."""
+    def chains(self, *, always: bool = False) -> None:
+        """Fold rows, the longest first: as many as the budget demands, or all."""
         links = links_between(self.items, self.graph.edges)
         rows = [
             [self.items[line.item] for line in box.lines] for box in whole_rows(self.items, links)
@@ -118,7 +145,7 @@ class _Folding:
         )
         excess, shortest = len(self.items) - self.budget, SHORTEST_CHAIN
         for length in lengths:
-            if excess <= 0 or length < SHORTEST_CHAIN:
+            if excess <= 0 or length < SHORTEST_CHAIN or always:
                 break
             excess -= length - 1
             shortest = length
@@ -173,9 +200,12 @@ class _Folding:
         by_kind: dict[Kind, list[Item]] = {}
         for item in self.items:
             by_kind.setdefault(item.kind, []).append(item)
-        for item in by_kind.get(Kind.REPEAT, [])[:4]:
-            each = len(item.nodes) // item.repeats
-            yield f"{item.title}: {item.repeats:,} equal blocks of {each:,} nodes drawn as one"
+        repeats = by_kind.get(Kind.REPEAT, [])
+        for item in repeats[:REPEATS_NAMED]:
+            each = plural(len(item.nodes) // item.repeats, "node")
+            yield f"{item.title}: {item.repeats:,} equal blocks of {each} drawn as one"
+        if len(repeats) > REPEATS_NAMED:
+            yield f"and {plural(len(repeats) - REPEATS_NAMED, 'more row')} of equal blocks"
         for kind, what in (
             (Kind.CHAIN, "nodes in a row"),
             (Kind.MODULE, "modules"),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from agviz.graph.view import By
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -41,7 +43,8 @@ class Item:
     nodes: tuple[Node, ...]
     """Producers before consumers."""
     module: str | None
-    """Path of the innermost module that all of its nodes belong to."""
+    """Path of the innermost module that all of its nodes belong to, or what else they are grouped
+    by (:class:`agviz.graph.view.By`)."""
     title: str = ""
     """What is folded, e.g. ``blocks.10 … blocks.0``; empty for a single node."""
     repeats: int = 1
@@ -63,9 +66,17 @@ class Link:
     edges: tuple[Edge, ...]
 
 
-def single_items(graph: Graph) -> list[Item]:
+def single_items(graph: Graph, by: By = By.MODULE) -> list[Item]:
     """One item for each node of the graph, in its order."""
-    return [Item(Kind.NODE, (node,), node.row.module) for node in graph.nodes]
+    if by is By.MODULE:
+        return [Item(Kind.NODE, (node,), node.row.module) for node in graph.nodes]
+    if by is By.EXECUTION:
+        return [Item(Kind.NODE, (node,), None) for node in graph.nodes]
+    lanes = {thread: lane.name for thread, lane in graph.lanes.items()}
+    return [
+        Item(Kind.NODE, (node,), None if node.row.thread is None else lanes[node.row.thread])
+        for node in graph.nodes
+    ]
 
 
 def links_between(items: Sequence[Item], edges: Iterable[Edge]) -> list[Link]:

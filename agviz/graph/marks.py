@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agviz.analysis.origins import Kind, spread
-from agviz.graph.critical import CriticalPath
+from agviz.graph.critical import NO_PATH, CriticalPath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +28,8 @@ class Marks:
 
     dtypes: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """Of gradients, by edge."""
+    received: Mapping[int, str] = field(default_factory=dict)
+    """Dtype of what a node receives, in the lowest slot of which it is known."""
     zero: frozenset[int] = frozenset()
     """Nodes that put out nothing but zeros, though they were given something else."""
     zeros: frozenset[tuple[int, int]] = frozenset()
@@ -36,12 +38,13 @@ class Marks:
     """Nodes in which the largest element grew :data:`EXPLODING` times or more, and how much."""
     nonfinite: frozenset[tuple[int, int]] = frozenset()
     """Edges along which something non-finite flowed."""
-    origins: tuple[Origin, ...] = ()
-    """Where something became non-finite of what was finite."""
+    origins: Mapping[int, Kind] = field(default_factory=dict)
+    """Nodes at which something became non-finite of what was finite, in the order in which that
+    was seen."""
     hooks: Mapping[int, Sequence[HookCalls]] = field(default_factory=dict)
     saved: Mapping[int, Sequence[SavedRow]] = field(default_factory=dict)
     """Only where it was asked for."""
-    critical: CriticalPath = CriticalPath((), 0)
+    critical: CriticalPath = NO_PATH
 
     @property
     def dtype(self) -> str:
@@ -69,20 +72,20 @@ def read_marks(
     found = _Health(trace.health(graph_task), edges)
     return Marks(
         dtypes=found.dtypes,
+        received=found.received,
         zero=found.zero(),
         zeros=found.zeros,
         growth=found.growth(),
         nonfinite=frozenset((flow.node, flow.slot) for flow in flows if flow.role == "output"),
-        origins=()
+        origins={}
         if spreading is None
-        else tuple(each for each in spreading.origins if each.graph_task == graph_task),
+        else _by_origin(each for each in spreading.origins if each.graph_task == graph_task),
         hooks=_by_node(trace.hook_calls(graph_task)),
         saved=_by_node(trace.all_saved(graph_task)) if saved else {},
     )
 
 
-def nodes_of(origins: Iterable[Origin]) -> dict[int, Kind]:
-    """The nodes at which origins lie, the first kind of each."""
+def _by_origin(origins: Iterable[Origin]) -> dict[int, Kind]:
     kinds: dict[int, Kind] = {}
     for origin in origins:
         kinds.setdefault(origin.node, origin.kind)
@@ -114,6 +117,9 @@ class _Health:
             if produced is not None:
                 received.setdefault((edge.consumer, edge.slot), produced)
         self.dtypes = {place: row.dtype for place, row in by_output.items() if row.dtype}
+        self.received = {
+            node: row.dtype for (node, _), row in sorted(received.items(), key=_place, reverse=True)
+        }
         self.zeros = frozenset(place for place, row in by_output.items() if _is_zero(row))
         self._put_out = put_out
         self._largest: dict[int, float] = {}
@@ -154,3 +160,7 @@ def _largest(row: HealthRow) -> float | None:
     if row.nan + row.posinf + row.neginf or row.min is None or row.max is None:
         return None
     return max(abs(row.min), abs(row.max))
+
+
+def _place(entry: tuple[tuple[int, int], HealthRow]) -> tuple[int, int]:
+    return entry[0]

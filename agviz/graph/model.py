@@ -207,7 +207,7 @@ def read_graph(trace: Trace, graph_task: int | None = None, *, saved: bool = Fal
         trace.nodes(graph_task),
         edges,
         trace.threads,
-        first_nonfinite=min(marks.origins).node if marks.origins else first,
+        first_nonfinite=next(iter(marks.origins), first),
         title=trace.meta.script,
         marks=marks,
     )
@@ -261,8 +261,22 @@ def build_graph(
     )
 
 
+def as_it_ran(graph: Graph) -> Graph:
+    """The same with the nodes in the order in which they were taken up, as far as they were."""
+    last = -max((node.row.order or 0 for node in graph.nodes), default=0) - 1
+    order = topological_order(
+        [node.row.index for node in graph.nodes],
+        [edge.row for edge in graph.edges],
+        {n.row.index: last if n.row.order is None else -n.row.order for n in graph.nodes},
+    )
+    by_index = {node.row.index: node for node in graph.nodes}
+    return replace(graph, nodes=tuple(by_index[index] for index in order))
+
+
 def topological_order(
-    nodes: Sequence[int], edges: Iterable[EdgeRow], sequence_nr: Sequence[int]
+    nodes: Sequence[int],
+    edges: Iterable[EdgeRow],
+    sequence_nr: Sequence[int] | Mapping[int, int],
 ) -> list[int]:
     """The order in which a single queue would run the nodes: by sequence number, when ready.
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agviz.graph.columns import columns
-from agviz.graph.fold import DEFAULT_BUDGET, fold
+from agviz.graph.fold import fold
 from agviz.graph.items import ancestry
+from agviz.graph.model import as_it_ran
 from agviz.graph.stacks import Box, stack
+from agviz.graph.view import DEFAULT_BUDGET, By, Fold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +38,7 @@ class Picture:
     """Everything that is drawn of a graph, and where."""
 
     graph: Graph
+    by: By
     items: tuple[Item, ...]
     boxes: tuple[Box, ...]
     links: tuple[Link, ...]
@@ -47,12 +50,29 @@ class Picture:
     columns: tuple[Cluster, ...]
     """From left to right; links lead downwards in a column, and from a column to a later one."""
     notes: tuple[str, ...]
-    """What was folded."""
+    """What was left out or folded, in sentences."""
 
 
-def compose(graph: Graph, budget: int = DEFAULT_BUDGET) -> Picture:
-    """Fold the graph to ``budget`` items and put them into boxes and modules."""
-    folded = fold(graph, budget)
+def compose(
+    graph: Graph,
+    budget: int = DEFAULT_BUDGET,
+    what: Fold = Fold.AUTO,
+    by: By = By.MODULE,
+    *,
+    one_column: bool = False,
+) -> Picture:
+    """Fold the graph to ``budget`` items and put them into boxes and modules.
+
+    Args:
+        graph: what is drawn.
+        budget: at most this many items.
+        what: what is folded in any case.
+        by: what items are grouped by.
+        one_column: leave it as long as it is.
+    """
+    if by is By.EXECUTION:
+        graph = as_it_ran(graph)
+    folded = fold(graph, budget, what, by)
     items, links = folded.items, folded.links
     small = len(items) <= DRAWN_SEPARATELY
     boxes = stack(items, links, longest=1) if small else stack(items, links)
@@ -61,9 +81,10 @@ def compose(graph: Graph, budget: int = DEFAULT_BUDGET) -> Picture:
         for line in box.lines:
             box_of[line.item] = place
     between = tuple(link for link in links if box_of[link.producer] != box_of[link.consumer])
-    column_of = columns(items, boxes, between, box_of)
+    column_of = [0] * len(boxes) if one_column else columns(items, boxes, between, box_of)
     return Picture(
         graph=graph,
+        by=by,
         items=items,
         boxes=tuple(boxes),
         links=between,
@@ -73,7 +94,7 @@ def compose(graph: Graph, budget: int = DEFAULT_BUDGET) -> Picture:
             _clusters({i: box for i, box in enumerate(boxes) if column_of[i] == column})
             for column in range(max(column_of) + 1)
         ),
-        notes=folded.notes,
+        notes=(*graph.notes, *(f"folded: {note}" for note in folded.notes)),
     )
 
 

@@ -1,0 +1,107 @@
+"""The graph as it stood at one moment: what was done, runs, is ready, waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agviz.errors import AgvizError
+from agviz.graph.critical import NO_PATH
+from agviz.graph.model import Leaf, Moment, Node, Queue
+from agviz.traces.rows import NodeStatus
+
+if TYPE_CHECKING:
+    from agviz.graph.model import Graph
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import NodeRow
+    from agviz.traces.state import BackwardState
+
+QUEUED_SHOWN = 6
+"""Nodes of a ReadyQueue that are named."""
+_TAKEN_UP = {NodeStatus.RUNNING, NodeStatus.DONE, NodeStatus.SKIPPED, NodeStatus.FAILED}
+
+
+def at_event(graph: Graph, trace: Trace, seq: int) -> Graph:
+    """The graph right after the event with this ``seq``.
+
+    Raises:
+        agviz.errors.AgvizError: the graph task did not exist then.
+    """
+    task = graph.task
+    if not task.begin_seq <= seq:
+        raise AgvizError(
+            f"Event {seq} came before graph task {task.id} began, which was event {task.begin_seq}."
+        )
+    if task.end_seq is not None and seq > task.end_seq:
+        raise AgvizError(
+            f"Event {seq} came after graph task {task.id} ended, which was event {task.end_seq}."
+        )
+    state = trace.state_at(task.id, trace.position(seq + 1, task.id))
+    statuses = state.statuses(task.id) or [NodeStatus.WAITING] * task.nodes
+
+    def then(row: NodeRow) -> NodeRow:
+        return _row_then(row, statuses[row.index], state)
+
+    nodes = tuple(
+        Node(then(n.row), tuple(Leaf(then(x.row), x.edge, x.use, x.uses) for x in n.leaves))
+        for n in graph.nodes
+    )
+    done = {index for index, status in enumerate(statuses) if status in _TAKEN_UP}
+    marks = replace(
+        graph.marks,
+        zero=graph.marks.zero & done,
+        growth={index: grew for index, grew in graph.marks.growth.items() if index in done},
+        nonfinite=frozenset(edge for edge in graph.marks.nonfinite if edge[0] in done),
+        zeros=frozenset(edge for edge in graph.marks.zeros if edge[0] in done),
+        hooks={index: hooks for index, hooks in graph.marks.hooks.items() if index in done},
+        critical=NO_PATH,
+    )
+    first = graph.first_nonfinite
+    return replace(
+        graph,
+        nodes=nodes,
+        marks=marks,
+        first_nonfinite=first if first is not None and first in done else None,
+        moment=Moment(
+            seq=seq,
+            time_ns=state.time_ns - task.begin_ns,
+            queues=tuple(_queues(graph, state, trace)),
+            waiting={node: sum(slots.values()) for node, slots in state.buffers(task.id).items()},
+        ),
+    )
+
+
+def _row_then(row: NodeRow, status: NodeStatus, state: BackwardState) -> NodeRow:
+    """A node's row without what had not happened yet."""
+    if status is NodeStatus.UNKNOWN:
+        return row
+    started = status in _TAKEN_UP
+    ended = started and status is not NodeStatus.RUNNING
+    bad = started and state.is_nonfinite(row.graph_task, row.index)
+    return replace(
+        row,
+        status=status,
+        order=row.order if started else None,
+        thread=row.thread if started else None,
+        start_ns=row.start_ns if started else None,
+        end_ns=row.end_ns if ended else None,
+        nonfinite=row.nonfinite if bad else None,
+    )
+
+
+def _queues(graph: Graph, state: BackwardState, trace: Trace) -> list[Queue]:
+    threads = {thread.id: thread.name for thread in trace.threads}
+    found = []
+    for queue in state.queues():
+        if queue.queue >= 0:
+            name = f"device {queue.queue}"
+        elif queue.thread == graph.task.thread:
+            name = "caller"
+        else:
+            name = f"caller {threads.get(queue.thread or 0, queue.thread)}"
+        if not len(queue.tasks) and name.startswith("caller "):
+            continue
+        shown = queue.tasks[:QUEUED_SHOWN]
+        own = tuple(task.node for task in shown if task.graph_task == graph.task.id)
+        found.append(Queue(name, len(queue.tasks), own))
+    return found

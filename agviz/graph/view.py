@@ -1,0 +1,110 @@
+"""What of a trace is drawn, and how it is arranged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from agviz.errors import AgvizError
+from agviz.graph.cut import around, leading_to
+from agviz.graph.difference import lay_over
+from agviz.graph.model import choose_graph_task, read_graph
+from agviz.graph.moment import at_event
+
+if TYPE_CHECKING:
+    from agviz.graph.model import Graph
+    from agviz.traces.reader import Trace
+
+DEFAULT_BUDGET = 400
+
+
+class By(StrEnum):
+    """What nodes are grouped by."""
+
+    EXECUTION = "execution"
+    """By nothing: nodes stand in the order in which they ran."""
+    MODULE = "module"
+    DEVICE = "device"
+    """The thread that took them up."""
+
+
+class Fold(StrEnum):
+    """What is drawn as one."""
+
+    AUTO = "auto"
+    """As much as the budget demands."""
+    REPEATS = "repeats"
+    """Blocks of the same structure that follow each other, and then as ``auto``."""
+    CHAINS = "chains"
+    """These and nodes in a row, and then as ``auto``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A choice of what to draw; the default is everything, by module.
+
+    Args:
+        graph_task: id of the graph task; None: see :func:`agviz.graph.model.choose_graph_task`.
+        by: what nodes are grouped by.
+        fold: what is drawn as one.
+        budget: number of nodes to draw; more than that are folded.
+        around: draw a node and its neighbours: its number in execution, or its name, module or
+            parameter.
+        depth: how many edges away neighbours are.
+        to: draw what leads to this parameter.
+        at: draw the state right after the event with this ``seq``.
+        saved: show which tensors nodes had saved.
+    """
+
+    graph_task: int | None = None
+    by: By = By.MODULE
+    fold: Fold = Fold.AUTO
+    budget: int = DEFAULT_BUDGET
+    around: str | int | None = None
+    depth: int = 2
+    to: str | None = None
+    at: int | None = None
+    saved: bool = False
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise AgvizError(f"a picture of {self.budget} nodes can't be drawn: at least 1")
+        if self.depth < 0:
+            raise AgvizError(f"{self.depth} is no number of edges")
+
+
+def read_view(trace: Trace, view: View, other: Trace | None = None) -> Graph:
+    """The graph that a view is of.
+
+    Args:
+        trace: where it is recorded.
+        view: what of it.
+        other: another recording that is laid over it.
+
+    Raises:
+        agviz.errors.AgvizError: there is no such node, parameter or event.
+        agviz.errors.TraceError: no such graph task, or it has no graph.
+    """
+    task = view.graph_task
+    if task is None and view.at is not None:
+        task = _task_of(trace, view.at)
+    if task is None:
+        task = choose_graph_task(trace)
+    graph = read_graph(trace, task, saved=view.saved)
+    if other is not None:
+        graph = lay_over(graph, trace, other)
+    if view.at is not None:
+        graph = at_event(graph, trace, view.at)
+    if view.around is not None:
+        graph = around(graph, view.around, view.depth)
+    if view.to is not None:
+        graph = leading_to(graph, view.to)
+    return graph
+
+
+def _task_of(trace: Trace, seq: int) -> int | None:
+    """The graph task that an event belongs to."""
+    found = trace.events(offset=trace.position(seq), limit=1)
+    tasks = {task.id for task in trace.graph_tasks if task.nodes}
+    return found[0].graph_task if found and found[0].graph_task in tasks else None
