@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.diff_rows import TraceDiff
     from agviz.analysis.explanation import Explanation
+    from agviz.analysis.failure import Failure
     from agviz.analysis.gradients import Gradients
     from agviz.traces.rows import EdgeRow, GraphTaskRow
     from agviz.traces.state import BackwardState
@@ -139,6 +140,22 @@ class Recorded:
         from agviz.analysis.explanation import explain
 
         return explain(self.trace, graph_task)
+
+    def failure(self, graph_task: int | None = None) -> Failure | None:
+        """Why a backward pass failed for a saved tensor, or what holds one that has not ended.
+
+        Its ``heading`` and ``paragraph`` are the answer, ``details()`` what it rests on.
+
+        Args:
+            graph_task: the call of backward or grad that is asked about; None: what has not ended,
+                else the last that failed so.
+
+        Returns:
+            None where there is no such backward pass.
+        """
+        from agviz.analysis.failure import failure
+
+        return failure(self.trace, graph_task)
 
     def why(self, parameter: str | None = None, graph_task: int | None = None) -> Gradients:
         """Why the gradient of a parameter is None or zero; ``print`` it, or look at its rows.

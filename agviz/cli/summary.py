@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.course import courses
 from agviz.analysis.nonfinite import spread
+from agviz.analysis.version_errors import version_error
 from agviz.cli.chart import size, sparkline
 from agviz.cli.console import stdout_console
 from agviz.traces.reader import Trace
@@ -125,10 +126,17 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
                     for node in trace.nodes(task.id)
                     if node.status is NodeStatus.FAILED
                 ],
+                "why": _why(trace, task.id),
             }
             for task in [task for task in tasks if task.status is GraphTaskStatus.FAILED][:top]
         ],
     }
+
+
+def _why(trace: Trace, graph_task: int) -> str | None:
+    """Why a graph task failed, where more than its message can be said."""
+    found = version_error(trace, graph_task)
+    return None if found is None else found.paragraph
 
 
 def _values(trace: Trace) -> dict[str, Any]:
@@ -448,6 +456,8 @@ def _show_errors(facts: dict[str, Any], console: Console) -> None:
             line.append(f" (node {node['node']})")
         line.append(f": {error['error']}: {error['message']}")
         console.print(line)
+        if error["why"] is not None:
+            console.print(_text(f"  {error['why']}"))
 
 
 def _text(text: str, style: str = "") -> Any:

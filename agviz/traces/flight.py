@@ -187,12 +187,19 @@ class FlightRecorder(Recorder):
         if NONFINITE in self._on and not self._before_was_nonfinite:
             self.write_down()
 
-    def _look(self, writer: Writer) -> None:
+    def _look(self, writer: Writer) -> bool:
+        before, self._seen = self._seen, self._count()
+        if before != self._seen:
+            self._lookout.moved = True
+        if not super()._look(writer):
+            return False
+        self._seen = self._count()  # what is in memory went to the file, which is no event
+        self._lookout.moved = False
+        return True
+
+    def _count(self) -> int:
         with self._ring:
-            seen = sum(map(len, self._held.values()))
-        if seen != self._seen:
-            self._lookout.moved, self._seen = True, seen
-        super()._look(writer)
+            return sum(map(len, self._held.values()))
 
     def _writes_on(self, reason: str) -> bool:
         if reason == STALL:

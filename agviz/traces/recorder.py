@@ -498,17 +498,18 @@ class Recorder(Instrument, Closable):
             self._wake.wait(_SECONDS_BETWEEN_COMMITS)
             self._wake.clear()
 
-    def _look(self, writer: Writer) -> None:
-        """Write what the threads are doing where nothing moves."""
+    def _look(self, writer: Writer) -> bool:
+        """Write what the threads are doing where nothing moves; whether that was written."""
         if self.is_paused:
             self._lookout.moved = True
         reason = self._lookout.due()
         if reason is None or not self._writes_on(reason):
-            return
+            return False
         self.dump(reason)
         self._drain(writer)
         if reason == TIMEOUT and self.when_timed_out is not None:
             self.when_timed_out()
+        return True
 
     def _writes_on(self, reason: str) -> bool:  # noqa: ARG002
         """Whether what the threads are doing is written for this reason."""
