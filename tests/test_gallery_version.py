@@ -12,6 +12,7 @@ from agviz.analysis.second_time import SecondTime
 from agviz.analysis.version_errors import VersionError, version_error, version_errors
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
+from tests.gallery import anomaly, anomaly_version
 from tests.gallery_frame import Program, programs
 
 if TYPE_CHECKING:
@@ -114,3 +115,8 @@ def test_without_provenance_no_line_is_told(tmp_path: Path) -> None:
         assert found.frame is None
         assert found.paragraph
         assert list(found.details())
+
+
+def test_the_table_beside_anomaly_mode_is_up_to_date() -> None:
+    document = anomaly.DOCUMENT.read_text(encoding="utf-8")
+    assert anomaly_version.written(document) == document
