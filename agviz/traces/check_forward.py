@@ -3,8 +3,10 @@
 Note [What is seen]
 A ``TorchFunctionMode`` hears every torch function that is called from Python on its thread: on the
 one that began the recording, and on others, and during backward (where ``torch.utils.checkpoint``
-computes anew), from the call of a module to its end. What a torch function written in Python calls
-in turn, what runs in C++, and tensors without torch functions (numpy) are not seen. It stays away
+computes anew), from the call of a module to its end. Of an optimizer's step only what writes to
+parameters is kept, and it is measured when the parameters are used. What a torch function written
+in Python calls in turn, what runs in C++, constructors such as ``torch.Tensor(x)``, and tensors
+without torch functions (numpy) are not seen. It stays away
 from compilers (``torch.compile``, ``torch.export``, ``torch.jit.trace``), ``torch.func`` and the
 capture of CUDA graphs, and from modules that would leave their fast path because a mode is there.
 """
@@ -20,6 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 from torch import Tensor
 from torch.autograd import function as autograd_function
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.overrides import TorchFunctionMode
 
 from agviz.traces import mode_stack, torch_functions
@@ -106,6 +112,8 @@ class _Here(threading.local):
         """The module for which the mode was taken off."""
         self.is_compiled = False
         """Whether it was taken off for compiled code."""
+        self.in_step = False
+        """Whether an optimizer is at work."""
 
 
 class _Mode(TorchFunctionMode):
@@ -173,6 +181,10 @@ class CheckForward(Listener):
         self._handles = [
             hooks.register_module_forward_pre_hook(self._entered),
             hooks.register_module_forward_hook(self._left, always_call=True),
+        ]
+        self._handles += [
+            register_optimizer_step_pre_hook(self._step_began),
+            register_optimizer_step_post_hook(self._step_ended),
         ]
         self._hear_custom_functions()
         self._hear_of_swaps()
@@ -243,7 +255,7 @@ class CheckForward(Listener):
         try:
             if name is None:
                 name = self._name(function)
-            if not name or not self._is_wanted():
+            if not name or not self._is_wanted() or self._is_of_a_step(name, args):
                 return None
             engine().tell.thread("", CPU_QUEUE)
             with self._ids:
@@ -253,8 +265,9 @@ class CheckForward(Listener):
                 call.captured = _C._profiler.gather_traceback(True, False, False)
             with torch._C.DisableTorchFunction():
                 call.arguments = words(args, kwargs)
+                most = 0 if self._here.in_step else _MOST_MEASURED
                 call.inputs = [
-                    self._described(place, tensor, measures=n < _MOST_MEASURED, if_news=True)
+                    self._described(place, tensor, measures=n < most, if_news=True)
                     for n, (place, tensor) in enumerate(tensors_of(args, kwargs))
                 ]
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
@@ -339,6 +352,15 @@ class CheckForward(Listener):
             return False
         return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
+    def _is_of_a_step(self, name: str, args: tuple[Any, ...]) -> bool:
+        """Whether it belongs to an optimizer's step, and writes to no parameter."""
+        if not self._here.in_step or torch.is_grad_enabled():
+            return False
+        first = args[0] if args else None
+        if isinstance(first, list | tuple) and first:
+            first = first[0]
+        return not (name.endswith("_") and isinstance(first, torch.nn.Parameter))
+
     def _give_up(self, error: Exception) -> None:
         self.stop()
         log.warning("the forward is no longer recorded (%r); the program goes on", error)
@@ -406,7 +428,7 @@ class CheckForward(Listener):
         of_given = {id(tensor) for _, tensor in given}
         outputs = [*given, *(each for each in changed if id(each[1]) not in of_given)]
         measures = len(outputs) <= _MOST_MEASURED and not torch_functions.leaves_unfilled(name)
-        in_step = not torch.is_grad_enabled()  # of an optimizer: parameters are measured when used
+        in_step = self._here.in_step  # parameters are measured when they are used
         return [
             self._described(
                 place,
@@ -434,6 +456,7 @@ class CheckForward(Listener):
         if torch.compiler.is_compiling() or not self._is_listening:
             return
         here = self._here
+        here.in_step = False  # it has ended, or waits for its closure
         if here.away is not None or here.is_compiled:
             return
         is_put = mode_stack.has(self._mode)
@@ -455,6 +478,14 @@ class CheckForward(Listener):
             here.inside = None
             if not here.was_put:
                 mode_stack.take(self._mode)
+
+    def _step_began(self, *_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._here.in_step = True
+
+    def _step_ended(self, *_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._here.in_step = False
 
     def _switch(self, *, is_compiled: bool) -> None:
         """Compiled code begins, or ends, on this thread."""

@@ -23,14 +23,15 @@ _QUERIES: Final = frozenset(
         *("storage_offset", "storage_type", "stride", "untyped_storage"),
     )
 ) | {
+    *("Tensor.grad.__set__", "Tensor.grad.__delete__"),
     *("torch.autograd.backward", "torch.autograd.grad", "torch._C._set_grad_enabled"),
     *("torch.equal", "torch.allclose", "torch.is_complex", "torch.is_floating_point"),
     *("torch.is_nonzero", "torch.is_same_size", "torch.numel", "torch.result_type"),
 }
 """They change no tensor and give none that backward could reach, or run backward itself."""
 
-_ATTRIBUTES: Final = frozenset({"data", "grad", "T", "mT", "H", "mH", "real", "imag", "_base"})
-"""Of a tensor: those that are tensors."""
+_ATTRIBUTES: Final = frozenset({"data", "T", "mT", "H", "mH", "real", "imag", "_base"})
+"""Of a tensor: those that are tensors a forward may go on with."""
 
 _LEAVING: Final = frozenset(
     f"Tensor.{name}"
