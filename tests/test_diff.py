@@ -544,7 +544,33 @@ def test_reentrant_passes_are_aligned_within_their_nodes(tmp_path: Path) -> None
     assert inner.a.parent == found.passes[0].a.id
     # What the weight changed in the forward comes to the norm's backward before any other.
     assert divergence.node.short_name == "NativeLayerNormBackward0"
-    assert "a reentrant one" in str(found)
+    assert ", inside CheckpointFunctionBackward (" in str(found)
+
+
+def test_what_diverges_inside_an_earlier_node_comes_first(tmp_path: Path) -> None:
+    class Scale(torch.autograd.Function):
+        """Its backward runs another one, for a parameter of its own."""
+
+        @staticmethod
+        def forward(_ctx: Any, x: Tensor, _factor: float) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            own = torch.ones(3, requires_grad=True)
+            with torch.enable_grad():
+                (own * factor).sum().backward()
+            return gradients[0], None
+
+    for file, factor in (("a", 1.0), ("b", 2.0)):
+        x = torch.full((3,), 0.5, requires_grad=True)
+        y = apply(Scale, x.sin() * factor, factor)
+        record(y.sum, tmp_path / file)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert len(found.passes) == 2
+    assert [each.first[0].node.short_name for each in found.passes] == ["MulBackward0"] * 2
+    assert found.first is not None
+    assert found.first[0] is found.passes[1], "the one inside ran first"
 
 
 def test_passes_that_only_one_has(tmp_path: Path) -> None:

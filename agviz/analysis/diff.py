@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.alignment import NOWHERE, Graph, align
 from agviz.analysis.comparing import Elements, Tolerance, compare_elements, differing
@@ -28,7 +28,7 @@ _MOST_DETAILED: Final = 10
 """Graph tasks that differ and of which everything is kept."""
 _MOST_OF_OTHERS: Final = 10
 """Divergences and nodes that are kept of each further one."""
-_Place = tuple[str, int]
+_Place: TypeAlias = tuple[str, int]
 """Role and slot of a gradient, as in HealthRow."""
 
 
@@ -67,8 +67,10 @@ def diff(
     return found
 
 
-_Children = dict[tuple[int, int], list["GraphTaskRow"]]
+_Children: TypeAlias = "dict[int, dict[int, list[GraphTaskRow]]]"
 """Reentrant graph tasks, by the graph task and the node that made them."""
+_Pair: TypeAlias = "tuple[GraphTaskRow | None, GraphTaskRow | None, NodeRow | None]"
+"""Graph tasks of A and B that are compared, and the node of A that made the former."""
 
 
 def _outermost(trace: Trace) -> list[GraphTaskRow]:
@@ -81,7 +83,7 @@ def _children(trace: Trace) -> _Children:
     found: _Children = {}
     for task in trace.graph_tasks:
         if 0 <= task.parent < task.id:
-            found.setdefault((task.parent, task.parent_node), []).append(task)
+            found.setdefault(task.parent, {}).setdefault(task.parent_node, []).append(task)
     return found
 
 
@@ -93,9 +95,9 @@ def _compare_all(
 ) -> None:
     a, b = traces
     detailed = 0
-    waiting = list(zip_longest(*outermost))[::-1]
+    waiting: list[_Pair] = [(x, y, None) for x, y in zip_longest(*outermost[:2])][::-1]
     while waiting:
-        task_a, task_b = waiting.pop()
+        task_a, task_b, within = waiting.pop()
         if task_a is None or task_b is None:
             found.only_in_a.extend([task_a] if task_a else [])
             found.only_in_b.extend([task_b] if task_b else [])
@@ -103,22 +105,31 @@ def _compare_all(
         with undisturbed():
             sides = _Side(a, task_a), _Side(b, task_b)
             alignment = align(sides[0].graph, sides[1].graph)
-            compared = _Comparison(sides, alignment, found.tolerance).compare()
+            compared = _Comparison(sides, alignment, found.tolerance).compare(within)
         detailed += not compared.same
         found.passes.append(compared if detailed <= _MOST_DETAILED else _shortened(compared))
-        inside: list[tuple[GraphTaskRow | None, GraphTaskRow | None]] = []
-        of_b = {node for task, node in children[1] if task == task_b.id}
-        for number, node in children[0]:
-            if number == task_a.id:
-                partner = alignment.a_to_b[node] if 0 <= node < len(alignment.a_to_b) else NOWHERE
-                of_b.discard(partner)
-                theirs = children[1].get((task_b.id, partner), [])
-                inside += zip_longest(children[0][number, node], theirs)
-        for node in sorted(of_b):
-            inside += [(None, task) for task in children[1][task_b.id, node]]
-        waiting += inside[::-1]
+        inside = children[0].get(task_a.id, {}), children[1].get(task_b.id, {})
+        waiting += list(_pairs_inside(sides[0].nodes, alignment, *inside))[::-1]
         for trace in traces:
             trace.forget()
+
+
+def _pairs_inside(
+    nodes: Sequence[NodeRow],
+    alignment: Alignment,
+    in_a: dict[int, list[GraphTaskRow]],
+    in_b: dict[int, list[GraphTaskRow]],
+) -> Iterator[_Pair]:
+    """The reentrant graph tasks of nodes that are partners."""
+    rest = dict(in_b)
+    for node, tasks in in_a.items():
+        known = 0 <= node < len(nodes)
+        theirs = rest.pop(alignment.a_to_b[node], []) if known else []
+        for pair in zip_longest(tasks, theirs):
+            yield *pair, nodes[node] if known else None
+    for tasks in rest.values():
+        for task in tasks:
+            yield None, task, None
 
 
 def _shortened(compared: PassDiff) -> PassDiff:
@@ -176,7 +187,8 @@ class _Comparison:
             self._level = Level.ELEMENTS
         self._ended = all(side.task.status is GraphTaskStatus.FINISHED for side in sides)
 
-    def compare(self) -> PassDiff:
+    def compare(self, within: NodeRow | None) -> PassDiff:
+        """Compare all; ``within``: the node of A that made the pass."""
         a, b = self._a, self._b
         pairs = [
             (node, b.nodes[at]) for node, at in zip(a.nodes, self._to_b, strict=True) if at >= 0
@@ -196,6 +208,7 @@ class _Comparison:
         return PassDiff(
             a=a.task,
             b=b.task,
+            within=within,
             level=self._level,
             aligned=len(pairs),
             gradients=self._gradients,

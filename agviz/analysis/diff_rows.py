@@ -88,6 +88,8 @@ class PassDiff:
 
     a: GraphTaskRow
     b: GraphTaskRow
+    within: NodeRow | None
+    """The node of A that made this pass; None: the program did."""
     level: Level
     aligned: int
     """Number of nodes that are in both."""
@@ -159,29 +161,27 @@ class TraceDiff:
     def first(self) -> tuple[PassDiff, Divergence] | None:
         """The first divergence in causal order, and where it is; None: there is none.
 
-        Where a node with a reentrant backward pass diverges, it is looked for in that one.
+        Where nodes made reentrant backward passes, it is looked for in those as well: in the one of
+        the node that diverges first, or in one of an earlier node, which may diverge inside alone.
         """
-        found = next(
-            ((each, each.first[0]) for each in self.passes if each.first),
-            None,
-        )
-        while found is not None:
-            outer, divergence = found
-            node = divergence.a
-            inside = next(
-                (
-                    (each, each.first[0])
-                    for each in self.passes
-                    if node is not None
-                    and each.first
-                    and (each.a.parent, each.a.parent_node) == (outer.a.id, node.index)
-                ),
-                None,
-            )
-            if inside is None:
-                break
+        found = next((each for each in self.passes if each.first), None)
+        inside = found
+        while inside is not None:
             found = inside
-        return found
+            inside = self._first_inside(found)
+        return None if found is None else (found, found.first[0])
+
+    def _first_inside(self, outer: PassDiff) -> PassDiff | None:
+        """The pass inside that diverges before anything else in ``outer``, or because of it."""
+        node = outer.first[0].node
+        found = [
+            (each.within.order or 0, each.a.id, each)
+            for each in self.passes
+            if each.within is not None and each.a.parent == outer.a.id and each.first
+            if each.within == outer.first[0].a
+            or ((each.within.order or 0) < (node.order or 0) and each.first[0].role != "root")
+        ]
+        return min(found)[2] if found else None
 
     def __str__(self) -> str:
         from agviz.analysis.diff_words import sentences

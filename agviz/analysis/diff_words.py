@@ -108,7 +108,7 @@ def _of_pass(found: TraceDiff, shown: PassDiff) -> Iterator[str]:
     number = str(shown.a.id)
     if shown.b.id != shown.a.id:
         number += f" of A and {shown.b.id} of B"
-    inside = ", a reentrant one," if shown.a.parent >= 0 else ""
+    inside = "" if shown.within is None else f", inside {node(shown.within, with_line=False)},"
     head = f"Backward pass {number}{inside} differs"
     if not shown.divergences:
         if shown.failure:

@@ -175,8 +175,8 @@ def _answer(orders: Sequence[dict[str, Any]]) -> str:
         best = min(orders, key=lambda order: int(order[fact]))
         share = 1 - best[fact] / max(1, torch[fact])
         if share >= _WORTH_TELLING:
-            gains.append(f"{best['order']} would take {share:.0%} {what} than torch")
-    return "; ".join(gains) or "no other order would take less memory or time than torch's"
+            gains.append(f"{best['order']}: {share:.0%} {what} than torch")
+    return "; ".join(gains) or "no other order takes less memory or time than torch's"
 
 
 def _table(*columns: tuple[str, bool]) -> Table:
