@@ -95,7 +95,9 @@ def _compare_all(
 ) -> None:
     a, b = traces
     detailed = 0
-    waiting: list[_Pair] = [(x, y, None) for x, y in zip_longest(*outermost[:2])][::-1]
+    waiting: list[_Pair] = []
+    waiting += ((task_a, task_b, None) for task_a, task_b in zip_longest(*outermost))
+    waiting.reverse()
     while waiting:
         task_a, task_b, within = waiting.pop()
         if task_a is None or task_b is None:
