@@ -111,7 +111,7 @@ class Lineage:
             self._add(op, within)
         self._reached = reached
         self._in_loss = self._ancestors(loss)
-        self._before = max((call.op.id for call in self._calls), default=-1)
+        self._before = _NEVER
         roots = [self._now[number] for number in loss if number in self._now]
         if roots:
             made = [call.op.id for state in roots for call in state.makers]
@@ -254,8 +254,6 @@ class Lineage:
         self._last: dict[int, _Call] = {}
         self._whole = {id(state) for state in roots if state.attached}
         for call in reversed(self._calls):
-            if call.op.id > self._before:
-                continue
             for state in call.given:
                 self._follow_into(state, call)
 
@@ -279,7 +277,7 @@ class Lineage:
             self._note(self._cuts, key, Cut(Cause.NOT_DIFFERENTIABLE, call.op, call.op.frame))
 
     def _leaving(self, call: _Call) -> Cut | None:
-        if last_name(call.op) in _LEAVES_TORCH:
+        if last_name(call.op) in _LEAVES_TORCH and call.op.id < self._before:
             return Cut(Cause.LEFT_TORCH, call.op, call.op.frame)
         found = [self._left[id(made)] for made in call.made if id(made) in self._left]
         return min(found, key=lambda cut: cut.op.id, default=None)

@@ -359,6 +359,8 @@ def _by_function(node: NodeRow, flow: Flow, slot: int) -> Cause:
         return Cause.NOT_IN_LOSS
     if kind == "Mul":
         return _factor(flow, node, slot, before)
+    if kind.endswith("Backward"):  # of a backward: a second derivative
+        return Cause.FLAT
     return _BY_KIND.get(kind, Cause.UNKNOWN)
 
 

@@ -29,7 +29,7 @@ HINT: Final = (
 )
 _MOST_PASSES: Final = 20
 """Calls of backward looked at, the last ones."""
-_FORWARDS: Final = 6
+_FORWARDS: Final = 8
 """Calls of backward whose forward is looked at."""
 _MOST_OPS: Final = 50_000
 _FEW_NODES: Final = 10
@@ -275,7 +275,9 @@ class _Why:
         if not self._passes:
             return self._trace.forward_ops(limit=_MOST_OPS)
         found: list[ForwardOpRow] = []
-        for task in self._passes[:_FORWARDS]:
+        last = self._passes[0].id
+        tasks = [task for task in self._trace.graph_tasks if task.id <= last and task.parent < 0]
+        for task in reversed(tasks[-_FORWARDS:]):
             for number in self._trace.family(task.id):
                 found += self._trace.forward_ops(number, limit=_MOST_OPS)
             if len(found) > _MOST_OPS:
