@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.blame import arguments
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from agviz.analysis.origins import Origin
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import EdgeRow, NodeRow, SavedHealthRow
+    from agviz.traces.rows import EdgeRow, SavedHealthRow
 
 _MOST_STEPS: Final = 12
-_MOST_ON_PATH: Final = 20_000
+_MOST_ON_PATH: Final = 1_000
 _RESHAPING: Final = {
     "AsStrided", "Clone", "Contiguous", "Expand", "Permute", "Reshape", "ReshapeAlias", "Squeeze",
     "T", "Transpose", "Unflatten", "UnsafeView", "Unsqueeze", "View", "ToCopy", "Alias",
@@ -73,7 +73,8 @@ class Evidence:
     scale: float | None = None
     """What the gradient of the loss itself is, where that is not 1: a loss scale."""
     norms: tuple[tuple[str, float], ...] = ()
-    """Names and norms of what was put out on the way from a root to the node."""
+    """Names and norms of what was put out on the way from a root to the node; empty where nobody
+    asked (:func:`with_norms`)."""
     hooks: tuple[Hook, ...] = ()
     had_grad: bool | None = None
     """Of an AccumulateGrad: whether its variable had a ``.grad`` before; None: not known."""
@@ -107,14 +108,22 @@ def gather(trace: Trace, origin: Origin, blame: Blame | None) -> Evidence:
     return _Gathering(trace, origin).evidence(blame)
 
 
+def with_norms(trace: Trace, origin: Origin, evidence: Evidence) -> Evidence:
+    """The same evidence with its :attr:`Evidence.norms`, which take their time in a large graph.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    return replace(evidence, norms=_Gathering(trace, origin).norms())
+
+
 class _Gathering:
     """The graph around one node, read bit by bit."""
 
     def __init__(self, trace: Trace, origin: Origin) -> None:
         self._trace = trace
         self._origin = origin
-        self._task = trace.graph_task(origin.graph_task)
-        self._nodes: dict[int, NodeRow] = {}
+        self._names: dict[int, str] = {}
         self._edges_into: dict[int, list[EdgeRow]] = {}
         self._health: dict[int, list[HealthRow]] = {}
 
@@ -128,7 +137,7 @@ class _Gathering:
         made_by = trace.forward_op(task, node) if origin.kind is Kind.NODE else None
         return Evidence(
             kind=origin.kind,
-            node=self._node(node).short_name,
+            node=self._name(node),
             received=self._apart(node) if origin.kind is Kind.SUM else self._received(node),
             outputs=outputs if origin.kind is Kind.NODE else {},
             wrong=None if wrong is None else Health(*wrong[5:]),
@@ -136,7 +145,6 @@ class _Gathering:
             consumers={output: tuple(self._behind(node, output)) for output in outputs},
             zeroed_by=self._zeroed_by(),
             scale=self._scale(),
-            norms=self._norms() if wrong is not None and wrong.posinf + wrong.neginf else (),
             hooks=tuple(self._hooks()),
             had_grad=self._had_grad(),
             arguments=() if made_by is None else arguments(trace, made_by),
@@ -145,11 +153,11 @@ class _Gathering:
             is_blamed=blame is not None and made_by is not None and blame.op.id == made_by.id,
         )
 
-    def _node(self, node: int) -> NodeRow:
-        row = self._nodes.get(node)
-        if row is None:
-            row = self._nodes[node] = self._trace.node(self._origin.graph_task, node)
-        return row
+    def _name(self, node: int) -> str:
+        name = self._names.get(node)
+        if name is None:
+            name = self._names[node] = self._trace.name(self._origin.graph_task, node)
+        return name
 
     def _into(self, node: int) -> list[EdgeRow]:
         edges = self._edges_into.get(node)
@@ -186,7 +194,7 @@ class _Gathering:
             if health is None and len(edges) == 1:
                 row = self._put_out(edges[0].producer, edges[0].output)
                 health = None if row is None else Health(*row[5:])
-            names = tuple(self._node(edge.producer).short_name for edge in edges)
+            names = tuple(self._name(edge.producer) for edge in edges)
             found.append(Received(slot, names, health))
         return tuple(found)
 
@@ -196,7 +204,7 @@ class _Gathering:
         for edge in self._into(node):
             row = self._put_out(edge.producer, edge.output)
             if row is not None and edge.slot == self._origin.slot:
-                name = self._node(edge.producer).short_name
+                name = self._name(edge.producer)
                 found.append(Received(edge.slot, (name,), Health(*row[5:])))
         return tuple(found)
 
@@ -208,7 +216,7 @@ class _Gathering:
             if len(targets) != 1:
                 return
             ((node, _),) = targets
-            name = self._node(node).short_name
+            name = self._name(node)
             edges = self._from(node)
             is_square = len(edges) == 2 and edges[0].consumer == edges[1].consumer
             if base_name(name) not in _RESHAPING:
@@ -231,7 +239,7 @@ class _Gathering:
             before = self._received(producer)
             zeros = sum(_share_of_zeros(given.health) for given in before)
             if _share_of_zeros(received[0].health) > zeros:
-                return self._node(producer).short_name
+                return self._name(producer)
             node = producer
         return ""
 
@@ -252,22 +260,21 @@ class _Gathering:
             node = edges[0].consumer
         return largest if largest > 1 else None
 
-    def _norms(self) -> tuple[tuple[str, float], ...]:
+    def norms(self) -> tuple[tuple[str, float], ...]:
         """From a root to the origin, each time along the gradient with the largest norm."""
+        largest: dict[int, tuple[float, int]] = {}
+        for consumer, producer, norm in self._trace.ways_before(
+            self._origin.graph_task, self._origin.seq
+        ):
+            if consumer not in largest or norm > largest[consumer][0]:
+                largest[consumer] = norm, producer
         found: list[tuple[str, float]] = []
-        norms = self._trace.norms_before(self._origin.graph_task, self._origin.seq)
-        into: dict[int, list[tuple[int, int]]] = {}
-        for producer, output, consumer, _ in self._trace.edges(self._origin.graph_task):
-            if (producer, output) in norms:
-                into.setdefault(consumer, []).append((producer, output))
         node, met = self._origin.node, {self._origin.node}
-        while len(found) < _MOST_ON_PATH:
-            ways = [way for way in into.get(node, ()) if way[0] not in met]
-            if not ways:
+        while node in largest and len(found) < _MOST_ON_PATH:
+            norm, node = largest[node]
+            if node in met:
                 break
-            way = max(ways, key=norms.__getitem__)
-            found.append((self._node(way[0]).short_name, norms[way]))
-            node = way[0]
+            found.append((self._name(node), norm))
             met.add(node)
         return tuple(reversed(found))
 

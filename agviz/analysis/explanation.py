@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blame import blame
-from agviz.analysis.evidence import gather
+from agviz.analysis.evidence import gather, with_norms
 from agviz.analysis.measures import bad, counts, extent, magnitude, number, size
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.patterns import find
@@ -329,6 +329,10 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
     origin = found.first
     node = trace.node(origin.graph_task, origin.node)
     evidence = gather(trace, origin, blame(trace, origin))
+    finding = find(evidence)
+    if finding is not None and finding.pattern.startswith("overflow in"):
+        evidence = with_norms(trace, origin, evidence)
+        finding = find(evidence)
     leaves = {
         (number, leaf): name or f"node {leaf}"
         for number in trace.family(graph_task)
@@ -340,7 +344,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         origin=origin,
         node=node,
         evidence=evidence,
-        finding=find(evidence),
+        finding=finding,
         spread=found,
         forward=_forward(evidence),
         reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),

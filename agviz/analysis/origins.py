@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agviz.traces.nonfinite import Flow
+    from agviz.traces.nonfinite import Flows
     from agviz.traces.reader import Trace
     from agviz.traces.rows import GraphTaskRow
 
@@ -82,7 +82,7 @@ def spread(trace: Trace, graph_task: int) -> Spread | None:
     found: dict[int, _Gone] = {}
     for number in trace.family(graph_task):
         flows = trace.nonfinite_flows(number)
-        if flows:
+        if flows.outputs or flows.others:
             found[number] = _Gone(trace.graph_task(number), flows)
     if not found:
         return None
@@ -90,14 +90,15 @@ def spread(trace: Trace, graph_task: int) -> Spread | None:
         (number, node)
         for number, gone in found.items()
         if gone.task.accumulate_grad
-        for node in gone.received.intersection(trace.leaves(number))
+        for node in trace.leaves(number)
+        if gone.came_to(node)
     }
     return Spread(
         origins=tuple(sorted(_origins(found))),
         nodes=sum(len(gone.nodes) for gone in found.values()),
         leaves=tuple(sorted(reached)),
         captured=sum(
-            gone.came_to(*place)
+            gone.came_to_slot(*place)
             for number, gone in found.items()
             if not gone.task.accumulate_grad
             for place in trace.captures(number)
@@ -108,67 +109,55 @@ def spread(trace: Trace, graph_task: int) -> Spread | None:
 class _Gone:
     """Which ways non-finite gradients went in one graph task."""
 
-    def __init__(self, task: GraphTaskRow, flows: list[Flow]) -> None:
+    def __init__(self, task: GraphTaskRow, flows: Flows) -> None:
         self.task = task
-        self.flows = flows
-        self.nodes = {flow.node for flow in flows if flow.role == "output"}
-        self.along_edges = {
-            (flow.consumer, flow.consumer_slot) for flow in flows if flow.consumer >= 0
-        }
-        others = {flow.node for flow in flows if flow.role != "output"}
-        self.received = {node for node, _ in self.along_edges} | others
-        """Nodes to which something non-finite came, or whose ``.grad`` is so."""
-        self._inputs = self.along_edges | {
-            (flow.node, flow.slot) for flow in flows if flow.role in {"sum", "root", "captured"}
-        }
-        self._given = {node for node, _ in self.along_edges} | {
-            flow.node for flow in flows if flow.role in {"sum", "root", "hook"}
-        }
-
-    def origins(self) -> Iterator[Origin]:
-        """Without regard to what runs inside a node, or around the graph task."""
-        met = set()
-        for flow in self.flows:
-            origin = self._origin(flow)
-            if origin is None or (origin.kind is Kind.NODE and origin.node in met):
-                continue
-            met.add(origin.node)
-            yield origin
+        self._flows = flows
+        _, nodes, _, consumers, slots = zip(*flows.outputs, strict=True) if flows.outputs else _NONE
+        self.nodes = set(nodes)
+        self._along_edges = set(zip(consumers, slots, strict=True))
+        incoming = {flow.node for flow in flows.others if flow.role in {"sum", "root", "hook"}}
+        self._given = {*consumers, *incoming}
+        self._changed = {flow.node for flow in flows.others}
 
     def is_given(self, node: int) -> bool:
         """Whether some gradient that came to the node was non-finite."""
         return node in self._given
 
-    def came_to(self, node: int, slot: int) -> bool:
-        """Whether what came to an input of a node was non-finite, after its hooks."""
-        return (node, slot) in self._inputs
+    def came_to(self, node: int) -> bool:
+        """The same, or that its ``.grad`` became so."""
+        return node in self._given or node in self._changed
 
-    def _origin(self, flow: Flow) -> Origin | None:
-        """What begins with ``flow``, or None."""
-        kind = _KINDS[flow.role]
-        if kind is Kind.NODE and flow.node == 0 and self.task.roots > 1:  # the GraphRoot
-            if flow.consumer < 0:
-                return None
-            return Origin(flow.seq, self.task.id, flow.consumer, Kind.ROOT, flow.consumer_slot)
-        is_new = {
-            Kind.NODE: not self.is_given(flow.node),
-            Kind.SUM: (flow.node, flow.slot) not in self.along_edges,
-            Kind.ROOT: True,
-            Kind.HOOK: True,
-            Kind.ACCUMULATED: not self.is_given(flow.node),
-            Kind.CAPTURED: not self.is_given(flow.node),
-        }
-        return Origin(flow.seq, self.task.id, flow.node, kind, flow.slot) if is_new[kind] else None
+    def came_to_slot(self, node: int, slot: int) -> bool:
+        """Whether what came to one input was non-finite, after its hooks."""
+        return (node, slot) in self._along_edges or any(
+            (flow.node, flow.slot) == (node, slot) for flow in self._flows.others
+        )
+
+    def origins(self) -> Iterator[Origin]:
+        """Without regard to what runs inside a node, or around the graph task."""
+        has_root = self.task.roots > 1  # node 0 is the GraphRoot
+        of_nodes = self.nodes - self._given
+        met = set()
+        for seq, node, output, consumer, slot in self._flows.outputs if of_nodes else ():
+            if node in of_nodes:
+                if node == 0 and has_root:
+                    if consumer >= 0:
+                        yield Origin(seq, self.task.id, consumer, Kind.ROOT, slot)
+                elif node not in met:
+                    met.add(node)
+                    yield Origin(seq, self.task.id, node, Kind.NODE, output)
+        for flow in self._flows.others:
+            kind = Kind(flow.role)
+            is_new = True
+            if kind is Kind.SUM:
+                is_new = (flow.node, flow.slot) not in self._along_edges
+            elif kind in {Kind.ACCUMULATED, Kind.CAPTURED}:
+                is_new = not self.is_given(flow.node)
+            if is_new:
+                yield Origin(flow.seq, self.task.id, flow.node, kind, flow.slot)
 
 
-_KINDS: Final = {
-    "output": Kind.NODE,
-    "root": Kind.ROOT,
-    "sum": Kind.SUM,
-    "accumulated": Kind.ACCUMULATED,
-    "captured": Kind.CAPTURED,
-    "hook": Kind.HOOK,
-}
+_NONE: Final[tuple[tuple[int, ...], ...]] = ((), (), (), (), ())
 
 
 def _origins(found: Mapping[int, _Gone]) -> Iterator[Origin]:

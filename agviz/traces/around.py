@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agviz.traces import codec
+from agviz.traces.nodes import short_name
 from agviz.traces.rows import EdgeRow
 from agviz.traces.schema import CHECK
 from agviz_engine import events
@@ -36,6 +37,16 @@ def edges_from(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
     return [EdgeRow(*row) for row in rows]
 
 
+def name(database: Database, contents: Contents, graph_task: int, node: int) -> str:
+    """The short name of a node."""
+    rows = database.integers(
+        "SELECT name FROM node WHERE graph_task = ? AND idx = ?", graph_task, node
+    )
+    if not rows:
+        raise database.damaged("an edge leads to a node that is not there")
+    return short_name(contents.name(rows[0][0]))
+
+
 def leaves(database: Database, contents: Contents, graph_task: int) -> dict[int, str]:
     """The AccumulateGrad nodes, to which torch gives no sequence number, and their parameters."""
     rows = database.integers(
@@ -55,16 +66,18 @@ def captures(database: Database, graph_task: int) -> list[tuple[int, int]]:
     return [(node, slot) for node, slot in rows]
 
 
-def norms(
+def ways(
     database: Database, graph_task: int, first: int, before: int
-) -> dict[tuple[int, int], float]:
-    """Norms of what nodes put out between two events, by node and output, where they are known."""
+) -> list[tuple[int, int, float]]:
+    """Consumer, producer and norm of what nodes put out between two events, in order."""
     rows = database.reals(
-        "SELECT event.node, event.a, norm FROM health JOIN event ON event.seq = health.seq"  # noqa: S608
-        f" WHERE health.seq >= ? AND health.seq < ? AND {CHECK} AND graph_task = ?"
-        " AND norm IS NOT NULL",
+        "SELECT edge.consumer, event.node, norm FROM health CROSS JOIN event"  # noqa: S608
+        " ON event.seq = health.seq JOIN edge ON edge.graph_task = event.graph_task"
+        " AND edge.producer = event.node AND edge.output = event.a"
+        f" WHERE health.seq >= ? AND health.seq < ? AND {CHECK} AND +event.graph_task = ?"
+        " AND norm IS NOT NULL ORDER BY health.seq",
         first,
         before,
         graph_task,
     )
-    return {(int(node or 0), int(output or 0)): norm or 0.0 for node, output, norm in rows}
+    return cast("list[tuple[int, int, float]]", rows)

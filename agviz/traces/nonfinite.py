@@ -12,61 +12,94 @@ if TYPE_CHECKING:
     from agviz.traces.database import Database
     from agviz.traces.rows import GraphTaskRow
 
-_MEASURED: Final = (
-    "health JOIN event ON event.seq = health.seq WHERE health.nan + posinf + neginf > 0"
+_HEALTH: Final = "health CROSS JOIN event ON event.seq = health.seq"
+"""From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
+events belong to what is asked for."""
+_IS_BAD: Final = "health.nan + posinf + neginf > 0"
+_FAILED_CHECK: Final = f"{CHECK} AND event.b + event.c + event.d > 0"
+"""The same where only the non-finite check was made, of what nodes put out."""
+_EDGE: Final = (
+    "LEFT JOIN edge ON edge.graph_task = event.graph_task AND edge.producer = event.node"
+    " AND edge.output = event.a"
 )
-"""Gradients with NaN or infinities, where gradients were measured."""
-_CHECKED: Final = f"event WHERE {CHECK} AND b + c + d > 0"
-"""The same, where only the non-finite check was made."""
 _NEVER: Final = 2**63 - 1
+_ONE_BY_ONE: Final = 1_000
+"""Up to so many graph tasks, each is asked for its first by itself, which may end early."""
 
 
 class Flow(NamedTuple):
-    """A gradient with NaN or infinities, and where it went."""
+    """A gradient with NaN or infinities that is no output of a node."""
 
     seq: int
-    """Of the event in which it flowed; a gradient is measured before it is handed on."""
+    """Of the event in which it flowed."""
     node: int
     role: str
     """As in :class:`agviz.traces.health.HealthRow`."""
     slot: int
     """The same."""
-    consumer: int
-    """For an output: the node that receives it, or -1; for all others -1."""
-    consumer_slot: int
 
 
-def flows(database: Database, contents: Contents, task: GraphTaskRow) -> list[Flow]:
-    """The gradients of a graph task that were not finite, in order of ``seq``.
+class Flows(NamedTuple):
+    """The gradients of a graph task that were not finite, each list in order of ``seq``."""
+
+    outputs: list[tuple[int, ...]]
+    """Seq, node and output of what a node put out, and the node and slot that it went to, or -1.
+    It is measured before it is handed on. There may be very many."""
+    others: list[Flow]
+
+
+def flows(database: Database, contents: Contents, task: GraphTaskRow) -> Flows:
+    """The gradients of a graph task that were not finite.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    last = _NEVER if task.end_seq is None else task.end_seq
-    rows = database.integers(
-        "SELECT found.seq, node, role, place, coalesce(edge.consumer, -1), coalesce(edge.slot, -1)"  # noqa: S608
-        f" FROM (SELECT event.seq, node, {ROLE} AS role, {SLOT} AS place FROM {_source(contents)}"
-        " AND event.graph_task = ? AND event.seq BETWEEN ? AND ?) AS found"
-        " LEFT JOIN edge ON role = 0 AND edge.graph_task = ? AND edge.producer = node"
-        " AND edge.output = place ORDER BY found.seq",
-        task.id,
-        task.begin_seq,
-        last,
-        task.id,
+    is_measured = contents.meta.values != "none"
+    outputs = database.integers(
+        "SELECT event.seq, event.node, event.a, coalesce(edge.consumer, -1),"  # noqa: S608
+        f" coalesce(edge.slot, -1) FROM {_HEALTH if is_measured else 'event'} {_EDGE} WHERE"
+        f" {f'{_IS_BAD} AND {CHECK}' if is_measured else _FAILED_CHECK}"
+        f" AND {_within(is_measured)}",
+        *_place(task),
     )
-    if any(row[2] >= len(ROLES) or not 0 <= row[1] < task.nodes for row in rows):
+    others = database.integers(
+        f"SELECT event.seq, event.node, {ROLE}, {SLOT} FROM {_HEALTH} WHERE {_IS_BAD}"  # noqa: S608
+        f" AND NOT {CHECK} AND {_within(is_measured=True)}",
+        *_place(task),
+    )
+    if any(row[2] >= len(ROLES) or not 0 <= row[1] < task.nodes for row in others):
         raise database.damaged("a gradient's health makes no sense")
-    return [Flow(seq, node, ROLES[role], *place) for seq, node, role, *place in rows]
+    named = [Flow(seq, node, ROLES[role], slot) for seq, node, role, slot in others]
+    return Flows(outputs, named)
 
 
 def graph_tasks(database: Database, contents: Contents) -> list[int]:
     """The graph tasks in which some gradient was not finite, in order of the first."""
-    rows = database.integers(
-        f"SELECT event.graph_task FROM {_source(contents)}"  # noqa: S608
-        " GROUP BY event.graph_task ORDER BY min(event.seq)"
-    )
-    return [number for (number,) in rows if number in contents.graph_tasks]
+    is_measured = contents.meta.values != "none"
+    source = f"{_HEALTH} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
+    tasks = contents.graph_tasks
+    if len(tasks) > _ONE_BY_ONE:
+        rows = database.integers(
+            f"SELECT event.graph_task FROM {source}"  # noqa: S608
+            " GROUP BY event.graph_task ORDER BY min(event.seq)"
+        )
+        return [number for (number,) in rows if number in tasks]
+    first = {}
+    for number, task in tasks.items():
+        rows = database.integers(
+            f"SELECT event.seq FROM {source} AND {_within(is_measured)} LIMIT 1",  # noqa: S608
+            *_place(task),
+        )
+        if rows:
+            first[number] = rows[0]
+    return sorted(first, key=first.__getitem__)
 
 
-def _source(contents: Contents) -> str:
-    return _CHECKED if contents.meta.values == "none" else _MEASURED
+def _within(is_measured: bool) -> str:
+    """The condition for what belongs to :func:`_place`, in order of ``seq``."""
+    seq = "health.seq" if is_measured else "event.seq"
+    return f"+event.graph_task = ? AND {seq} BETWEEN ? AND ? ORDER BY {seq}"
+
+
+def _place(task: GraphTaskRow) -> tuple[int, int, int]:
+    return task.id, task.begin_seq, _NEVER if task.end_seq is None else task.end_seq

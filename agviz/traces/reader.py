@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
-    from agviz.traces.nonfinite import Flow
+    from agviz.traces.nonfinite import Flows
     from agviz.traces.state import BackwardState
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
@@ -307,6 +307,11 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return self._contents().edges(graph_task)
 
+    def name(self, graph_task: int, node: int) -> str:
+        """The short name of a node, without the rest of its row."""
+        self.graph_task(graph_task)
+        return around.name(self._database, self._contents(), graph_task, node)
+
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
         """The edges that lead into a node, by slot."""
         self.graph_task(graph_task)
@@ -422,7 +427,7 @@ class Trace(Closable):
             )
         return found
 
-    def nonfinite_flows(self, graph_task: int) -> list[Flow]:
+    def nonfinite_flows(self, graph_task: int) -> Flows:
         """The gradients with NaN or infinities, sums and roots included, and where they went."""
         return nonfinite.flows(self._database, self._contents(), self.graph_task(graph_task))
 
@@ -463,13 +468,13 @@ class Trace(Closable):
             self._database, self._contents(), *_flowed(graph_task, node, slot, limit)
         )
 
-    def norms_before(self, graph_task: int, seq: int) -> dict[tuple[int, int], float]:
-        """Norms of what the nodes of a graph task had put out before an event.
+    def ways_before(self, graph_task: int, seq: int) -> list[tuple[int, int, float]]:
+        """Consumer, producer and norm of what nodes put out before an event, in order.
 
-        By node and output; those that are not known are left out.
+        Those whose norms are not known are left out.
         """
         begin = self.graph_task(graph_task).begin_seq
-        return around.norms(self._database, graph_task, begin, seq)
+        return around.ways(self._database, graph_task, begin, seq)
 
     def health_at(self, seq: int) -> HealthRow | None:
         """What was measured in the event with ``seq``, or None."""
