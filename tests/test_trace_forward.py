@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import weakref
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ import agviz
 from agviz.errors import TraceError
 from agviz.traces.reader import Trace
 from agviz_engine.health import measure
+from tests.test_trace_hostile import check_either
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -366,6 +368,17 @@ def test_what_a_checkpoint_computes_anew_is_marked(reentrant: bool) -> None:
     assert all(op.module == "0" for op in ops)
 
 
+def test_what_a_device_thread_computes_anew_is_marked() -> None:
+    layer = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    with agviz.trace(check_forward=True, device_policy=lambda _: 0) as recorded:
+        checkpoint(layer, leaf(2, 3), use_reentrant=False).sum().backward()
+    trace = recorded.trace
+    ops = [op for op in trace.forward_ops() if op.name == "torch.nn.functional.linear"]
+    assert [op.recomputed_in for op in ops] == [-1, trace.graph_tasks[0].id]
+    device = {thread.id for thread in trace.threads if thread.queue == 0}
+    assert [op.thread in device for op in ops] == [False, True]
+
+
 def test_functions_that_raise() -> None:
     def program() -> None:
         with pytest.raises(RuntimeError, match="mat1 and mat2") as ours:
@@ -526,3 +539,23 @@ def test_the_closure_of_a_step_is_a_forward() -> None:
         optimizer.step(closure)
 
     assert "Tensor.cosh" in {op.name for op in called(program)}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file with rows in all tables of a forward."""
+    path = tmp_path_factory.mktemp("whole") / "t.agviz"
+    model = Model()
+    with agviz.trace(model, path, check_forward=True):
+        loss_of(model).log().backward()
+        leaf(2).mul(0).sqrt().sum().backward()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_flipped_bits(whole: bytes, tmp_path: Path, seed: int) -> None:
+    rng = Random(seed)
+    data = bytearray(whole)
+    for _ in range(rng.choice([5, 50, 500])):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    check_either(tmp_path, bytes(data))

@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record each torch function that the program calls too, with its line and the health"
         " of what it makes, so that the first one that is not finite, and the line that changed a"
-        " tensor, can be named (makes the forward several times slower)",
+        " tensor, can be named (takes some 50 to 100 microseconds a call)",
     )
     parser.add_argument(
         "--every",
