@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
     from agviz.analysis.gradients import Gradients
+    from agviz.export.digraph import Picture
     from agviz.traces.rows import EdgeRow, GraphTaskRow
     from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
@@ -220,16 +222,79 @@ class Recorded:
         with Trace.open(other) as opened:
             return diff(self.trace, opened, graph_tasks=graph_tasks, tolerance=tolerance)
 
+    def draw(
+        self,
+        graph_task: int | None = None,
+        *,
+        by: str = "module",
+        fold: str = "auto",
+        budget: int | None = None,
+        around: str | int | None = None,
+        depth: int = 2,
+        to: str | None = None,
+        at: EventRow | Event | NonFiniteRow | int | None = None,
+        diff: Recorded | str | PathLike[str] | None = None,
+        saved: bool = False,
+        theme: str = "light",
+        links: str = "none",
+    ) -> Picture:
+        """The graph of a graph task, as the ``graphviz`` package has it: it shows itself.
+
+        Args:
+            graph_task: its id; None: one that failed, else the first with NaN or infinities, else
+                the largest.
+            by: what nodes are grouped by: ``module``, ``device`` or ``execution`` (nothing).
+            fold: what is drawn as one beside what the budget demands: ``auto`` (nothing),
+                ``repeats``, ``chains``.
+            budget: number of nodes to draw (default 400); more than that are folded.
+            around: a node and its neighbours: its number in execution, or its name, module or
+                parameter.
+            depth: how many edges away these are.
+            to: what leads to this parameter.
+            at: the state right after this event, or the one with this ``seq``.
+            diff: another trace, laid over this one.
+            saved: show which tensors nodes had saved.
+            theme: ``light`` or ``dark``.
+            links: ``file`` or ``vscode``: what opens the line that created a node.
+
+        Raises:
+            agviz.errors.AgvizError: there is no such node, parameter, event or choice.
+        """
+        from agviz.export.choices import make_look, make_view
+        from agviz.export.dot import compose_view, draw_picture
+        from agviz.graph.view import read_view
+
+        seq = at if at is None or isinstance(at, int) else at.seq
+        view = make_view(
+            graph_task=graph_task,
+            by=by,
+            fold=fold,
+            budget=budget,
+            around=around,
+            depth=depth,
+            to=to,
+            at=seq,
+            saved=saved,
+        )
+        with contextlib.ExitStack() as stack:
+            if isinstance(diff, Recorded):
+                other: Trace | None = diff.trace
+            else:
+                other = None if diff is None else stack.enter_context(Trace.open(diff))
+            graph = read_view(self.trace, view, other)
+        return draw_picture(compose_view(graph, view), make_look(theme=theme, links=links))
+
     def svg(self, graph_task: int | None = None) -> str:
-        """The graph of a graph task as SVG; of the first by default.
+        """The graph of a graph task as SVG; by default of that which :meth:`draw` chooses.
 
         Raises:
             agviz.errors.DrawingError: Graphviz is absent, failed, or took too long.
         """
-        from agviz.export.dot import to_dot
-        from agviz.export.draw import render
+        from agviz.export.draw import drawn
+        from agviz.graph.view import View
 
-        return render(to_dot(self.trace, graph_task), "svg", _SECONDS_TO_DRAW).decode()
+        view = View(graph_task=graph_task)
+        return drawn(self.trace, "svg", view=view, timeout_s=_SECONDS_TO_DRAW).decode()
 
     def __repr__(self) -> str:
         tasks = self.graph_tasks

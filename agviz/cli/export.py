@@ -82,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw repeated blocks, or these and nodes in a row, as one; auto (default): as much"
         " as the budget demands",
     )
-    what.add_argument("--budget", metavar="N", type=int, help="nodes to draw (default: 400)")
+    what.add_argument(
+        "--budget", metavar="N", type=int, help="nodes to draw (default: 400, html: 1500)"
+    )
     what.add_argument(
         "--around",
         metavar="NODE",
@@ -138,27 +140,18 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _view(arguments: argparse.Namespace) -> View:
-    from agviz.graph.view import By, Fold, View
+    from agviz.export.choices import make_view
 
-    names = ("budget", "around", "depth", "to", "at", "saved")
+    names = ("graph_task", "by", "fold", "budget", "around", "depth", "to", "at", "saved")
     given = {name: getattr(arguments, name) for name in names}
-    return View(
-        graph_task=arguments.graph_task,
-        by=By(arguments.by or By.MODULE),
-        fold=Fold(arguments.fold or Fold.AUTO),
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    return make_view(**{name: value for name, value in given.items() if value is not None})
 
 
 def _look(arguments: argparse.Namespace) -> Look:
-    from agviz.export.look import Links, Look
-    from agviz.export.palette import LIGHT, THEMES
+    from agviz.export.choices import make_look
 
-    return Look(
-        theme=THEMES.get(arguments.theme, LIGHT),
-        links=Links(arguments.links or Links.NONE),
-        source_root=(arguments.source_root or Path()).absolute(),
-    )
+    given = {name: getattr(arguments, name) for name in ("theme", "links", "source_root")}
+    return make_look(**{name: value for name, value in given.items() if value is not None})
 
 
 def _print(trace: Trace, arguments: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import graphviz
 
 from agviz.export import facts, text
+from agviz.export.digraph import Picture as Drawn
 from agviz.export.labels import Labels, relative
 from agviz.export.legend import heading, summary, title
 from agviz.export.look import Look
@@ -64,12 +65,10 @@ def to_dot(
 
 def compose_view(graph: Graph, view: View, *, one_column: bool = False) -> Picture:
     """The picture of a graph as ``view`` wants it."""
-    return compose(graph, view.budget, view.fold, view.by, one_column=one_column)
+    return compose(graph, view.budget or DEFAULT_BUDGET, view.fold, view.by, one_column=one_column)
 
 
-def draw_picture(
-    picture: Picture, look: Look | None = None, *, hurry: bool = False
-) -> graphviz.Digraph:
+def draw_picture(picture: Picture, look: Look | None = None, *, hurry: bool = False) -> Drawn:
     """The picture in the words of the ``graphviz`` package, which knows how to quote.
 
     Args:
@@ -89,12 +88,12 @@ class _Drawing:
         self._names = [_box_name(picture, place) for place in range(len(picture.boxes))]
         self._critical = set(pairwise(picture.graph.marks.critical.nodes))
         self._frames = 0
-        self._dot: graphviz.Digraph
+        self._dot: Drawn
 
-    def dot(self, *, hurry: bool) -> graphviz.Digraph:
+    def dot(self, *, hurry: bool) -> Drawn:
         """The whole graph."""
         picture, theme = self._picture, self._theme
-        self._dot = graphviz.Digraph(
+        self._dot = Drawn(
             name=_plain_name(f"{title(picture.graph)} · {summary(picture.graph)}", LONGEST_TITLE),
             graph_attr={
                 "label": heading(picture, theme),
@@ -128,6 +127,7 @@ class _Drawing:
         for link in picture.links:
             self._draw_link(link)
         self._draw_onward()
+        self._dot.notes = picture.notes
         return self._dot
 
     def _draw_columns(self) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.errors import DrawingError
 from agviz.export.dot import compose_view, draw_picture
-from agviz.graph.view import View, read_view
+from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, View, read_view
+from agviz.traces.nodes import undisturbed
 from agviz.traces.text import clean
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ def _draw(
 
     if format not in {"dot", "html"}:
         check_format(format)
-    graph = read_view(trace, view, other)
+    with undisturbed():
+        graph = read_view(trace, view, other)
     failure = DrawingError("")
     for attempt in attempts(graph, view, look, one_column=format == "html"):
         keep(attempt.dot)
@@ -198,13 +200,15 @@ def attempts(
     graph: Graph, view: View, look: Look | None = None, *, one_column: bool = False
 ) -> Iterator[Attempt]:
     """A graph as wanted, then with straight edges, then with most of it folded."""
+    wanted = view.budget or (PAGE_BUDGET if one_column else DEFAULT_BUDGET)
     for budget, hurry, compromise in (
-        (view.budget, False, ()),
-        (view.budget, True, ("edges are straight lines: with curves, Graphviz gave up",)),
-        (min(view.budget, SMALL_BUDGET), True, ("little is drawn: with more, Graphviz gave up",)),
+        (wanted, False, ()),
+        (wanted, True, ("edges are straight lines: with curves, Graphviz gave up",)),
+        (min(wanted, SMALL_BUDGET), True, ("little is drawn: with more, Graphviz gave up",)),
     ):
-        picture = compose_view(graph, replace(view, budget=budget), one_column=one_column)
-        dot = draw_picture(picture, look, hurry=hurry).source
+        with undisturbed():
+            picture = compose_view(graph, replace(view, budget=budget), one_column=one_column)
+            dot = draw_picture(picture, look, hurry=hurry).source
         yield Attempt(dot, picture, (*compromise, *picture.notes))
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import EdgeRow, SavedRow
 
+_ALL = 2**31 - 1
 EXPLODING = 1_000.0
 """Growth, in one node, of the largest element of a gradient that is worth a mark."""
 
@@ -67,16 +68,19 @@ def read_marks(
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    flows = trace.nonfinite_flows(graph_task)
-    spreading = spread(trace, graph_task) if flows else None
-    found = _Health(trace.health(graph_task), edges)
+    spreading = spread(trace, graph_task)
+    found = _Health(trace.health(graph_task, limit=_ALL), edges)
+    nonfinite = found.nonfinite
+    if trace.meta.values == "none":
+        rows = trace.nonfinite(graph_task, limit=_ALL)
+        nonfinite = frozenset((row.node, row.output) for row in rows)
     return Marks(
         dtypes=found.dtypes,
         received=found.received,
         zero=found.zero(),
         zeros=found.zeros,
         growth=found.growth(),
-        nonfinite=frozenset((flow.node, flow.slot) for flow in flows if flow.role == "output"),
+        nonfinite=nonfinite,
         origins={}
         if spreading is None
         else _by_origin(each for each in spreading.origins if each.graph_task == graph_task),
@@ -120,6 +124,9 @@ class _Health:
         self.received = {
             node: row.dtype for (node, _), row in sorted(received.items(), key=_place, reverse=True)
         }
+        self.nonfinite = frozenset(
+            place for place, row in by_output.items() if row.nan + row.posinf + row.neginf
+        )
         self.zeros = frozenset(place for place, row in by_output.items() if _is_zero(row))
         self._put_out = put_out
         self._largest: dict[int, float] = {}

@@ -222,6 +222,7 @@ def build_graph(
     first_nonfinite: int | None = None,
     title: str = "",
     marks: Marks | None = None,
+    ran: bool = True,
 ) -> Graph:
     """Build the graph from rows; an edge to or from a node that is not there is left out."""
     rows = list(rows)
@@ -258,6 +259,7 @@ def build_graph(
         lanes=_lanes(rows, threads),
         first_nonfinite=first_nonfinite,
         marks=replace(marks or Marks(), critical=path),
+        ran=ran,
     )
 
 

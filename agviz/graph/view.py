@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
 
 DEFAULT_BUDGET = 400
+PAGE_BUDGET = 1_500
+"""Of a page that folds by itself."""
 
 
 class By(StrEnum):
@@ -48,7 +50,8 @@ class View:
         graph_task: id of the graph task; None: see :func:`agviz.graph.model.choose_graph_task`.
         by: what nodes are grouped by.
         fold: what is drawn as one.
-        budget: number of nodes to draw; more than that are folded.
+        budget: number of nodes to draw; more than that are folded. None: 400, in HTML 1,500, of
+            which the page folds as many as it needs to be readable.
         around: draw a node and its neighbours: its number in execution, or its name, module or
             parameter.
         depth: how many edges away neighbours are.
@@ -60,7 +63,7 @@ class View:
     graph_task: int | None = None
     by: By = By.MODULE
     fold: Fold = Fold.AUTO
-    budget: int = DEFAULT_BUDGET
+    budget: int | None = None
     around: str | int | None = None
     depth: int = 2
     to: str | None = None
@@ -68,7 +71,7 @@ class View:
     saved: bool = False
 
     def __post_init__(self) -> None:
-        if self.budget < 1:
+        if self.budget is not None and self.budget < 1:
             raise AgvizError(f"a picture of {self.budget} nodes can't be drawn: at least 1")
         if self.depth < 0:
             raise AgvizError(f"{self.depth} is no number of edges")

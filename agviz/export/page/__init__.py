@@ -75,11 +75,11 @@ def _data(picture: Picture, look: Look) -> dict[str, Any]:
             frames.append([number, parent, text.plain(cluster.path or "")])
     fed = _fed(picture)
     lines = []
-    for place, box in enumerate(picture.boxes):
-        box_id = f"box-{picture.items[box.lines[0].item].index}"
-        for line in box.lines:
+    for place, drawn in enumerate(picture.boxes):
+        box_id = f"box-{picture.items[drawn.lines[0].item].index}"
+        for line in drawn.lines:
             item = picture.items[line.item]
-            for name, rows, feeds in _written(item, line.item, fed):
+            for name, rows, counted, feeds in _written(item, line.item, fed):
                 start, end = _span(rows, begin)
                 lines.append(
                     {
@@ -87,7 +87,7 @@ def _data(picture: Picture, look: Look) -> dict[str, Any]:
                         "box": box_id,
                         "frame": frame_of.get(place, 0),
                         "item": line.item,
-                        "nodes": len(rows),
+                        "nodes": counted,
                         "start": start,
                         "end": end,
                         "fed": feeds,
@@ -146,14 +146,18 @@ def _fed(picture: Picture) -> dict[int, list[int]]:
 
 def _written(
     item: Item, at: int, fed: dict[int, list[int]]
-) -> Iterator[tuple[str, list[NodeRow], list[int]]]:
-    """The lines of an item: their ids, the nodes in them, and what feeds those."""
-    yield f"node-{item.index}", [node.row for node in item.nodes], fed.get(item.index, [])
+) -> Iterator[tuple[str, list[NodeRow], int, list[int]]]:
+    """The lines of an item: their ids, the nodes in them, how many count there, what feeds them."""
+    rows = [node.row for node in item.nodes]
+    folded = 0
+    if item.kind is not Kind.NODE:
+        folded = sum(leaf.use == 1 for node in item.nodes for leaf in node.leaves)
+    yield f"node-{item.index}", rows, len(rows) + folded, fed.get(item.index, [])
     if item.kind is Kind.NODE:
         leaves: tuple[Leaf, ...] = item.nodes[0].leaves
         for leaf in leaves:
             name = f"node-{leaf.row.index}-use-{leaf.use}"
-            yield name, [leaf.row], fed.get(leaf.row.index, [at])
+            yield name, [leaf.row], int(leaf.use == 1), fed.get(leaf.row.index, [at])
 
 
 def _span(rows: list[NodeRow], begin: int) -> tuple[int | None, int | None]:

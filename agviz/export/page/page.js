@@ -1,9 +1,11 @@
 "use strict";
 (() => {
   const GAP = 36; // points between what is left when what lay between is folded
+  const LEAST = 18; // points between a folded module and what is next to it
   const PROXY = 26; // height of a folded module
   const TITLE = 22; // height of a module's title
   const MANY = 120; // boxes above which modules are folded at first
+  const FEW = 8; // boxes that are left in any case
   const NS = "http://www.w3.org/2000/svg";
 
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -82,18 +84,27 @@
     return found;
   };
 
-  /** A map from old places to new ones that closes what lies between intervals. */
-  const closing = (intervals) => {
+  /** A map from old places to new ones that closes what lies between intervals, and opens what is
+   * too narrow beside proxies. */
+  const closing = (intervals, proxies = new Set()) => {
     const sorted = intervals.sort((a, b) => a[0] - b[0]);
     const stops = [];
     let shift = 0;
     let end = null;
-    for (const [from, to] of sorted) {
-      if (end !== null && from > end + GAP) {
+    let isProxy = false;
+    for (const interval of sorted) {
+      const [from, to] = interval;
+      isProxy ||= proxies.has(interval);
+      if (end !== null && isProxy && from >= end && from < end + LEAST) {
+        stops.push([end, shift]);
+        shift += LEAST - (from - end);
+        stops.push([from, shift]);
+      } else if (end !== null && from > end + GAP) {
         stops.push([end + GAP / 2, shift]);
         shift -= from - end - GAP;
         stops.push([from - GAP / 2, shift]);
       }
+      isProxy = proxies.has(interval);
       end = end === null ? to : Math.max(end, to);
     }
     return (value) => {
@@ -124,6 +135,7 @@
   let extent = { x: 0, y: 0, w: 1, h: 1 };
   const layOut = () => {
     const across = [];
+    const proxies = new Set();
     const down = headingAt.map((at) => [at.y, at.y + at.h]);
     const shown = [];
     for (const frame of frames.values()) {
@@ -138,7 +150,7 @@
         const width = frame.title.getBBox().width + 24;
         frame.proxy = { x: x + w / 2 - width / 2, y, w: width, h: PROXY };
         across.push([frame.proxy.x, frame.proxy.x + width]);
-        down.push([y, y + PROXY]);
+        proxies.add(down[down.push([y, y + PROXY]) - 1]);
       } else {
         across.push([x, x + 8], [x + w - 8, x + w]);
         down.push([y, y + TITLE], [y + h - 8, y + h]);
@@ -154,7 +166,7 @@
       down.push([box.at.y, box.at.y + box.at.h]);
     }
     const mapX = closing(across);
-    const mapY = closing(down);
+    const mapY = closing(down, proxies);
     const moved = (at) => ({ x: mapX(at.x), y: mapY(at.y), w: at.w, h: at.h });
     let right = 0;
     let bottom = -Infinity;
@@ -484,6 +496,7 @@
   for (const frame of deepestFirst) {
     if (visible() <= MANY) break;
     frame.folded = true;
+    if (visible() < FEW) frame.folded = false;
   }
   if (data.ran && runs.length) {
     byId("replay").hidden = false;

@@ -1,0 +1,47 @@
+"""Views and looks by the words that users write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agviz.errors import AgvizError
+from agviz.export.look import Links, Look
+from agviz.export.palette import THEMES
+from agviz.graph.view import By, Fold, View
+from agviz.traces.text import clean
+
+if TYPE_CHECKING:
+    from enum import StrEnum
+
+    Word = TypeVar("Word", bound=StrEnum)
+
+
+def make_view(*, by: str = By.MODULE, fold: str = Fold.AUTO, **more: Any) -> View:
+    """A view.
+
+    Raises:
+        agviz.errors.AgvizError: a word is none of those there are, or a number makes no sense.
+    """
+    return View(by=_word(By, "by", by), fold=_word(Fold, "fold", fold), **more)
+
+
+def make_look(
+    *, theme: str = "light", links: str = Links.NONE, source_root: Path | None = None
+) -> Look:
+    """A look; raises as :func:`make_view`."""
+    if theme not in THEMES:
+        raise _unknown("theme", theme, THEMES)
+    root = (source_root or Path()).absolute()
+    return Look(theme=THEMES[theme], links=_word(Links, "links", links), source_root=root)
+
+
+def _word(kind: type[Word], what: str, said: str) -> Word:
+    try:
+        return kind(said)
+    except ValueError:
+        raise _unknown(what, said, kind) from None
+
+
+def _unknown(what: str, said: object, known: Any) -> AgvizError:
+    return AgvizError(f"{what} is {clean(repr(said))}: choose {', '.join(map(str, known))}")
