@@ -23,6 +23,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from agviz.drawing import draw
 from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.options import KEPT, Options, asked_to_check_forward
 from agviz.recorded import Recorded
@@ -50,6 +51,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "disable",
+    "draw",
     "enable",
     "load",
     "trace",
