@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
 from agviz.tui.model import State
 from agviz.tui.panels.events import Events
+from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.inspector import Inspector
-from agviz.tui.panels.nodes import Nodes
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.threads import Threads
@@ -66,7 +67,7 @@ def started(session: Session) -> int:
     """Number in execution order of the node the playhead has just started."""
     view = view_of(session)
     assert isinstance(view.moment.event, NodeStarted)
-    order = view.recording.nodes[view.moment.event.node].order
+    order = view.recording.node(view.moment.event.node).order
     assert order is not None
     return order
 
@@ -75,8 +76,8 @@ async def test_it_opens_before_anything_has_happened(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await settle(pilot)
         assert position(session) == 0
-        assert isinstance(session.focused, Nodes)
-        assert view_of(session).selected == view_of(session).recording.execution_order[0]
+        assert isinstance(session.focused, Graph)
+        assert view_of(session).selected == view_of(session).recording.columns.node_at(0)
         assert "nothing has happened yet" in session.query_one(Status).render().plain
 
 
@@ -102,8 +103,8 @@ async def test_n_marks_the_node_as_running_in_every_panel(trace: Path) -> None:
         assert node is not None
         assert view.selected == node
         assert view.moment.node_state(node) is State.RUNNING
-        row = next(line for line in lines(session.query_one(Nodes)) if line.startswith("▶"))
-        assert " 3 ● " in row
+        row = next(line for line in lines(session.query_one(Graph)) if line.startswith("▶"))
+        assert re.search(r"●.* 3 ", row)
         event = next(line for line in lines(session.query_one(Events)) if line.startswith("▶"))
         assert "started" in event
         assert "#3 " in event
@@ -161,10 +162,10 @@ async def test_nodes_that_were_not_recorded_are_unknown_in_every_panel(tmp_path:
             session = await press(pilot, "n")
         states = [view_of(session).moment.node_state(node) for node in range(NODES)]
         assert [n for n, state in enumerate(states) if state is State.DONE] == sorted(recorded)
-        panel = session.query_one(Nodes)
+        panel = session.query_one(Graph)
         rows = [line for line in lines(panel) if "Backwar" in line or "Accumulate" in line]
         assert len(rows) == NODES
-        assert sum(" ? " in line for line in rows) == len(unknown)
+        assert sum("?" in line for line in rows) == len(unknown)
         assert sum("✓" in line for line in rows) == len(recorded)
         assert all(("Addmm" in line or "Relu" in line) == ("?" not in line) for line in rows)
         panel.focus()
@@ -183,7 +184,7 @@ async def test_x_goes_to_the_first_non_finite_gradient(trace: Path) -> None:
         view = view_of(session)
         assert view.recording.first_nonfinite is not None
         assert view.moment.event is not None
-        assert view.moment.event.seq == view.recording.first_nonfinite.seq
+        assert view.moment.event.seq == view.recording.first_nonfinite
         assert view.moment.node_state(NAN_AT) is State.NONFINITE
 
 
@@ -214,10 +215,9 @@ async def test_threads_are_chosen_and_merged(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await press(pilot, "greater_than_sign", "greater_than_sign")
         assert view_of(session).thread == 1
-        nodes = view_of(session).recording.nodes
-        of_thread = [node.order for node in nodes if node.thread == 1]
-        assert started(await press(pilot, "n")) == min(o for o in of_thread if o is not None)
-        assert f"of {len(of_thread)} nodes on T1" in str(session.query_one(Nodes).border_subtitle)
+        of_thread = view_of(session).recording.columns.by_thread[1]
+        assert started(await press(pilot, "n")) == of_thread[0]
+        assert f"of {len(of_thread)} nodes on T1" in str(session.query_one(Graph).border_subtitle)
         assert "only T1" in session.query_one(Status).render().plain
         assert any(line.startswith("▶ T1") for line in lines(session.query_one(Threads)))
         assert view_of(await press(pilot, "less_than_sign")).thread == 0
@@ -233,14 +233,17 @@ async def test_a_search_walks_through_its_matches(trace: Path) -> None:
         await write(pilot, "relu")
         session = await press(pilot, "enter")
         recording = view_of(session).recording
-        matches = [n for n in recording.execution_order if "Relu" in recording.nodes[n].name]
+        order = range(len(recording.columns))
+        nodes = [recording.columns.node_at(row) for row in order]
+        matches = [n for n in nodes if "Relu" in recording.node(n).short_name]
         assert view_of(session).selected == matches[0]
-        assert isinstance(session.focused, Nodes)
+        assert isinstance(session.focused, Graph)
         for node in [*matches[1:], matches[0]]:
             assert view_of(await press(pilot, "full_stop")).selected == node
         for node in reversed(matches):
             assert view_of(await press(pilot, "comma")).selected == node
-        event = view_of(session).recording.execution_of[matches[0]]
+        event = view_of(session).recording.columns.execution_of(matches[0])
+        assert event is not None
         at_cursor = session.query_one(Events).event_at(session.query_one(Events).cursor)
         assert at_cursor is not None
         assert at_cursor.seq == event.seq
@@ -262,14 +265,14 @@ async def test_escape_leaves_the_search(trace: Path) -> None:
         await write(pilot, "nnn")
         session = await press(pilot, "escape")
         assert position(session) == 0
-        assert isinstance(session.focused, Nodes)
+        assert isinstance(session.focused, Graph)
         assert started(await press(pilot, "n")) == 1
 
 
 async def test_the_cursor_moves(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await settle(pilot)
-        nodes = session.query_one(Nodes)
+        nodes = session.query_one(Graph)
         for key, line in [
             ("j", 1),
             ("down", 2),
@@ -284,7 +287,7 @@ async def test_the_cursor_moves(trace: Path) -> None:
         ]:
             await press(pilot, key)
             assert nodes.cursor == line, key
-            assert view_of(session).selected == view_of(session).recording.execution_order[line]
+            assert view_of(session).selected == view_of(session).recording.columns.node_at(line)
         await press(pilot, "pagedown")
         assert nodes.cursor > 5
         await press(pilot, "pageup")
@@ -294,7 +297,7 @@ async def test_the_cursor_moves(trace: Path) -> None:
 async def test_a_group_folds_and_unfolds(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await press(pilot, "j", "j", "j")
-        nodes = session.query_one(Nodes)
+        nodes = session.query_one(Graph)
         for key in ("e", "space"):
             await press(pilot, key)
             assert nodes.line_count == NODES - 3
@@ -312,10 +315,10 @@ async def test_a_group_folds_and_unfolds(trace: Path) -> None:
 async def test_a_folded_group_counts_its_states(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await press(pilot, "E", "n", "n", "n", "n")
-        row = next(line for line in lines(session.query_one(Nodes)) if line.startswith("▶"))
+        row = next(line for line in lines(session.query_one(Graph)) if line.startswith("▶"))
         states = Counter(
             view_of(session).moment.node_state(node)
-            for node in session.query_one(Nodes).group_at_cursor
+            for node in view_of(session).recording.columns.started[2:6]
         )
         for state, number in states.items():
             assert f"{state.glyph}{number}" in row
@@ -333,7 +336,7 @@ async def test_y_copies_what_is_selected(trace: Path) -> None:
 
 async def test_numbers_and_tab_choose_panels(trace: Path) -> None:
     async with opened(trace) as pilot:
-        kinds = (Threads, Nodes, Events, Inspector, Queues)
+        kinds = (Threads, Graph, Events, Inspector, Queues)
         for number, kind in enumerate(kinds, start=1):
             assert isinstance((await press(pilot, str(number))).focused, kind)
         for kind in kinds:
@@ -343,7 +346,7 @@ async def test_numbers_and_tab_choose_panels(trace: Path) -> None:
 
 async def test_a_small_screen_shows_one_panel(trace: Path) -> None:
     async with opened(trace, size=(80, 24)) as pilot:
-        for number, kind in enumerate((Threads, Nodes, Events, Inspector, Queues), start=1):
+        for number, kind in enumerate((Threads, Graph, Events, Inspector, Queues), start=1):
             session = await press(pilot, str(number))
             assert [type(p) for p in session.query(Panel) if p.display and p.region] == [kind]
             assert session.query_one(kind).content_size.height > 12
@@ -360,7 +363,7 @@ async def test_resizing_keeps_everything(trace: Path) -> None:
             await pilot.resize_terminal(*size)
             session = await settle(pilot)
             assert started(session) == 2
-        assert any(line.startswith("▶") for line in lines(session.query_one(Nodes)))
+        assert any(line.startswith("▶") for line in lines(session.query_one(Graph)))
 
 
 @pytest.mark.parametrize(
@@ -427,7 +430,7 @@ async def test_commands_do_what_they_say(trace: Path) -> None:
         assert position(await command("step")) == 6
         session = await command("node 9")
         recording = view_of(session).recording
-        assert view_of(session).selected == recording.executions[8].node
+        assert view_of(session).selected == recording.columns.started[8]
         assert view_of(await command("thread 2")).thread == 2
         assert view_of(await command("thread all")).thread is None
         session = await command("nonfinite")
@@ -496,7 +499,8 @@ async def test_edges_are_followed(trace: Path) -> None:
             await press(pilot, "k")
         before = view_of(session).selected
         session = await press(pilot, "enter")
-        producers = {e.producer for e in view_of(session).recording.edges if e.consumer == before}
+        with Trace.open(trace) as told:
+            producers = {e.producer for e in told.edges(0) if e.consumer == before}
         assert view_of(session).selected in producers
         await press(pilot, "g", "enter")
         assert notices(session)[-1].startswith("This line is no edge")
@@ -559,9 +563,9 @@ async def test_the_zoomed_lanes_follow_the_playhead(trace: Path) -> None:
 async def test_the_mouse_moves_the_playhead_and_the_cursor(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await settle(pilot)
-        await pilot.click(Nodes, offset=(10, 5))
+        await pilot.click(Graph, offset=(10, 5))
         await settle(pilot)
-        assert session.query_one(Nodes).cursor == 3
+        assert session.query_one(Graph).cursor == 3
         line = lines(session.query_one(Threads))[3]
         column = line.rindex("░")
         await pilot.click(Threads, offset=(column + 1, 4))

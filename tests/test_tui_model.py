@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,21 +15,22 @@ from rich.cells import cell_len
 
 import agviz
 from agviz.traces.reader import Trace
-from agviz.traces.rows import ExecutionRow, NodeStatus
+from agviz.traces.rows import NodeStatus
 from agviz.tui import commands, text
 from agviz.tui.describe import SHORT, describe
-from agviz.tui.folding import groups, visible
 from agviz.tui.inspection import inspect
-from agviz.tui.model import Key, Moment, Playhead, Recording, State, Story, View, find
+from agviz.tui.model import Key, Moment, Playhead, Recording, State, Story, View
 from agviz.tui.reader_thread import Loaded, ReaderThread
 from agviz.tui.session import Session
+from agviz.tui.stories import tell
 from agviz.tui.timeline import Lane, Window
+from agviz.tui.track import TraceTrack
 from agviz_engine import graph_task
 from agviz_engine.events import EVENT_TYPES, NodeFailed, NodeStarted, NonFiniteChecked
-from tests.tui_support import LAYERS, NODES, record
+from tests.tui_support import LAYERS, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agviz_engine.events import Event
@@ -42,7 +44,9 @@ def load(path: Path) -> Recording:
     reader.load(Key(0, 0))
     reader.stop()
     reader.run()
-    return next(message.recording for message in posted if isinstance(message, Loaded))
+    recording = next(message.recording for message in posted if isinstance(message, Loaded))
+    assert recording.columns.is_complete
+    return recording
 
 
 @functools.cache
@@ -58,9 +62,14 @@ def moment(path: Path, position: int) -> Moment:
     return Moment(graph_task=0, position=position, event=last[0] if last else None, state=state)
 
 
-def playhead(events: Sequence[Event], stops: Sequence[int], recording: Recording) -> Playhead:
-    seqs = [event.seq for event in events]
-    return Playhead(len(events), recording.executions, stops, seqs.index, seqs.__getitem__)
+@contextmanager
+def playhead(path: Path) -> Iterator[Playhead]:
+    with Trace.open(path) as trace:
+        yield Playhead(TraceTrack(trace, 0, trace.outline(0)))
+
+
+def started(recording: Recording) -> list[int]:
+    return list(recording.columns.started)
 
 
 moves = st.lists(
@@ -83,42 +92,42 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_playhead_moves_as_a_walk_over_all_events_would(
     with_nan: Path, moves: list[tuple[str, int]]
 ) -> None:
-    recording, events = load(with_nan), events_of(with_nan)
-    head = playhead(events, recording.stops, recording)
+    events = events_of(with_nan)
     kinds: dict[str, Callable[[Event], bool]] = {
         "events": lambda event: True,
         "nodes": lambda event: isinstance(event, NodeStarted),
         "stops": lambda event: isinstance(event, NonFiniteChecked) and event.nan > 0,
     }
     position = 0
-    for kind, count in moves:
-        getattr(head, f"by_{kind}")(count)
-        step = 1 if count > 0 else -1
-        for _ in range(abs(count)):
-            position += step
-            while 0 < position < len(events) and not kinds[kind](events[position - 1]):
+    with playhead(with_nan) as head:
+        for kind, count in moves:
+            getattr(head, f"by_{kind}")(count)
+            step = 1 if count > 0 else -1
+            for _ in range(abs(count)):
                 position += step
-            position = min(max(position, 0), len(events))
-        assert head.position == position
-        assert head.seq == (events[position - 1].seq if position else -1)
+                while 0 < position < len(events) and not kinds[kind](events[position - 1]):
+                    position += step
+                position = min(max(position, 0), len(events))
+            assert head.position == position
+            assert head.seq == (events[position - 1].seq if position else -1)
 
 
 def test_the_playhead_keeps_to_one_thread(with_nan: Path) -> None:
-    recording, events = load(with_nan), events_of(with_nan)
-    head = playhead(events, (), recording)
+    events = events_of(with_nan)
     visited = []
-    while True:
-        head.by_nodes(1, thread=2)
-        if head.position == len(events):
-            break
-        visited.append(events[head.position - 1])
+    with playhead(with_nan) as head:
+        while True:
+            head.by_nodes(1, thread=2)
+            if head.position == len(events):
+                break
+            visited.append(events[head.position - 1])
     assert visited == [e for e in events if isinstance(e, NodeStarted) and e.thread == 2]
 
 
 def test_continue_stops_at_failures(failed: Path) -> None:
     recording, events = load(failed), events_of(failed)
     failures = [event for event in events if isinstance(event, NodeFailed)]
-    assert recording.stops == [failures[0].seq]
+    assert recording.columns.stops == [failures[0].seq]
 
 
 def test_a_moment_says_what_the_replayed_state_says(with_nan: Path) -> None:
@@ -133,7 +142,9 @@ def test_a_moment_says_what_the_replayed_state_says(with_nan: Path) -> None:
                     assert then.node_state(node.index) is State.NONFINITE
                 else:
                     assert then.node_state(node.index).value == status.value
-                assert then.remaining(node) == state.remaining(0, node.index)
+                assert then.remaining(node.index, node.dependencies) == state.remaining(
+                    0, node.index
+                )
 
 
 def test_before_the_dependencies_are_computed_every_node_waits_for_all(with_nan: Path) -> None:
@@ -142,7 +153,7 @@ def test_before_the_dependencies_are_computed_every_node_waits_for_all(with_nan:
         with Trace.open(with_nan) as trace:
             for node in trace.nodes(0):
                 assert then.node_state(node.index) is State.WAITING
-                assert then.remaining(node) == node.dependencies
+                assert then.remaining(node.index, node.dependencies) == node.dependencies
                 assert then.buffer(node.index) == {}
         assert then.executed == 0
 
@@ -154,44 +165,14 @@ def test_every_state_has_a_glyph_of_its_own() -> None:
     assert {status.value for status in NodeStatus} < {state.value for state in State}
 
 
-def test_neighbours_of_one_module_are_a_group(with_nan: Path) -> None:
-    recording = load(with_nan)
-    found = groups(recording)
-    assert [node for group in found for node in group.nodes] == recording.execution_order
-    for group in found:
-        modules = {
-            row.module or (row.parameter or "").rpartition(".")[0]
-            for row in (recording.nodes[node] for node in group.nodes)
-        }
-        assert len(modules) == 1
-    for before, after in itertools.pairwise(found):
-        assert before.title != after.title
-
-
-def test_a_folded_group_takes_one_line(with_nan: Path) -> None:
-    found = groups(load(with_nan))
-    group = max(found, key=lambda group: len(group.nodes))
-    assert len(visible(found, set())) == NODES
-    folded = visible(found, {group.number})
-    assert len(folded) == NODES - len(group.nodes) + 1
-    assert next(row for row in folded if row.folded).group is group
-
-
-def test_one_threads_nodes_are_those_it_ran(with_nan: Path) -> None:
-    recording = load(with_nan)
-    shown = [node for group in groups(recording, 1) for node in group.nodes]
-    assert shown == [e.node for e in recording.executions if e.thread == 1]
-
-
 def test_nodes_are_found_by_name_module_and_parameter(with_nan: Path) -> None:
     recording = load(with_nan)
-    assert len(find(recording, "accumulategrad")) == 2 * LAYERS
-    assert len(find(recording, "AccumulateGrad")) == 2 * LAYERS
-    assert find(recording, "aCCUMULATE") == []
-    assert {recording.place(node) for node in find(recording, "layers.1.act")} == {
-        "layers.1.activation"
-    }
-    assert len(find(recording, ".bias")) == LAYERS
+    find = recording.columns.find
+    assert len(find("accumulategrad")) == 2 * LAYERS
+    assert len(find("AccumulateGrad")) == 2 * LAYERS
+    assert find("aCCUMULATE") == []
+    assert {recording.place(node) for node in find("layers.1.act")} == {"layers.1.activation"}
+    assert len(find(".bias")) == LAYERS
 
 
 executions = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20)
@@ -202,38 +183,29 @@ def test_every_cell_shows_an_execution_of_its_time(
     gaps: list[tuple[int, int]], columns: int, begin: int, length: int
 ) -> None:
     rows, now = [], 0
-    for number, (gap, duration) in enumerate(gaps):
+    for gap, duration in gaps:
         start = now + gap
         now = start + duration + 1
-        rows.append(
-            ExecutionRow(0, number + 1, number, "Node", 0, start, now, NodeStatus.DONE, number)
-        )
+        rows.append((start, now))
     window = Window(begin, begin + length, columns)
-    for column, index in enumerate(Lane(rows, (), now).cells(window)):
+    lane = Lane([row[0] for row in rows], [row[1] for row in rows], (), now)
+    for column, index in enumerate(lane.cells(window)):
         low, high = window.time(column), window.time(column + 1)
-        fitting = {
-            number
-            for number, row in enumerate(rows)
-            if row.end_ns is not None and row.start_ns < high and row.end_ns > low
-        }
+        fitting = {number for number, (start, end) in enumerate(rows) if start < high and end > low}
         assert index in fitting if fitting else index == -1
 
 
 def test_a_non_finite_node_is_seen_however_small_it_is() -> None:
-    rows = [
-        ExecutionRow(0, n + 1, n, "Node", 0, n * 10, n * 10 + 9, NodeStatus.DONE, n)
-        for n in range(1_000)
-    ]
-    cells = Lane(rows, {777}, 10_000).cells(Window(0, 10_000, 10))
+    starts = range(0, 10_000, 10)
+    ends = range(9, 10_009, 10)
+    cells = Lane(starts, ends, (777,), 10_000).cells(Window(0, 10_000, 10))
     assert cells[7] == 777
 
 
 def test_the_node_under_way_is_seen_however_many_share_its_cell() -> None:
-    rows = [
-        ExecutionRow(0, n + 1, n, "Node", 0, n * 10, n * 10 + 9, NodeStatus.DONE, n)
-        for n in range(1_000)
-    ]
-    lane = Lane(rows, {777, 778}, 10_000)
+    starts = range(0, 10_000, 10)
+    ends = range(9, 10_009, 10)
+    lane = Lane(starts, ends, (777, 778), 10_000)
     window = Window(0, 10_000, 10)
     assert lane.cells(window, 7_512.0)[7] == 751
     assert lane.cells(window, 7_509.5)[7] == 777
@@ -319,23 +291,26 @@ def test_events_of_other_graph_tasks_nodes_are_described_too(with_nan: Path) -> 
 
 def story(path: Path, node: int) -> Story:
     with Trace.open(path) as trace:
-        return Story(node, tuple(trace.story(0, node)), tuple(trace.saved(0, node)))
+        return tell(trace, trace.outline(0), 0, node)
 
 
 def test_the_inspector_tells_what_the_trace_holds(with_nan: Path) -> None:
     recording = load(with_nan)
-    node = find(recording, "layers.2.linear")[0]
+    node = recording.columns.find("layers.2.linear")[0]
     then = moment(with_nan, recording.event_count)
-    view = View(recording=recording, moment=then, selected=node, story=story(with_nan, node))
-    told = [text.plain(entry.line) for entry in inspect(view, 100)]
+    of_node = story(with_nan, node)
+    view = View(recording=recording, moment=then, selected=node, story=of_node)
+    told = [text.plain(entry.line) for entry in inspect(view, of_node, 100)]
     everything = "\n".join(told)
     assert "! non-finite" in everything
     assert "! output 0: 1 NaN" in everything
     assert "layers.2.linear" in everything
     assert "[32, 64]" in everything
-    out = {edge.consumer for edge in recording.edges if edge.producer == node}
-    into = {edge.producer for edge in recording.edges if edge.consumer == node}
-    links = {entry.node for entry in inspect(view, 100)} - {None}
+    with Trace.open(with_nan) as trace:
+        edges = trace.edges(0)
+    out = {edge.consumer for edge in edges if edge.producer == node}
+    into = {edge.producer for edge in edges if edge.consumer == node}
+    links = {entry.node for entry in inspect(view, of_node, 100)} - {None}
     assert links == out | into
 
 
@@ -366,14 +341,16 @@ def test_the_inspector_shows_what_was_saved_for_backward(
         "SoftmaxBackward0": 1,
     }
     recording = load(path)
-    for node in recording.nodes:
+    with Trace.open(path) as trace:
+        nodes = list(trace.nodes(0))
+    for node in nodes:
         saved = held.get(node.name, {})
         for width in (38, 100):
             for position in (2, recording.event_count):
                 then = moment(path, position)
                 of_node = story(path, node.index)
                 view = View(recording=recording, moment=then, selected=node.index, story=of_node)
-                told = [text.plain(entry.line) for entry in inspect(view, width)]
+                told = [text.plain(entry.line) for entry in inspect(view, of_node, width)]
                 headings = [line for line in told if line.startswith("Saved")]
                 if node.name not in held:
                     continue
@@ -391,10 +368,11 @@ def test_the_inspector_shows_what_was_saved_for_backward(
 
 def test_the_inspector_names_the_exception(failed: Path) -> None:
     recording = load(failed)
-    node = next(n.index for n in recording.nodes if n.status is NodeStatus.FAILED)
+    (node,) = recording.columns.notable
     then = moment(failed, recording.event_count)
-    view = View(recording=recording, moment=then, selected=node, story=story(failed, node))
-    told = [text.plain(entry.line) for entry in inspect(view, 60)]
+    of_node = story(failed, node)
+    view = View(recording=recording, moment=then, selected=node, story=of_node)
+    told = [text.plain(entry.line) for entry in inspect(view, of_node, 60)]
     at = next(number for number, line in enumerate(told) if "✗ RuntimeError: no" in line)
     assert told[at + 1].split() == ["way"]
 
@@ -429,9 +407,9 @@ def test_a_wrong_command_is_explained(line: str, complaint: str) -> None:
 
 def test_nodes_are_meant_by_number_or_name(with_nan: Path) -> None:
     recording = load(with_nan)
-    assert commands.node("3", recording) == recording.executions[2].node
-    assert commands.node("#3", recording) == recording.executions[2].node
-    assert commands.node("layers.0.act", recording) == find(recording, "layers.0.act")[0]
+    assert commands.node("3", recording) == started(recording)[2]
+    assert commands.node("#3", recording) == started(recording)[2]
+    assert commands.node("layers.0.act", recording) == recording.columns.find("layers.0.act")[0]
     for nonsense in ("0", "999", "no such thing"):
         with pytest.raises(commands.CommandError):
             commands.node(nonsense, recording)

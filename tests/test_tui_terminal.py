@@ -87,7 +87,7 @@ def test_a_trace_is_viewed(terminal: Terminal, tmp_path: Path) -> None:
     terminal.run("resize-window", "-t", "agviz", "-x", "200", "-y", "60")
     screen = terminal.wait_for(
         lambda screen: all(
-            f" {name} " in screen for name in ("Threads", "Nodes", "Events", "Inspector", "Queues")
+            f" {name} " in screen for name in ("Threads", "Graph", "Events", "Inspector", "Queues")
         )
     )
     terminal.type("q")

@@ -85,7 +85,7 @@ class Contents:
     def is_growing(self) -> bool:
         """Whether the recording was not closed and a process of its number is alive."""
         meta = self.meta
-        return meta.end_ns is None and not meta.stopped and _is_alive(meta.pid)
+        return meta.end_ns is None and not meta.stopped and is_alive(meta.pid)
 
     @cached_property
     def threads(self) -> list[ThreadRow]:
@@ -499,7 +499,8 @@ def _is_a(kind: type[Any], value: Any) -> Any:
     return value
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number."""
     try:
         if pid > 0:
             os.kill(pid, 0)

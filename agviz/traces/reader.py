@@ -16,6 +16,7 @@ from agviz.traces import (
     health,
     hook_calls,
     nonfinite,
+    outline,
     over_time,
     parameters,
     saved_health,
@@ -27,6 +28,7 @@ from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database, given, of
 from agviz.traces.executions import self_times
+from agviz.traces.outline import Outline
 from agviz.traces.over_time import Bytes, Depth, Steps
 from agviz.traces.pages import Pages
 from agviz.traces.replay import Replay
@@ -80,6 +82,7 @@ class Trace(Closable):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._version = database.version()
+        self._former_replay: Replay | None = None
         self._read_anew()
 
     @classmethod
@@ -104,7 +107,13 @@ class Trace(Closable):
 
     def forget(self) -> None:
         """Drop the rows that are kept for the next question; for who goes through a long trace."""
+        self._former_replay = None
         self._read_anew()
+
+    @property
+    def version(self) -> int:
+        """A number that changes whenever the file has grown."""
+        return self._database.version()
 
     @property
     def path(self) -> str:
@@ -439,6 +448,35 @@ class Trace(Closable):
         """Whether some output of a node was looked at for NaN and infinities."""
         return bool(self._database.value(f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK})"))  # noqa: S608
 
+    def outline(self, graph_task: int) -> Outline:
+        """Who ran when and what follows from whom, to be read piece by piece."""
+        self.graph_task(graph_task)
+        return Outline(self._database, self._contents(), graph_task)
+
+    def start_near(
+        self, graph_task: int, seq: int, count: int, thread: int | None = None
+    ) -> int | None:
+        """``seq`` of the ``count``-th NodeStarted after an event, before it where negative.
+
+        Args:
+            graph_task: whose nodes.
+            seq: of the event; any number will do.
+            count: not 0.
+            thread: only nodes that this thread took up; None: any.
+
+        Returns:
+            None where there are not so many.
+        """
+        return outline.start_near(self._database, graph_task, seq, count, thread)
+
+    def is_checked(self, graph_task: int) -> bool:
+        """Whether gradients of a graph task were looked at for NaN and infinities."""
+        found = self._database.value(
+            f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK} AND graph_task = ?)",  # noqa: S608
+            graph_task,
+        )
+        return bool(found)
+
     def first_nonfinite(self, graph_task: int | None = None) -> NonFiniteRow | None:
         """The first output with NaN or infinities, or None.
 
@@ -644,6 +682,7 @@ class Trace(Closable):
         version = self._database.version()
         if version != self._version:  # the file grew
             self._version = version
+            self._former_replay = self._whole_replay or self._former_replay
             self._read_anew()
         return self._all_contents
 
@@ -654,7 +693,8 @@ class Trace(Closable):
     def _replay(self) -> Replay:
         contents = self._contents()
         if self._whole_replay is None:
-            self._whole_replay = Replay.of(contents, self._all_pages)
+            self._whole_replay = Replay.of(contents, self._all_pages, self._former_replay)
+            self._former_replay = None
         return self._whole_replay
 
 

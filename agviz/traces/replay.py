@@ -75,10 +75,16 @@ class Replay:
         self._last = self._idle
 
     @classmethod
-    def of(cls, contents: Contents, pages: Pages) -> Replay:
-        """The replay of a file, as it is at this moment."""
+    def of(cls, contents: Contents, pages: Pages, former: Replay | None = None) -> Replay:
+        """The replay of a file, as it is at this moment.
+
+        Args:
+            contents: of the file.
+            pages: its events.
+            former: the replay of the same file when it was shorter; what it made is used further.
+        """
         meta = contents.meta
-        return cls(
+        found = cls(
             list(contents.graph_tasks.values()),
             pages.between,
             contents.shape,
@@ -86,6 +92,10 @@ class Replay:
             contents.keyframe,
             tolerant=meta.end_ns is None or meta.partial or bool(meta.stopped),
         )
+        if former is not None:
+            found._made, found._bytes = former._made, former._bytes
+            found._interval = former._interval
+        return found
 
     def state_at(self, seq: int) -> BackwardState:
         """The state after the event with this ``seq``, for the caller to keep.

@@ -213,6 +213,19 @@ class BackwardState:
         """Whether a non-finite element was found in an output of the node."""
         return node in self._now.graph_tasks[graph_task].nonfinite
 
+    def sequence_nr(self, graph_task: int, node: int) -> int | None:
+        """The sequence number by which a queue orders a node; None: AccumulateGrad."""
+        task = self._now.graph_tasks[graph_task]
+        return task.shape.sequence_nrs[task.checked(node)]
+
+    def depth(self, graph_task: int) -> int:
+        """How many calls of backward a graph task is inside of; its nodes go before shallower."""
+        return self._now.graph_tasks[graph_task].depth
+
+    def nonfinite(self, graph_task: int) -> frozenset[int]:
+        """The nodes of which that is so."""
+        return frozenset(self._now.graph_tasks[graph_task].nonfinite)
+
     def buffer(self, graph_task: int, node: int) -> dict[int, int]:
         """The node's InputBuffer: slots that hold a gradient, and their bytes."""
         return _buffer(self._now.graph_tasks[graph_task], node)

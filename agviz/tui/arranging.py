@@ -10,8 +10,8 @@ from textual.widgets import Footer, Static
 
 from agviz.tui.board import Board
 from agviz.tui.panels.events import Events
+from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.inspector import Inspector
-from agviz.tui.panels.nodes import Nodes
 from agviz.tui.panels.panel import Panel, Panels
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.threads import Threads
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-PANELS: tuple[type[Panel], ...] = (Threads, Nodes, Events, Inspector, Queues)
+PANELS: tuple[type[Panel], ...] = (Threads, Graph, Events, Inspector, Queues)
 _LEAST_THREADS, _MOST_THREADS = 5, 12
 
 
@@ -59,8 +59,8 @@ class Arranging(Board):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        """Begin with the list of nodes, once there is one."""
-        self._choose("nodes")
+        """Begin with the graph, once there is one."""
+        self._choose("graph")
 
     def on_panel_tab_chosen(self, message: PanelTab.Chosen) -> None:
         """Show a panel."""

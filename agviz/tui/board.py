@@ -65,9 +65,10 @@ class Board(Screen[None]):
 
     def run_to(self, node: int, recording: Recording) -> None:
         """Go to the moment at which a node was taken up."""
-        execution = recording.execution_of.get(node)
+        execution = recording.columns.execution_of(node)
         if execution is None:
-            self.notify("This node never ran: there is no such moment.")
+            never = "never ran" if recording.is_over else "has not run yet"
+            self.notify(f"This node {never}: there is no such moment.")
         else:
             self.move(partial(Playhead.to_seq, seq=execution.seq))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.errors import AgvizError
-from agviz.tui.model import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,10 +68,11 @@ def node(argument: str, recording: Recording) -> int:
     """
     if argument.lstrip("#").isdecimal():
         order = int(argument.lstrip("#"))
-        if not 1 <= order <= len(recording.executions):
-            raise CommandError(f"There is no node #{order}: {len(recording.executions)} were run.")
-        return recording.executions[order - 1].node
-    found = find(recording, argument)
+        run = len(recording.columns.started)
+        if not 1 <= order <= run:
+            raise CommandError(f"There is no node #{order}: {run:,} were run.")
+        return recording.columns.started[order - 1]
+    found = recording.columns.find(argument)
     if not found:
         raise CommandError(f"No node's name, module or parameter holds “{argument}”.")
     return found[0]

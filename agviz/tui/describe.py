@@ -45,7 +45,7 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
     """What happened, without the kind of the event, its time and its thread."""
 
     def node(index: int) -> str:
-        if not 0 <= index < len(recording.nodes):
+        if not 0 <= index < recording.nodes:
             return f"node {index}"
         return recording.label(index)
 
@@ -98,7 +98,7 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
         case e.Intervened(node=index):
             return f"{node(index)} was chosen to run next"
         case e.NodeStarted() | e.LeafAccumulated() | e.SavedTensorsReleased():
-            place = recording.place(event.node) if 0 <= event.node < len(recording.nodes) else ""
+            place = recording.place(event.node) if 0 <= event.node < recording.nodes else ""
             return f"{node(event.node)} {place}".rstrip()
         case e.WorkerStopped():
             return ""

@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
 from agviz.tui.describe import nonfinite
+from agviz.tui.gauge import Entry, measured
+from agviz.tui.highlighting import highlight
 from agviz.tui.model import State, queue_label
-from agviz.tui.text import Line, Span, count, duration, left, milliseconds, shape, size, tail, wrap
+from agviz.tui.text import Span, count, duration, left, milliseconds, shape, size, tail, wrap
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.traces.rows import EdgeRow, NodeRow, SavedRow
-    from agviz.tui.model import View
+    from agviz.tui.model import Story, View
 
 _LABEL = 15
-_MOST_FRAMES = 12
+_MOST_EDGES = 200
+_RECEIVED = {"root", "sum", "captured", "replaced"}
+_KEPT = {
+    "accumulated": "Accumulated gradient (.grad)",
+    "hook": "What a hook gave in place of it",
+}
 _WIDE = 52
 """Where the panel is narrower, columns are as narrow as what stands in them."""
 
 
-class Entry(NamedTuple):
-    """A line, and the node it leads to."""
-
-    line: Line
-    node: int | None = None
-
-
-def inspect(view: View, width: int) -> list[Entry]:
-    """The description of ``view.selected`` for lines of ``width`` cells; empty without one."""
-    if view.selected is None:
-        return []
-    node = view.recording.nodes[view.selected]
-    story: Sequence[e.Event] = ()
-    saved: Sequence[SavedRow] = ()
-    if view.story is not None and view.story.node == node.index:
-        story, saved = view.story.events, view.story.saved
+def inspect(view: View, story: Story, width: int) -> list[Entry]:
+    """The description of a node for lines of ``width`` cells."""
+    node = story.node
     return [
         *_facts(view, node, width),
-        *_problems(node, story, width),
-        *_gradients_in(view, node, story),
-        *_gradients_out(view, node, story),
-        *_hooks(node, story, width),
-        *_saved(view, node, story, saved, width),
-        *_stack(node, width),
-        *_edges(view, node, width),
+        *_problems(node, story.events, width),
+        *_gradients_in(view, story, width),
+        *_gradients_out(story, width),
+        *_hooks(node, story.events, width),
+        *_saved(view, node, story.events, story.saved, width),
+        *_stack(story, width),
+        *_edges(view, story, width),
         *_place_in_graph(view, node, width),
     ]
 
@@ -64,18 +58,20 @@ def _heading(text: str) -> list[Entry]:
 def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     recording, moment = view.recording, view.moment
     state = moment.node_state(node.index)
-    remaining = moment.remaining(node)
+    remaining = moment.remaining(node.index, node.dependencies)
     words = f"{state.glyph} {state.label}"
     if state is State.WAITING:
         words += f" for {remaining} of {count(node.dependencies, 'dependency', 'dependencies')}"
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)
     if node.order is None or node.thread is None or node.start_ns is None:
-        told = "its events were not recorded" if state is State.UNKNOWN else "never ran"
+        told = "never ran" if recording.is_over else "not yet"
+        if state is State.UNKNOWN:
+            told = "its events were not recorded"
         yield from _fact("Execution", told, width)
     else:
         thread = recording.thread_label(node.thread)
-        number = f"#{node.order:,} of {len(recording.nodes):,} on {thread}"
+        number = f"#{node.order:,} of {recording.nodes:,} on {thread}"
         yield from _fact("Execution", number, width)
         start = milliseconds(node.start_ns - recording.task.begin_ns)
         took = duration(node.duration_ns)
@@ -93,7 +89,8 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
 def _place_in_graph(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     yield from _heading("In the graph")
     sequence = "none (leaf)" if node.sequence_nr is None else f"{node.sequence_nr:,}"
-    missing = f"{view.moment.remaining(node)} of {node.dependencies} missing"
+    remaining = view.moment.remaining(node.index, node.dependencies)
+    missing = f"{remaining} of {node.dependencies} missing"
     yield from _fact("Dependencies", missing, width)
     yield from _fact("Queue", queue_label(node.queue), width)
     yield from _fact("Sequence nr", sequence, width)
@@ -114,46 +111,44 @@ def _problems(node: NodeRow, story: Iterable[e.Event], width: int) -> Iterator[E
                 yield from _fact("Checked", text, width, "nonfinite" if bad else "done")
 
 
-def _gradients_in(view: View, node: NodeRow, story: Iterable[e.Event]) -> list[Entry]:
+def _gradients_in(view: View, story: Story, width: int) -> list[Entry]:
+    node = story.node
     buffered = view.moment.buffer(node.index)
-    arrivals = [
-        event
-        for event in story
-        if isinstance(event, e.GradientAccumulated) and event.node == node.index
-    ]
+    arrived = {each.slot: each for each in story.arrived}
     running = view.moment.is_running(node.index)
     entries = _heading(f"Gradients in ({count(node.num_inputs, 'slot')})")
     for slot in range(node.num_inputs):
         shapes = node.input_shapes
         text = shape(shapes[slot]) if shapes is not None and slot < len(shapes) else ""
-        given = [event for event in arrivals if event.slot == slot]
-        nbytes = given[-1].nbytes if given else None
+        given = arrived.get(slot)
         line = [
             Span(left(f"slot {slot}", _LABEL), "muted"),
             Span(left(text, 18), "name"),
-            Span("" if nbytes is None else f" {size(nbytes):>10}", "number"),
-            Span(f"  sum of {len(given)}" if len(given) > 1 else "", "muted"),
+            Span(f" {size(given.nbytes):>10}" if given else "", "number"),
+            Span(f"  sum of {given.number:,}" if given and given.number > 1 else "", "muted"),
             Span(("  in use" if running else "  in buffer") if slot in buffered else "", "ready"),
         ]
         entries.append(Entry(line))
+        for measure in story.measures:
+            if measure.health.role in _RECEIVED and measure.health.slot == slot:
+                entries += measured(measure, width)
     return entries
 
 
-def _gradients_out(view: View, node: NodeRow, story: Iterable[e.Event]) -> list[Entry]:
+def _gradients_out(story: Story, width: int) -> list[Entry]:
+    node = story.node
     given = {
         (event.node, event.slot): event
-        for event in story
+        for event in story.events
         if isinstance(event, e.GradientAccumulated) and event.producer == node.index
     }
-    edges = view.recording.edges_out[node.index]
     shapes = node.output_shapes or ()
-    outputs = max(len(shapes), max((edge.output for edge in edges), default=-1) + 1)
-    if node.is_leaf or not outputs:
-        return []
-    entries = _heading(f"Gradients out ({count(outputs, 'output')})")
+    outputs = max(len(shapes), max((edge.output for edge in story.edges_out), default=-1) + 1)
+    outputs = 0 if node.is_leaf else outputs
+    entries = _heading(f"Gradients out ({count(outputs, 'output')})") if outputs else []
     for output in range(outputs):
         text = shape(shapes[output]) if output < len(shapes) else ""
-        needed = [edge for edge in edges if edge.output == output]
+        needed = [edge for edge in story.edges_out if edge.output == output]
         sent = [given[e.consumer, e.slot] for e in needed if (e.consumer, e.slot) in given]
         line = [
             Span(left(f"output {output}", _LABEL), "muted"),
@@ -162,6 +157,13 @@ def _gradients_out(view: View, node: NodeRow, story: Iterable[e.Event]) -> list[
             Span("" if needed else "  not needed", "muted"),
         ]
         entries.append(Entry(line))
+        for measure in story.measures:
+            if measure.health.role == "output" and measure.health.slot == output:
+                entries += measured(measure, width)
+    for measure in story.measures:
+        if measure.health.role in _KEPT:
+            entries += _heading(_KEPT[measure.health.role])
+            entries += measured(measure, width)
     return entries
 
 
@@ -207,30 +209,39 @@ def _saved(
     return entries
 
 
-def _stack(node: NodeRow, width: int) -> list[Entry]:
-    """The user's frames, the innermost first."""
-    frames = [frame for frame in reversed(node.stack) if not frame.hidden]
-    if len(frames) < 2:
+def _stack(story: Story, width: int) -> list[Entry]:
+    """The user's frames with their lines of source, the innermost first."""
+    frames = [frame for frame in reversed(story.node.stack) if not frame.hidden]
+    if len(frames) < 2 and not any(line.text for line in story.source):
         return []  # the only line stands among the facts
     entries = _heading(f"Created by ({count(len(frames), 'frame')})")
-    for frame in frames[:_MOST_FRAMES]:
-        entries.append(Entry([Span(tail(str(frame), width), "place")]))
-    if len(frames) > _MOST_FRAMES:
-        entries.append(Entry([Span(f"and {len(frames) - _MOST_FRAMES} more", "muted")]))
+    for frame, text in story.source:
+        entries.append(Entry([Span(tail(str(frame), width).rstrip(), "place")]))
+        if text:
+            entries.append(Entry([Span("  "), *highlight(text)]))
+    if len(frames) > len(story.source):
+        entries.append(Entry([Span(f"and {len(frames) - len(story.source)} more", "muted")]))
     return entries
 
 
-def _edges(view: View, node: NodeRow, width: int) -> list[Entry]:
-    into = view.recording.edges_in[node.index]
-    out = view.recording.edges_out[node.index]
+def _edges(view: View, story: Story, width: int) -> list[Entry]:
+    into, out = story.edges_in, story.edges_out
     entries = []
     if into:
-        entries += _heading(f"Edges in ({len(into)})")
-        entries += [_edge(view, edge, edge.producer, "←", width) for edge in into]
+        entries += _heading(f"Edges in ({len(into):,})")
+        entries += [_edge(view, edge, edge.producer, "←", width) for edge in into[:_MOST_EDGES]]
+        entries += _more(into)
     if out:
-        entries += _heading(f"Edges out ({len(out)})")
-        entries += [_edge(view, edge, edge.consumer, "→", width) for edge in out]
+        entries += _heading(f"Edges out ({len(out):,})")
+        entries += [_edge(view, edge, edge.consumer, "→", width) for edge in out[:_MOST_EDGES]]
+        entries += _more(out)
     return entries
+
+
+def _more(edges: Sequence[EdgeRow]) -> list[Entry]:
+    if len(edges) <= _MOST_EDGES:
+        return []
+    return [Entry([Span(f"and {len(edges) - _MOST_EDGES:,} more", "muted")])]
 
 
 def _edge(view: View, edge: EdgeRow, other: int, arrow: str, width: int) -> Entry:

@@ -5,28 +5,23 @@ Nothing here knows a screen, a thread or a file.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from agviz.traces.rows import NodeStatus
+from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from agviz.traces.rows import (
-        EdgeRow,
-        ExecutionRow,
-        GraphTaskRow,
-        Meta,
-        NodeRow,
-        NonFiniteRow,
-        SavedRow,
-        ThreadRow,
-    )
+    from agviz.traces.health import HealthRow
+    from agviz.traces.outline import Arrived as ArrivedGradients
+    from agviz.traces.rows import EdgeRow, Frame, GraphTaskRow, Meta, NodeRow, SavedRow, ThreadRow
     from agviz.traces.state import BackwardState, QueueContents
+    from agviz.tui.columns import Columns, NodeFacts
+    from agviz.tui.histogram import Sample
     from agviz_engine.events import Event
 
 PAGE: Final = 200
@@ -77,89 +72,69 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """One graph task of one file, as read."""
+    """One graph task of one file, as far as it was read; the columns grow while it is shown."""
 
     key: Key
     path: str
     meta: Meta
     task: GraphTaskRow
     threads: dict[int, ThreadRow]
-    nodes: Sequence[NodeRow]
-    edges: list[EdgeRow]
-    executions: list[ExecutionRow]
+    columns: Columns
     event_count: int
-    stops: list[int]
-    """``seq`` of the events at which ``continue`` stops: failures and non-finite findings."""
-    first_nonfinite: NonFiniteRow | None
+    is_checked: bool
+    """Whether gradients were looked at for NaN and infinities."""
     siblings: int
     """Number of graph tasks in the file."""
+    trouble: str = ""
+    """What has become of the file since it was opened; empty: nothing."""
 
-    def prepare(self) -> None:
-        """Work out what the panels need, so that none of them has to wait for it."""
-        _ = self.edges_out, self.edges_in, self.execution_of, self.execution_order, self.chains
-        _ = self.thread_ids, self.span_ns
+    def is_same(self, other: Recording | None) -> bool:
+        """Whether both are states of one and the same, one of which may know more."""
+        return other is not None and other.columns is self.columns
 
-    @cached_property
-    def edges_out(self) -> list[list[EdgeRow]]:
-        """For every node the edges along which it gives gradients."""
-        found: list[list[EdgeRow]] = [[] for _ in self.nodes]
-        for edge in self.edges:
-            found[edge.producer].append(edge)
-        return found
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.columns.nodes
 
-    @cached_property
-    def edges_in(self) -> list[list[EdgeRow]]:
-        """For every node the edges along which it receives gradients."""
-        found: list[list[EdgeRow]] = [[] for _ in self.nodes]
-        for edge in self.edges:
-            found[edge.consumer].append(edge)
-        return found
+    def node(self, index: int) -> NodeFacts:
+        """What a list says about a node."""
+        return self.columns.facts(index)
 
-    @cached_property
-    def execution_of(self) -> dict[int, ExecutionRow]:
-        """For every node that was taken up, its execution."""
-        return {execution.node: execution for execution in self.executions}
+    @property
+    def first_nonfinite(self) -> int | None:
+        """``seq`` of the first finding of NaN or infinities, once it was read."""
+        return self.columns.nonfinite[0][0] if self.columns.nonfinite else None
 
-    @cached_property
-    def execution_order(self) -> list[int]:
-        """All nodes: those that ran by their number, then those that never did."""
-        ran = [execution.node for execution in self.executions]
-        return ran + [node.index for node in self.nodes if node.order is None]
-
-    @cached_property
-    def chains(self) -> list[int]:
-        """For every node the first of its linear chain, in which each node feeds only the next."""
-        first = list(range(len(self.nodes)))
-        for node in self.execution_order:
-            out = self.edges_out[node]
-            if len(out) == 1 and self.nodes[out[0].consumer].dependencies == 1:
-                first[out[0].consumer] = first[node]
-        return first
-
-    @cached_property
+    @property
     def thread_ids(self) -> list[int]:
         """Threads that took up a node or made the call, by id."""
-        return sorted({self.task.thread, *(e.thread for e in self.executions)})
+        return sorted({self.task.thread, *self.columns.by_thread})
 
-    @cached_property
+    @property
     def span_ns(self) -> tuple[int, int]:
         """Begin and end; where the end is unknown, the last thing that is."""
         begin = self.task.begin_ns
-        end = self.task.end_ns
-        if end is None:
-            times = [e.end_ns if e.end_ns is not None else e.start_ns for e in self.executions]
-            end = max(times, default=begin)
+        end = self.columns.last_ns if self.task.end_ns is None else self.task.end_ns
         return begin, max(end, begin + 1)
 
     def label(self, node: int) -> str:
         """``#12 AddmmBackward0``: number in execution order and name."""
-        row = self.nodes[node]
-        return f"#{row.order} {row.short_name}" if row.order else f"{row.short_name} (never ran)"
+        facts = self.columns.facts(node)
+        if not facts.short_name:
+            return f"node {node}"
+        if facts.order:
+            return f"#{facts.order} {facts.short_name}"
+        return f"{facts.short_name} ({'never ran' if self.is_over else 'not yet run'})"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens in it."""
+        return self.task.status is not GraphTaskStatus.RUNNING
 
     def place(self, node: int) -> str:
         """The parameter or module a node belongs to; empty where neither is known."""
-        row = self.nodes[node]
-        return row.parameter or row.module or ""
+        return self.columns.facts(node).place
 
     def thread_label(self, thread: int) -> str:
         """``T1 device 0``: a thread and the ReadyQueue it serves."""
@@ -192,17 +167,37 @@ class Moment:
             return State.NONFINITE
         return State(status.value)
 
+    def count_states(self, nodes: Sequence[int]) -> Counter[State]:
+        """How many of some nodes are in each state."""
+        try:
+            statuses = self._statuses
+        except KeyError:
+            statuses = []
+        if not statuses:
+            return Counter({State.WAITING: len(nodes)})
+        counted = Counter(map(statuses.__getitem__, nodes))
+        found = Counter({State(status.value): number for status, number in counted.items()})
+        for node in self.state.nonfinite(self.graph_task).intersection(nodes):
+            if statuses[node] is not NodeStatus.FAILED:
+                found[State(statuses[node].value)] -= 1
+                found[State.NONFINITE] += 1
+        return found
+
+    @cached_property
+    def _statuses(self) -> list[NodeStatus]:
+        return self.state.statuses(self.graph_task)
+
     def is_running(self, node: int) -> bool:
         """Whether a thread is inside the node."""
         tasks = [task for tasks in self.state.running().values() for task in tasks]
         return any(t.graph_task == self.graph_task and t.node == node for t in tasks)
 
-    def remaining(self, node: NodeRow) -> int:
-        """Dependencies that a node still waits for."""
+    def remaining(self, node: int, dependencies: int) -> int:
+        """Dependencies that a node still waits for; all, where they were not computed yet."""
         try:
-            return self.state.remaining(self.graph_task, node.index)
+            return self.state.remaining(self.graph_task, node)
         except (KeyError, IndexError):
-            return node.dependencies
+            return dependencies
 
     def buffer(self, node: int) -> dict[int, int]:
         """Slots of a node's InputBuffer that hold a gradient, and their bytes."""
@@ -240,14 +235,40 @@ class Moment:
         return None if self.event is None else self.event.time_ns
 
 
+class Measure(NamedTuple):
+    """What was recorded of a gradient."""
+
+    health: HealthRow
+    sample: Sample | None
+    """Its elements; None where they are not in the file."""
+    unknown: str
+    """Why they are not, where the recording keeps others."""
+
+
+class SourceLine(NamedTuple):
+    """A line of the program."""
+
+    frame: Frame
+    text: str
+    """Without its indentation; empty where the file is not there."""
+
+
 class Story(NamedTuple):
     """What was read of one node."""
 
-    node: int
+    node: NodeRow
     events: tuple[Event, ...]
-    """All that concern it."""
+    """Those of the node itself but for arrivals, and the gradients it gave."""
+    arrived: tuple[ArrivedGradients, ...]
+    """The gradients it received, by slot."""
     saved: tuple[SavedRow, ...]
     """The tensors it had saved for backward."""
+    edges_in: tuple[EdgeRow, ...]
+    edges_out: tuple[EdgeRow, ...]
+    measures: tuple[Measure, ...] = ()
+    """What was measured of its gradients, in order of ``seq``."""
+    source: tuple[SourceLine, ...] = ()
+    """The lines that created it, innermost first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,48 +285,54 @@ class View:
     """Only this thread; None: all."""
 
 
+class Track(Protocol):
+    """Finds events of a graph task by what they are."""
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+
+    def locate(self, seq: int) -> int:
+        """Number of events before the one with ``seq``."""
+
+    def seq_at(self, offset: int) -> int:
+        """``seq`` of the event at an offset."""
+
+    def start(self, seq: int, count: int, thread: int | None) -> int | None:
+        """The ``count``-th NodeStarted after ``seq``, before it where negative; None: no such."""
+
+    def stop(self, seq: int, count: int) -> int | None:
+        """The same for failures and non-finite findings."""
+
+    def first_nonfinite(self) -> int | None:
+        """``seq`` of the first non-finite finding; None: there is none."""
+
+
 class Playhead:
     """Where in the events of a graph task the user stands, and how each key moves it.
 
     The playhead stands between events: at ``position`` the first ``position`` events have
     happened and ``seq`` is the last of them.
-
-    Args:
-        event_count: number of events of the graph task.
-        executions: its executions, by ``seq``.
-        stops: ``seq`` of the events at which ``continue`` stops, ascending.
-        locate: number of events before the one with a ``seq``.
-        seq_at: ``seq`` of the event at an offset.
     """
 
-    def __init__(
-        self,
-        event_count: int,
-        executions: Sequence[ExecutionRow],
-        stops: Sequence[int],
-        locate: Callable[[int], int],
-        seq_at: Callable[[int], int],
-    ) -> None:
+    def __init__(self, track: Track) -> None:
         self.position = 0
         self.seq = -1
-        self._count = event_count
-        self._starts: dict[int | None, list[int]] = {None: []}
-        for execution in executions:
-            self._starts[None].append(execution.seq)
-            self._starts.setdefault(execution.thread, []).append(execution.seq)
-        self._stops = stops
-        self._locate = locate
-        self._seq_at = seq_at
+        self._track = track
 
     def to_position(self, position: int) -> None:
         """After ``position`` events, or at the nearest end."""
-        self.position = min(max(position, 0), self._count)
-        self.seq = self._seq_at(self.position - 1) if self.position else -1
+        self.position = min(max(position, 0), self._track.count)
+        self.seq = self._track.seq_at(self.position - 1) if self.position else -1
 
     def to_seq(self, seq: int) -> None:
         """Just after the event with ``seq``."""
-        self.position = self._locate(seq) + 1
+        self.position = self._track.locate(seq) + 1
         self.seq = seq
+
+    def to_end(self) -> None:
+        """After all events there are."""
+        self.to_position(self._track.count)
 
     def by_events(self, count: int) -> None:
         """``count`` events on, back where it is negative."""
@@ -318,37 +345,21 @@ class Playhead:
             count: number of nodes; negative: backwards.
             thread: only nodes that this thread took up; None: any.
         """
-        self._by(self._starts.get(thread, []), count)
+        self._to(self._track.start(self.seq, count, thread) if count else self.seq, count)
 
     def by_stops(self, count: int) -> None:
         """To the next failure or non-finite finding, ``count`` times; the end if there is none."""
-        self._by(self._stops, count)
+        self._to(self._track.stop(self.seq, count), count)
 
-    def _by(self, seqs: Sequence[int], count: int) -> None:
-        if count > 0:
-            index = bisect_right(seqs, self.seq) + count - 1
+    def to_first_nonfinite(self) -> None:
+        """To the first non-finite finding; where there is none it does not move."""
+        seq = self._track.first_nonfinite()
+        if seq is not None:
+            self.to_seq(seq)
+
+    def _to(self, seq: int | None, count: int) -> None:
+        if seq is not None:
+            if seq >= 0:
+                self.to_seq(seq)
         else:
-            index = bisect_left(seqs, self.seq) + count
-        if index < 0:
-            self.to_position(0)
-        elif index >= len(seqs):
-            self.to_position(self._count)
-        else:
-            self.to_seq(seqs[index])
-
-
-def find(recording: Recording, wanted: str) -> list[int]:
-    """Nodes whose name, module or parameter holds ``wanted``, in execution order.
-
-    Upper and lower case count only where ``wanted`` has an upper-case letter.
-    """
-    exact = any(character.isupper() for character in wanted)
-
-    def holds(text: str) -> bool:
-        return wanted in (text if exact else text.lower())
-
-    return [
-        node
-        for node in recording.execution_order
-        if holds(recording.nodes[node].name) or holds(recording.place(node))
-    ]
+            self.to_position(self._track.count if count > 0 else 0)

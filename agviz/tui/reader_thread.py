@@ -2,46 +2,70 @@
 
 Everything it posts is plain data of the receiver's own. Requests are served in order, but moves
 of the playhead that came in together end in one moment, and of several requests for a node's
-story only the last is served: a key that is held down never queues up work.
+story only the last is served: a key that is held down never queues up work. The outline of a graph
+task is read piece by piece; behind each piece comes whatever was asked for meanwhile. A file that
+grows is looked at now and then, the less often the longer that takes.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from textual.message import Message
 
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
-from agviz.traces.rows import NodeStatus
+from agviz.traces.rows import GraphTaskStatus
+from agviz.tui.columns import Columns
 from agviz.tui.model import PAGE, Key, Moment, Playhead, Recording, Story
-from agviz_engine.events import Event, NodeFailed
+from agviz.tui.stories import tell
+from agviz.tui.track import TraceTrack
+from agviz.tui.watching import FileWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agviz.traces.outline import Piece
     from agviz.traces.rows import GraphTaskRow
+    from agviz.traces.state import BackwardState
+    from agviz_engine.events import Event
+
+_FIRST_PIECE: Final = 300
+_PIECE: Final = 2_000
+_MOST_APPLIED: Final = 20_000
+"""Events by which a state of a file that grows is moved on, rather than found anew."""
 
 Move = Callable[[Playhead], None]
 
 
 @dataclass
 class Listed(Message):
-    """The files were opened; these are their graph tasks, file by file."""
+    """The files were opened, or hold more; these are their graph tasks, file by file."""
 
     tasks: list[list[GraphTaskRow]]
 
 
 @dataclass
 class Loaded(Message):
-    """A graph task was read; the playhead stands at its beginning."""
+    """A graph task was opened; the playhead stands at its beginning."""
 
     recording: Recording
     moment: Moment
+
+
+@dataclass
+class Grown(Message):
+    """More of a graph task was read, or it has gone on."""
+
+    recording: Recording
+    """It shares its columns with the one that was loaded."""
+    pieces: list[Piece]
+    """To be added to its columns."""
 
 
 @dataclass
@@ -113,17 +137,27 @@ class ReaderThread(threading.Thread):
         self._moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
         self._story: int | None = None
         self._traces: list[Trace] = []
-        self._recording: Recording
+        self._watches: list[FileWatch] = []
+        self._tasks: list[int] = []
+        """Number of graph tasks of each file when they were last listed."""
+        self._recording: Recording | None = None
+        self._track: TraceTrack
         self._playhead: Playhead
+        self._last: BackwardState | None = None
+        self._follows = False
 
     def load(self, key: Key) -> None:
-        """Read a graph task: posts :class:`Loaded`."""
+        """Open a graph task: posts :class:`Loaded`, and :class:`Grown` as it is read on."""
         self._requests.put(lambda: self._load(key))
 
     def move(self, move: Move) -> None:
         """Move the playhead of the loaded graph task: posts :class:`Arrived`."""
         self._moves.put(move)
         self._requests.put(self._move)
+
+    def follow(self, *, on: bool) -> None:
+        """Keep the playhead at the end of a graph task that goes on, or let it be."""
+        self._requests.put(lambda: self._follow(on=on))
 
     def page(self, page: int) -> None:
         """Read a page of events: posts :class:`PageRead`."""
@@ -137,6 +171,18 @@ class ReaderThread(threading.Thread):
     def locate(self, seq: int) -> None:
         """Find where an event stands: posts :class:`Located`."""
         self._requests.put(lambda: self._locate(seq))
+
+    def ask(self, question: Callable[[Trace, Recording], Message | None]) -> None:
+        """Have a question answered about the loaded graph task; its answer is posted."""
+        self._requests.put(lambda: self._answer(question))
+
+    def poll(self) -> None:
+        """Look at once whether the file has grown."""
+        self._requests.put(self._poll)
+
+    def reopen(self) -> None:
+        """Open the files anew: posts :class:`Listed`."""
+        self._requests.put(self._open)
 
     def stop(self) -> None:
         """Close the files when everything asked for was done."""
@@ -152,7 +198,14 @@ class ReaderThread(threading.Thread):
     def run(self) -> None:
         """Serve requests until :meth:`stop`."""
         try:
-            while (request := self._requests.get()) is not None:
+            while True:
+                try:
+                    request = self._requests.get(timeout=self._patience)
+                except queue.Empty:
+                    self._serve(self._poll)
+                    continue
+                if request is None:
+                    break
                 self._serve(request)
                 self._requests.task_done()
         except Exception as error:  # noqa: BLE001 - the application raises it
@@ -161,6 +214,11 @@ class ReaderThread(threading.Thread):
             for trace in self._traces:
                 trace.close()
 
+    @property
+    def _patience(self) -> float | None:
+        """Seconds until the files are looked at again; None: there is nothing to expect."""
+        return min((watch.interval for watch in self._watches), default=None)
+
     def _serve(self, request: Callable[[], None]) -> None:
         try:
             request()
@@ -168,89 +226,203 @@ class ReaderThread(threading.Thread):
             self._post(ReadFailed(str(error)))
 
     def _open(self) -> None:
+        for trace in self._traces:
+            trace.close()
+        self._traces, self._recording = [], None
+        self._watches = []
         for path in self._paths:
             self._traces.append(Trace.open(path))
-        self._post(Listed([trace.graph_tasks for trace in self._traces]))
+            self._watches.append(FileWatch(path, self._traces[-1]))
+        self._list()
 
-    def _load(self, key: Key) -> None:
+    def _list(self) -> None:
+        tasks = [trace.graph_tasks for trace in self._traces]
+        self._tasks = [len(rows) for rows in tasks]
+        self._post(Listed(tasks))
+
+    def _load(self, key: Key, position: int = 0) -> None:
         trace = self._traces[key.file]
         number = key.graph_task
-        nodes = trace.nodes(number)
-        event_count = trace.event_count(number)
-        failures = [
-            event.seq
-            for node in nodes
-            if node.status is NodeStatus.FAILED
-            for event in trace.story(number, node.index)
-            if isinstance(event, NodeFailed) and event.node == node.index
-        ]
-        findings = [found.seq for found in trace.nonfinite(number, limit=max(event_count, 1))]
+        outline = trace.outline(number)
+        columns = Columns(outline.nodes)
+        columns.add(outline.more(_FIRST_PIECE))
         self._recording = Recording(
             key=key,
             path=trace.path,
             meta=trace.meta,
             task=trace.graph_task(number),
             threads={thread.id: thread for thread in trace.threads},
-            nodes=nodes,
-            edges=trace.edges(number),
-            executions=trace.executions(number),
-            event_count=event_count,
-            stops=sorted({*failures, *findings}),
-            first_nonfinite=trace.first_nonfinite(number),
+            columns=columns,
+            event_count=trace.event_count(number),
+            is_checked=trace.is_checked(number),
             siblings=len(trace.graph_tasks),
         )
-        self._recording.prepare()
-        self._playhead = Playhead(
-            event_count,
-            self._recording.executions,
-            self._recording.stops,
-            locate=lambda seq: trace.position(seq, number),
-            seq_at=lambda offset: trace.events(number, offset, 1)[0].seq,
-        )
+        self._last = None
+        self._track = TraceTrack(trace, number, outline)
+        self._track.heard(columns.stops, columns.until, is_last=columns.is_complete)
+        self._playhead = Playhead(self._track)
+        if position:
+            self._playhead.to_position(position)
         self._post(Loaded(self._recording, self._moment()))
+        if not columns.is_complete:
+            self._requests.put(lambda: self._read_on(outline))
+
+    def _read_on(self, outline: object) -> None:
+        """Read the next piece of the outline, if it is still the one that is wanted."""
+        if self._recording is None or self._track.outline is not outline:
+            return
+        if not self._track.is_known:
+            self._track.read(_PIECE)
+        self._tell_growth()
+        if not self._track.is_known:
+            self._requests.put(lambda: self._read_on(outline))
+        elif self._loaded.nodes > _PIECE and self._loaded.meta.end_ns is not None:
+            self._requests.put(self._warm)
+
+    def _warm(self) -> None:
+        """Have what the first state in the midst of a large graph needs, before it is asked for."""
+        key, count = self._loaded.key, self._loaded.event_count
+        self._traces[key.file].state_at(key.graph_task, count // 2)
+
+    def _tell_growth(self) -> None:
+        pieces = self._track.take()
+        if pieces and self._recording is not None:
+            self._post(Grown(self._recording, pieces))
 
     def _moment(self) -> Moment:
-        key, position = self._recording.key, self._playhead.position
+        recording = self._loaded
+        key, position = recording.key, self._playhead.position
         trace = self._traces[key.file]
         last = trace.events(key.graph_task, position - 1, 1) if position else []
         return Moment(
             graph_task=key.graph_task,
             position=position,
             event=last[0] if last else None,
-            state=trace.state_at(key.graph_task, position),
+            state=self._state(trace, key.graph_task, position),
         )
 
+    def _state(self, trace: Trace, graph_task: int, position: int) -> BackwardState:
+        """The state at a position; of a file that grows by moving the last one on."""
+        if trace.meta.end_ns is not None:
+            return trace.state_at(graph_task, position)
+        last, seq = self._last, self._playhead.seq
+        state = None
+        if last is not None and last.seq <= seq:
+            begin = trace.position(last.seq + 1)
+            events = trace.events(offset=begin, limit=_MOST_APPLIED)
+            if events and events[-1].seq >= seq:
+                state = last.copy()
+                for event in events:
+                    if event.seq <= seq:
+                        state.apply(event)
+            elif not events:
+                state = last.copy()
+        if state is None:
+            state = trace.state_at(graph_task, position)
+        self._last = state.copy()
+        return state
+
+    @property
+    def _loaded(self) -> Recording:
+        if self._recording is None:
+            raise RuntimeError("no graph task is loaded")
+        return self._recording
+
     def _move(self) -> None:
+        if self._recording is None:
+            return
         before = self._playhead.position
         moves = self._moves.qsize()
         for _ in range(moves):
             self._moves.get()(self._playhead)
+        self._tell_growth()
         if moves:
-            key, moment = self._recording.key, self._moment()
-            story = None
-            if moment.node is not None:
-                story = self._story_of(moment.node)
-            moved = self._playhead.position != before
-            self._post(Arrived(key, moment, moved, story))
+            self._follows = False
+            self._arrive(before)
+
+    def _arrive(self, before: int) -> None:
+        moment = self._moment()
+        story = None if moment.node is None else self._story_of(moment.node)
+        moved = self._playhead.position != before
+        self._post(Arrived(self._loaded.key, moment, moved, story))
+
+    def _follow(self, *, on: bool) -> None:
+        self._follows = on
+        if on and self._recording is not None:
+            before = self._playhead.position
+            self._playhead.to_end()
+            if self._playhead.position != before:
+                self._arrive(before)
+
+    def _poll(self) -> None:
+        began = time.monotonic()
+        for file, (trace, watch) in enumerate(zip(self._traces, self._watches, strict=True)):
+            news = watch.look()
+            recording = self._recording
+            if recording is None or recording.key.file != file:
+                if news.has_grown and len(trace.graph_tasks) != self._tasks[file]:
+                    self._list()
+                continue
+            if news.trouble != recording.trouble:
+                self._recording = replace(recording, trouble=news.trouble)
+                self._post(Grown(self._recording, []))
+            if news.has_grown:
+                self._go_on(trace, recording.key.graph_task)
+        took = time.monotonic() - began
+        for watch in self._watches:
+            watch.took(took)
+
+    def _go_on(self, trace: Trace, number: int) -> None:
+        """Tell what has happened since the file was last looked at."""
+        if len(trace.graph_tasks) != self._tasks[self._loaded.key.file]:
+            self._list()
+        task = trace.graph_task(number)
+        if task.nodes != self._loaded.nodes:
+            self._load(self._loaded.key, self._playhead.position)
+        elif task != self._loaded.task or trace.event_count(number) != self._loaded.event_count:
+            self._recording = replace(
+                self._loaded,
+                meta=trace.meta,
+                task=task,
+                threads={thread.id: thread for thread in trace.threads},
+                event_count=trace.event_count(number),
+                is_checked=trace.is_checked(number),
+                siblings=len(trace.graph_tasks),
+            )
+            self._track.read(_PIECE)
+            self._post(Grown(self._recording, self._track.take()))
+            if not self._track.is_known:
+                outline = self._track.outline
+                self._requests.put(lambda: self._read_on(outline))
+        if self._follows:
+            newest = trace.graph_tasks[-1]
+            if newest.id != number and newest.nodes and task.status is not GraphTaskStatus.RUNNING:
+                self._load(Key(self._loaded.key.file, newest.id))
+            self._follow(on=True)
 
     def _read_page(self, page: int) -> None:
-        key = self._recording.key
-        events = self._traces[key.file].events(key.graph_task, page * PAGE, PAGE)
-        self._post(PageRead(key, page, events))
+        if self._recording is not None:
+            key = self._recording.key
+            events = self._traces[key.file].events(key.graph_task, page * PAGE, PAGE)
+            self._post(PageRead(key, page, events))
 
     def _read_story(self) -> None:
         node, self._story = self._story, None
-        if node is not None:
-            key = self._recording.key
-            self._post(StoryRead(key, self._story_of(node)))
+        if node is not None and self._recording is not None:
+            self._post(StoryRead(self._recording.key, self._story_of(node)))
 
     def _story_of(self, node: int) -> Story:
-        key = self._recording.key
-        trace = self._traces[key.file]
-        events, saved = trace.story(key.graph_task, node), trace.saved(key.graph_task, node)
-        return Story(node, tuple(events), tuple(saved))
+        key = self._loaded.key
+        return tell(self._traces[key.file], self._track.outline, key.graph_task, node)
 
     def _locate(self, seq: int) -> None:
-        key = self._recording.key
-        offset = self._traces[key.file].position(seq, key.graph_task)
-        self._post(Located(key, seq, offset))
+        if self._recording is not None:
+            key = self._recording.key
+            offset = self._traces[key.file].position(seq, key.graph_task)
+            self._post(Located(key, seq, offset))
+
+    def _answer(self, question: Callable[[Trace, Recording], Message | None]) -> None:
+        if self._recording is not None:
+            message = question(self._traces[self._recording.key.file], self._recording)
+            if message is not None:
+                self._post(message)

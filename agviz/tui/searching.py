@@ -8,7 +8,6 @@ from textual.binding import Binding, BindingType
 
 from agviz.tui import commands
 from agviz.tui.board import Board
-from agviz.tui.model import find
 from agviz.tui.prompt import SEARCH, Prompt
 from agviz.tui.text import count
 from agviz.tui.title import Status
@@ -58,7 +57,7 @@ class Searching(Board):
             self.notify("Search first: press / and type a part of a name.")
             return
         if not self._matches:
-            self._matches = find(view.recording, self._wanted)
+            self._matches = view.recording.columns.find(self._wanted)
         if not self._matches:
             self.notify(f"No node matches “{self._wanted}”.", markup=False)
             return
@@ -68,7 +67,7 @@ class Searching(Board):
             index = 0 if by > 0 else -1
         node = self._matches[index]
         self.look_at(node, view)
-        execution = view.recording.execution_of.get(node)
+        execution = view.recording.columns.execution_of(node)
         if execution is not None:
             self.reader.locate(execution.seq)
         position = self._matches.index(node) + 1

@@ -16,7 +16,7 @@ from agviz.tui.arranging import Arranging
 from agviz.tui.commands import Usage
 from agviz.tui.model import Key, View
 from agviz.tui.panels.events import Events
-from agviz.tui.panels.nodes import Nodes
+from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.panel import Panel
 from agviz.tui.prompt import Prompt
 from agviz.tui.screens.help import Help
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from agviz.tui.reader_thread import (
         Arrived,
+        Grown,
         Listed,
         Loaded,
         Located,
@@ -86,11 +87,23 @@ class Session(Arranging, Searching, Travel):
         self.add_class("-loaded")
         self.refresh_bindings()
         self.forget_matches()
-        first_node = next(iter(message.recording.execution_order), None)
+        columns = message.recording.columns
+        first_node = columns.node_at(0) if len(columns) else None
         self.look_at(first_node, View(recording=message.recording, moment=message.moment))
         self.share_room()
         if first:
             self.call_after_refresh(self.focus_chosen)
+
+    def on_grown(self, message: Grown) -> None:
+        """Show what was read on, or has happened since."""
+        view = self.view
+        if view is None or not message.recording.is_same(view.recording):
+            return
+        for piece in message.pieces:
+            message.recording.columns.add(piece)
+        self.view = replace(view, recording=message.recording)
+        if view.selected is None and len(message.recording.columns):
+            self.look_at(message.recording.columns.node_at(0), self.view)
 
     def on_arrived(self, message: Arrived) -> None:
         """Show another moment."""
@@ -171,7 +184,7 @@ class Session(Arranging, Searching, Travel):
 
     def action_help(self) -> None:
         """Explain the focused panel and its keys."""
-        panel = self.focused_panel or self.query_one(Nodes)
+        panel = self.focused_panel or self.query_one(Graph)
         here: list[tuple[str, str]] = []
         everywhere: list[tuple[str, str]] = []
         keys: dict[tuple[object, str], list[str]] = {}

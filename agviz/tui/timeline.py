@@ -6,12 +6,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agviz.traces.rows import NodeStatus
-
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from agviz.traces.rows import ExecutionRow
+    from collections.abc import Sequence
 
 _ZOOM_LIMIT_NS = 20
 """A column never shows less than this."""
@@ -73,23 +69,27 @@ class Lane:
     """The executions of one thread, ready to be laid out.
 
     Args:
-        executions: of one thread and graph task, in order of their start.
-        notable: nodes that must be seen even where many share a cell: the non-finite ones.
+        starts: when each started, ascending.
+        ends: when each ended; -1 where it has not.
+        notable: places of those that must be seen even where many share a cell, ascending: the
+            non-finite ones and the failed.
         end_ns: end of an execution that has none.
     """
 
     def __init__(
-        self, executions: Sequence[ExecutionRow], notable: Collection[int], end_ns: int
+        self, starts: Sequence[int], ends: Sequence[int], notable: Sequence[int], end_ns: int
     ) -> None:
-        self.executions = executions
-        self._starts = [e.start_ns for e in executions]
-        self._ends = [e.end_ns if e.end_ns is not None else end_ns for e in executions]
-        self._notable = [
-            index
-            for index, e in enumerate(executions)
-            if e.node in notable or e.status is NodeStatus.FAILED
-        ]
-        self._notable_starts = [self._starts[index] for index in self._notable]
+        self._starts = starts
+        self._own_ends = ends
+        self._end_ns = end_ns
+        self._notable = notable
+        self._laid_out: tuple[Window, list[int]] | None = None
+        self._notable_starts = [starts[place] for place in notable]
+
+    def end(self, place: int) -> int:
+        """When an execution ended."""
+        end = self._own_ends[place]
+        return self._end_ns if end < 0 else end
 
     def cells(self, window: Window, now_ns: float | None = None) -> list[int]:
         """For every cell of ``window`` the index of the execution it shows, or -1.
@@ -97,21 +97,26 @@ class Lane:
         Where several share a cell it is the one under way at ``now_ns``, else the first notable
         one, else the longest.
         """
+        if self._laid_out is None or self._laid_out[0] != window:
+            self._laid_out = window, self._lay_out(window)
+        cells = self._laid_out[1][:]
+        if now_ns is not None and 0 <= (column := window.column(now_ns)) < window.columns:
+            index = bisect_right(self._starts, now_ns) - 1
+            if index >= 0 and self.end(index) >= now_ns:
+                cells[column] = index + 1
+        return [cell - 1 for cell in cells]
+
+    def _lay_out(self, window: Window) -> list[int]:
+        """Places plus one, 0 for none, whatever the playhead."""
         cells = []
         for column in range(window.columns):
             begin, end = window.time(column), window.time(column + 1)
             cells.append(self._notable_in(begin, end) or self._longest_in(begin, end))
-        if now_ns is not None and 0 <= (column := window.column(now_ns)) < window.columns:
-            index = bisect_right(self._starts, now_ns) - 1
-            if index >= 0 and self._ends[index] >= now_ns:
-                cells[column] = index + 1
-        return [cell - 1 for cell in cells]
+        return cells
 
-    def at(self, time_ns: float) -> ExecutionRow | None:
+    def at(self, time_ns: float) -> int | None:
         """The execution that last started before ``time_ns``; the first one before all."""
-        if not self.executions:
-            return None
-        return self.executions[max(0, bisect_right(self._starts, time_ns) - 1)]
+        return max(0, bisect_right(self._starts, time_ns) - 1) if self._starts else None
 
     # Both give the index plus one, so that 0 says none.
 
@@ -119,7 +124,7 @@ class Lane:
         first = max(0, bisect_right(self._notable_starts, begin) - 1)
         for index in self._notable[first : first + 2]:
             starts = self._starts[index]
-            if starts < end and (self._ends[index] > begin or starts >= begin):
+            if starts < end and (self.end(index) > begin or starts >= begin):
                 return index + 1
         return 0
 
@@ -128,9 +133,9 @@ class Lane:
         beyond = min(bisect_left(self._starts, end), first + _MOST_COMPARED)
         best, longest = 0, -1.0
         for index in range(first, beyond):
-            if self._ends[index] <= begin and self._starts[index] < begin:
+            if self.end(index) <= begin and self._starts[index] < begin:
                 continue
-            overlap = min(self._ends[index], end) - max(self._starts[index], begin)
+            overlap = min(self.end(index), end) - max(self._starts[index], begin)
             if overlap > longest:
                 best, longest = index + 1, overlap
         return best

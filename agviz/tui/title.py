@@ -72,11 +72,13 @@ class Title(Bar):
         facts = [
             (0, f"{call} #{task.id}"),
             (1, f"✗ {task.error}" if failed else task.status.value),
-            (3, count(len(recording.nodes), "node")),
+            (3, count(recording.nodes, "node")),
             (4, count(recording.event_count, "event")),
         ]
         if recording.first_nonfinite is not None:
             facts.insert(2, (2, "! non-finite"))
+        if recording.trouble:
+            facts.insert(1, (-1, f"✗ {recording.trouble}"))
         if recording.siblings > 1:
             facts.append((5, f"t: {recording.siblings - 1:,} more"))
         return facts
@@ -109,7 +111,7 @@ class Status(Bar):
             (0, f"event {moment.position:,}/{recording.event_count:,}"),
             (3, f"{milliseconds(time)} ms"),
             (1, what),
-            (4, f"{moment.executed:,}/{len(recording.nodes):,} done"),
+            (4, f"{moment.executed:,}/{recording.nodes:,} done"),
             (5, f"{size(moment.live_bytes)} in buffers"),
         ]
         if view.thread is not None:

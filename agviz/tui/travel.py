@@ -95,10 +95,12 @@ class Travel(Board):
         """Go to the first non-finite gradient."""
         if self.view is None:
             return
-        first = self.view.recording.first_nonfinite
-        if first is not None:
-            self.move(partial(Playhead.to_seq, seq=first.seq))
-        elif any(node.nonfinite is not None for node in self.view.recording.nodes):
+        recording = self.view.recording
+        if recording.first_nonfinite is not None:
+            self.move(partial(Playhead.to_seq, seq=recording.first_nonfinite))
+        elif not recording.columns.is_complete:
+            self.move(Playhead.to_first_nonfinite)
+        elif recording.is_checked:
             self.notify("Every gradient that was checked is finite.")
         else:
             self.notify("Nothing was checked for non-finite values in this recording.")

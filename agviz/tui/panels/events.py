@@ -60,13 +60,21 @@ class Events(LineList):
         """Draw ``view``; the cursor goes with the playhead when that has moved."""
         before = self.view
         super().show(view)
-        if before is None or before.recording is not view.recording:
+        if before is None or not view.recording.is_same(before.recording):
             self._pages.clear()
             self._asked.clear()
+        if self.line_count != view.recording.event_count:
+            self._forget_last_page()
             self.line_count = view.recording.event_count
         if before is None or before.moment is not view.moment:
             self.put_cursor(max(0, view.moment.position - 1))
         self.subtitle(f"{view.moment.position:,} of {count(self.line_count, 'event')}")
+
+    def _forget_last_page(self) -> None:
+        """It was not full, and now there is more."""
+        last = self.line_count // PAGE
+        self._pages.pop(last, None)
+        self._asked.discard(last)
 
     def add_page(self, page: int, found: list[e.Event]) -> None:
         """Show the events of ``page``."""

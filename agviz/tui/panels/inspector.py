@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from agviz.tui.inspection import Entry, inspect
+from agviz.tui.inspection import inspect
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.text import Line, Span
 
 if TYPE_CHECKING:
+    from agviz.tui.gauge import Entry
     from agviz.tui.model import View
 
 
@@ -32,17 +33,24 @@ class Inspector(LineList):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._entries: list[Entry] = []
+        self._node: int | None = None
 
     def show(self, view: View) -> None:
-        """Draw the selected node of ``view``."""
+        """Draw the selected node of ``view``, once it was read; until then what was drawn stays."""
         before = self.view
         super().show(view)
-        self._entries = inspect(view, max(20, self.inner_width - 1))
+        node, story = view.selected, view.story
+        if node is None or story is None or story.node.index != node:
+            if node is None or before is None or not view.recording.is_same(before.recording):
+                self._entries = []
+                self.line_count = 0
+            return
+        self._entries = inspect(view, story, max(20, self.inner_width - 1))
         self.line_count = len(self._entries)
-        if before is None or before.selected != view.selected:
+        if self._node != node:
+            self._node = node
             self.put_cursor(0)
-        node = view.selected
-        self.subtitle("" if node is None else view.recording.label(node))
+        self.subtitle(view.recording.label(node))
 
     def line(self, index: int, width: int) -> Line:
         """A line of the description."""

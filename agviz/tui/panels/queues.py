@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -32,19 +34,19 @@ class Queues(LineList):
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self._rows: list[tuple[QueueContents, int]] = []
+        self._queues: list[QueueContents] = []
+        self._headings: list[int] = []
+        """The line on which each queue begins."""
 
     def show(self, view: View) -> None:
         """Draw the queues of ``view``."""
         before = self.view
         super().show(view)
         if before is None or before.moment is not view.moment:
-            self._rows = [
-                (queue, place)
-                for queue in view.moment.queues
-                for place in range(-1, max(1, len(queue.tasks)))
-            ]
-            self.line_count = len(self._rows)
+            self._queues = view.moment.queues
+            lines = [1 + max(1, len(queue.tasks)) for queue in self._queues]
+            self._headings = list(accumulate(lines, initial=0))[:-1]
+            self.line_count = sum(lines)
             waiting = sum(len(queue.tasks) for queue in view.moment.queues)
             more = "" if view.moment.state.knows_all else ", of the recorded nodes"
             self.subtitle(count(waiting, "task") + more)
@@ -52,12 +54,13 @@ class Queues(LineList):
     def header(self, width: int) -> Line:
         """Names of the columns."""
         name = self._name_width(width)
-        place = left("module", width - name - 17)
-        return [Span(f" next {left('node', name)} {right('seq nr', 8)}  {place}", "muted")]
+        place = left("module", width - name - 23)
+        text = f" next {left('node', name)} {right('depth', 5)} {right('seq nr', 8)}  {place}"
+        return [Span(text, "muted")]
 
     def line(self, index: int, width: int) -> Line:
         """A queue's heading, one of its tasks, or that it has none."""
-        queue, place = self._rows[index]
+        queue, place = self._at(index)
         if place < 0:
             server = "" if queue.thread is None else f" T{queue.thread}"
             depth = f"depth {len(queue.tasks)}"
@@ -79,17 +82,22 @@ class Queues(LineList):
         self.cursor_moved()
 
     def _node_at_cursor(self) -> int | None:
-        if self.view is None or not self._rows:
+        if self.view is None or not self._queues:
             return None
-        queue, place = self._rows[self.cursor]
+        queue, place = self._at(self.cursor)
         if place < 0 or not queue.tasks:
             return None
         task = queue.tasks[place]
         own = task.graph_task == self.view.recording.key.graph_task
         return task.node if own and task.node >= 0 else None
 
+    def _at(self, line: int) -> tuple[QueueContents, int]:
+        """The queue of a line, and the place of its task; -1: the heading."""
+        index = bisect_right(self._headings, line) - 1
+        return self._queues[index], line - self._headings[index] - 1
+
     def _name_width(self, width: int) -> int:
-        return min(34, max(14, (width - 17) // 2))
+        return min(34, max(14, (width - 23) // 2))
 
     def _node_task(self, task: QueuedTask, place: int, width: int) -> Line:
         recording = self.shown.recording
@@ -100,11 +108,13 @@ class Queues(LineList):
         if task.graph_task != recording.key.graph_task:
             text = f"node {task.node} of graph task {task.graph_task}"
             return [number, Span(left(text, width - 6), "muted")]
-        node = recording.nodes[task.node]
-        sequence = "leaf" if node.sequence_nr is None else f"{node.sequence_nr:,}"
+        state = self.shown.moment.state
+        number_of = state.sequence_nr(task.graph_task, task.node)
+        sequence = "leaf" if number_of is None else f"{number_of:,}"
         return [
             number,
             Span(left(recording.label(task.node), name_width), "ready"),
+            Span(" " + right(str(state.depth(task.graph_task)), 5), "number"),
             Span(" " + right(sequence, 8), "number"),
-            Span("  " + tail(recording.place(task.node), width - name_width - 17), "place"),
+            Span("  " + tail(recording.place(task.node), width - name_width - 23), "place"),
         ]

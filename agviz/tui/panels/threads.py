@@ -35,7 +35,7 @@ class Threads(Panel):
     HELP = (
         "A lane per thread that took part, with the nodes it executed in time. █ has happened at"
         " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
-        " the playhead; a click puts it there.\n\n"
+        " the playhead; the mouse puts it there, and moves it while its button is held.\n\n"
         "The lane with ▶ is the one that < and > chose: n and N then go by its nodes only."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,8 +48,8 @@ class Threads(Panel):
         ),
         Binding("minus", "zoom(2)", "Zoom out", group=_ZOOM, id="threads.zoom-out"),
         Binding("0", "fit", "Whole graph task", group=_ZOOM, id="threads.fit"),
-        Binding("l,right", "pan(0.25)", "Later", show=False, id="threads.pan-right"),
-        Binding("h,left", "pan(-0.25)", "Earlier", show=False, id="threads.pan-left"),
+        Binding("l,right,shift+right", "pan(0.25)", "Later", show=False, id="threads.pan-right"),
+        Binding("h,left,shift+left", "pan(-0.25)", "Earlier", show=False, id="threads.pan-left"),
         Binding("g,home", "pan(-1e9)", "Begin", show=False, id="threads.begin"),
         Binding("G,end", "pan(1e9)", "End", show=False, id="threads.end"),
         Binding("j,down", "screen.thread(1)", "Next thread", show=False, id="threads.next-thread"),
@@ -68,26 +68,30 @@ class Threads(Panel):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._lanes: dict[int, Lane] = {}
+        self._known = -1
+        """Version of the columns that the lanes are of."""
+        self._span = (0, 1)
         self._window: Window | None = None
+        self._picked = -1
+        """Where the mouse was last."""
 
     def show(self, view: View) -> None:
         """Draw ``view``; the window goes with the playhead."""
         before = self.view
         super().show(view)
-        recording = view.recording
-        if before is None or before.recording is not recording:
-            notable = {
-                node.index for node in recording.nodes if node.nonfinite and any(node.nonfinite)
-            }
+        recording, columns = view.recording, view.recording.columns
+        if before is None or not recording.is_same(before.recording):
+            self._window = None
+            self._known = -1
+        if self._known != columns.version or recording.span_ns != self._span:
+            self._known, self._span = columns.version, recording.span_ns
+            nothing = Lane((), (), (), 0)
             self._lanes = {
-                thread: Lane(
-                    [e for e in recording.executions if e.thread == thread],
-                    notable,
-                    recording.span_ns[1],
-                )
+                thread: columns.lane(thread, self._span[1])
+                if thread in columns.by_thread
+                else nothing
                 for thread in recording.thread_ids
             }
-            self._window = None
         if self._window is not None and (before is None or before.moment is not view.moment):
             self._window = self._window.showing(self._playhead_ns, recording.span_ns)
         self._describe()
@@ -95,8 +99,11 @@ class Threads(Panel):
     def _describe(self) -> None:
         begin, end = self.shown.recording.span_ns
         lines = max(1, self.scrollable_content_region.height - 1)
+        reading = "" if self.shown.recording.columns.is_complete else ", reading …"
         hidden = f", {lines} shown" if lines < len(self._lanes) else ""
-        self.subtitle(f"{count(len(self._lanes), 'thread')}{hidden}, {duration(end - begin)}")
+        self.subtitle(
+            f"{count(len(self._lanes), 'thread')}{hidden}, {duration(end - begin)}{reading}"
+        )
 
     def on_resize(self) -> None:
         """Keep the stretch of time that is shown."""
@@ -148,16 +155,37 @@ class Threads(Panel):
             self._window = self._shown.panned(columns, self.view.recording.span_ns)
             self.refresh()
 
-    def on_click(self, event: events.Click) -> None:
-        """Put the playhead on the execution that the mouse points at."""
-        offset = event.get_content_offset(self)
-        if offset is None or self.view is None:
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Put the playhead on the execution that the mouse points at, and follow the mouse."""
+        if event.button == 1:
+            self.capture_mouse()
+            self._picked = -1
+            self._pick(event)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Scrub."""
+        if self.app.mouse_captured is self:
+            self._pick(event)
+
+    def on_mouse_up(self) -> None:
+        """Let the mouse go."""
+        self.release_mouse()
+
+    def _pick(self, event: events.MouseEvent) -> None:
+        offset = event.get_content_offset_capture(self)
+        if self.view is None:
             return
         thread, _ = self._lane_at(offset.y)
-        lane = self._lanes.get(self.view.recording.task.thread if thread is None else thread)
-        execution = lane.at(self._shown.time(offset.x - self._label_width + 1)) if lane else None
-        if execution is not None:
-            self.post_message(self.TimePicked(execution.seq))
+        thread = self.view.recording.task.thread if thread is None else thread
+        lane = self._lanes.get(thread)
+        column = min(max(offset.x - self._label_width, -1), self._columns)
+        place = lane.at(self._shown.time(column + 1)) if lane else None
+        if place is not None:
+            columns = self.view.recording.columns
+            seq = columns.seqs[columns.by_thread[thread][place] - 1]
+            if seq != self._picked:
+                self._picked = seq
+                self.post_message(self.TimePicked(seq))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Zoom in, or pan where shift is held."""
@@ -272,13 +300,14 @@ class Threads(Panel):
             if index < 0:
                 line += _with_playhead("·" * (end - column), "muted", playhead - column)
             else:
-                line.append(self._block(lane, index, end - column, first=first))
+                line.append(self._block(thread, index, end - column, first=first))
             column = end
         return line
 
-    def _block(self, lane: Lane, index: int, width: int, *, first: bool) -> Span:
-        execution = lane.executions[index]
-        state = self.shown.moment.node_state(execution.node)
+    def _block(self, thread: int, index: int, width: int, *, first: bool) -> Span:
+        columns = self.shown.recording.columns
+        node = columns.started[columns.by_thread[thread][index] - 1]
+        state = self.shown.moment.node_state(node)
         match state:
             case State.WAITING | State.READY:
                 fill, look = "░", "lane-future"
@@ -290,7 +319,8 @@ class Threads(Panel):
                 fill, look = "█", "lane-past-other" if index % 2 else "lane-past"
         if width < _NAME_FROM or not first:
             return Span(fill * width, look)
-        text = left(f"{state.glyph}{execution.name}", min(width, len(execution.name) + 1))
+        name = columns.facts(node).short_name
+        text = left(f"{state.glyph}{name}", min(width, len(name) + 1))
         if fill == "█":
             return Span(text.ljust(width), f"{look}-name")
         return Span(text.ljust(width, fill), look)
