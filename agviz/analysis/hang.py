@@ -239,7 +239,7 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         task.id: max(last.get(number, 0) for number in trace.family(task.id))
         for task in tasks
         if task.parent not in last
-    }
+    } or last
     stuck = min(moved, key=lambda number: (moved[number], number))
     dumps = trace.dumps()
     dump = dumps[-1] if dumps and dumps[-1].time_ns >= moved[stuck] else None
@@ -265,7 +265,8 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
 
 
 def _last_ns(trace: Trace, task: GraphTaskRow) -> int:
-    return trace.events(task.id, trace.event_count(task.id) - 1, 1)[0].time_ns
+    last = trace.events(task.id, max(trace.event_count(task.id) - 1, 0), 1)
+    return last[0].time_ns if last else task.begin_ns
 
 
 def _held_in(stand: Stand) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.source import source_line
-from agviz.traces.rows import NodeStatus
+from agviz.traces.rows import NodeStatus, ThreadRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Frame,
         GraphTaskRow,
         NodeRow,
-        ThreadRow,
     )
 
 _ENGINE: Final = re.compile(r"(?:^|/)agviz_engine/[^/]+\.py$")
@@ -121,7 +120,7 @@ def find_stands(
             taking_part.add(thread.id)
     stands = []
     for number in sorted(taking_part):
-        thread = threads[number]
+        thread = threads.get(number) or ThreadRow(number, f"thread {number}", -1, 0)
         inside = tuple(sorted(running[number], key=lambda node: node.start_ns or 0))
         began = inside[-1].start_ns if inside else None
         seen = dumped.pop(thread.native_id, None)
