@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         draw,
         enable,
         load,
+        set_trace,
         trace,
         why,
     )
@@ -34,6 +35,7 @@ __all__ = [
     "draw",
     "enable",
     "load",
+    "set_trace",
     "trace",
     "why",
 ]

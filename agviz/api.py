@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from agviz.drawing import draw
 from agviz.errors import AgvizError, DrawingError, TraceError
+from agviz.live import set_trace
 from agviz.options import KEPT, Options, asked_to_check_forward
 from agviz.recorded import Recorded
 from agviz.recording import Recording
@@ -54,6 +55,7 @@ __all__ = [
     "draw",
     "enable",
     "load",
+    "set_trace",
     "trace",
     "why",
 ]

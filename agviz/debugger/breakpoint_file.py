@@ -85,9 +85,10 @@ def _read(path: Path) -> str | None:
         return None
     except OSError as error:
         raise AgvizError(str(error.strerror)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise AgvizError("it is no file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise AgvizError("it is no file")
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise AgvizError("it is too large")

@@ -382,6 +382,8 @@ class Client:
                 self._take(decode(line))
         except AgvizError as error:
             why = str(error)
+            with contextlib.suppress(OSError):  # or the other side would wait for it to be read
+                self._connection.shutdown(socket.SHUT_RDWR)
         with self._lock:
             self._is_gone = True
             waiting = list(self._replies.values())

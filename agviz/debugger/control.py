@@ -121,9 +121,9 @@ class Control:
             self._refuse(request, error)
 
     def _ask_thread(self, debugger: Debugger, request: Request) -> None:
+        stop = debugger.stop_of(_thread(request))
         from agviz.debugger import at_a_stop
 
-        stop = debugger.stop_of(_thread(request))
         command = getattr(at_a_stop, request["do"])
 
         def work() -> None:

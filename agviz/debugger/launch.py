@@ -85,13 +85,13 @@ class Debuggee:
             )
         try:
             self.client = Client(ours, hear)
-        except GoneError:
+        except BaseException as error:
             self.end()
             said = clean(self.stderr.read().decode(errors="replace").strip())
+            self._close_output()
+            if not isinstance(error, GoneError):
+                raise
             raise AgvizError(said.removeprefix("agviz: ") or "the program has not begun") from None
-        except BaseException:
-            self.end()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +104,9 @@ class Debuggee:
     ) -> None:
         self.end()
         self.client.close()
+        self._close_output()
+
+    def _close_output(self) -> None:
         self.stdout.close()
         self.stderr.close()
 

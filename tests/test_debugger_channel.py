@@ -1,0 +1,406 @@
+"""The control channel against whoever is at its other end; breakpoints as texts and in files."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agviz.debugger import listening
+from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
+from agviz.debugger.breakpoints import Breakpoint, BreakpointError, parse
+from agviz.debugger.client import Client, GoneError, Said
+from agviz.debugger.conditions import NAMES, Condition, ConditionError
+from agviz.debugger.control import Control
+from agviz.debugger.debugger import Debugger
+from agviz.debugger.protocol import (
+    MOST_REPLY_BYTES,
+    MOST_REQUEST_BYTES,
+    Lines,
+    ProtocolError,
+    decode,
+    encode,
+)
+from agviz.errors import AgvizError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HELLO = {"pid": 7, "trace": "trace.agviz", "script": "train.py"}
+
+
+@contextmanager
+def served() -> Iterator[tuple[socket.socket, Debugger]]:
+    """A control of a program that does not run, and the viewer's end of its channel."""
+    theirs, ours = socket.socketpair()
+    debugger: Any = Debugger(subject=None)  # type: ignore[arg-type]
+    control = Control(theirs, debugger, HELLO)
+    thread = threading.Thread(target=control.serve)
+    thread.start()
+    ours.settimeout(30)
+    try:
+        with ours:
+            yield ours, debugger
+    finally:
+        thread.join(30)
+        assert not thread.is_alive()
+        assert not debugger.is_attached
+
+
+def lines_of(connection: socket.socket) -> Iterator[dict[str, Any]]:
+    for line in Lines(connection, MOST_REPLY_BYTES):
+        yield json.loads(line)
+
+
+GARBAGE = [
+    b"",
+    b"nonsense",
+    b"\x1b[2J\xff\xfe",
+    b"[1, 2]",
+    b"7",
+    b"null",
+    b'{"id": 1, "do": "where"}',
+    b'{"v": 99, "id": 1, "do": "where"}',
+    b'{"v": 1, "do": "where"}',
+    b'{"v": 1, "id": "1", "do": "where"}',
+    b'{"v": 1, "id": 1}',
+    b'{"v": 1, "id": 1, "do": 5}',
+    b'{"v": 1, "id": true, "do": "where"}',
+    b"[" * 50_000,
+]
+REFUSED: list[dict[str, Any]] = [
+    {"do": "nonsense"},
+    {"do": "__class__"},
+    {"do": "step", "how": "far"},
+    {"do": "step", "how": ["node"]},
+    {"do": "step"},
+    {"do": "step", "thread": "0"},
+    {"do": "until", "graph_task": 0},
+    {"do": "until", "graph_task": 0, "node": 1.5},
+    {"do": "set_stops", "first": "yes"},
+    {"do": "set_stops", "nonfinite": "never"},
+    {"do": "add_breakpoint"},
+    {"do": "add_breakpoint", "breakpoint": {}},
+    {"do": "add_breakpoint", "breakpoint": {"name": 5}},
+    {"do": "add_breakpoint", "breakpoint": {"name": "("}},
+    {"do": "add_breakpoint", "breakpoint": {"name": "a", "_pattern": "b"}},
+    {"do": "add_breakpoint", "breakpoint": {"name": "a", "condition": "open('/etc/passwd')"}},
+    {"do": "add_breakpoint", "breakpoint": {"node": 10**30}},
+    {"do": "edit_breakpoint", "number": 1, "changes": {"enabled": False}},
+    {"do": "edit_breakpoint", "number": 1, "changes": 7},
+    {"do": "remove_breakpoint"},
+    {"do": "tensor", "what": "input", "name": "0"},
+    {"do": "shell", "line": "import os"},
+]
+
+
+def test_what_is_no_message_is_refused_and_the_next_is_heard() -> None:
+    with served() as (connection, debugger):
+        answers = lines_of(connection)
+        assert next(answers) == {"v": 1, "say": "hello", **HELLO}
+        for garbage in GARBAGE:
+            connection.sendall(garbage + b"\n")
+            answer = next(answers)
+            assert answer["re"] is None
+            assert answer["error"].count("\n") == 0
+        for number, request in enumerate(REFUSED):
+            connection.sendall(encode({"id": number} | request))
+            answer = next(answers)
+            assert answer["re"] == number
+            assert answer["error"]
+        connection.sendall(encode({"id": 5, "do": "where"}))
+        assert next(answers) == {"v": 1, "re": 5, "ok": {"stops": []}}
+        assert debugger.is_attached
+
+
+def test_a_line_without_end_is_the_end() -> None:
+    with served() as (connection, _):
+        answers = lines_of(connection)
+        next(answers)
+        connection.sendall(b"x" * (MOST_REQUEST_BYTES + 70_000))
+        assert "longer than" in next(answers)["error"]
+        assert list(answers) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"garbage\n",
+        b"\xff" * 100 + b"\n",
+        b'{"v": 1, "say": "hello"}\n',
+        b'{"v": 1, "say": "hello", "pid": "x", "trace": "t", "script": "s"}\n',
+        b'{"v": 2, "say": "hello", "pid": 1, "trace": "t", "script": "s"}\n',
+        b'{"v": 1, "say": "refused", "why": "no"}\n',
+    ],
+)
+def test_the_viewer_believes_no_stranger(said: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(said)
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(AgvizError):
+            Client(ours)
+
+
+STOPPED: dict[str, Any] = {
+    **dict.fromkeys(("thread", "graph_task", "seq"), 0),
+    **dict.fromkeys(("reasons", "breakpoints"), ()),
+    "say": "stopped",
+    "event": "NodeStarted",
+    "details": {},
+}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"garbage\n",
+        encode({"say": "stopped"}),
+        encode(STOPPED | {"reasons": [[]]}),
+        encode(STOPPED | {"breakpoints": ["x"]}),
+        encode(STOPPED | {"details": {"a": {}}}),
+        encode(STOPPED | {"seq": "0"}),
+        b"x" * (5 << 20),
+    ],
+    ids=range(7),
+)
+def test_a_program_that_says_nonsense_counts_as_gone(said: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(encode({"say": "hello", **HELLO}))
+    with theirs, Client(ours) as client:
+        sending = threading.Thread(target=lambda: _send(theirs, said))
+        sending.start()
+        notice = client.hear()
+        assert isinstance(notice, Said)
+        assert notice.what == "gone"
+        assert notice.why
+        with pytest.raises(GoneError):
+            client.where()
+        theirs.close()
+        sending.join(30)
+
+
+def _send(connection: socket.socket, said: bytes) -> None:
+    with suppress(OSError):  # nobody reads on
+        connection.sendall(said)
+
+
+def test_what_a_program_says_can_not_speak_to_the_terminal() -> None:
+    ours, theirs = socket.socketpair()
+    stop = STOPPED | {
+        "node": 3,
+        "reasons": ["exc\x1b[2Jeption"],
+        "name": "Mul\x1b]0;x\x07",
+        "details": {"message": "a\nb\x1b[31m"},
+    }
+    theirs.sendall(encode({"say": "hello", **HELLO}) + encode(stop))
+    with theirs, Client(ours) as client:
+        heard = client.hear_stop()
+    assert "\x1b" not in repr(heard).replace("\\x1b", "\x1b")
+    assert heard.details["message"] == "a\nb\ufffd[31m"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_refused(line: bytes) -> None:
+    with suppress(ProtocolError):
+        assert isinstance(decode(line), dict)
+
+
+def test_a_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        (tmp_path / "agviz").mkdir()
+        (tmp_path / "agviz").chmod(0o777)
+        with pytest.raises(AgvizError, match="could be reached by others"):
+            listening.folder()
+        (tmp_path / "agviz").rmdir()
+        (tmp_path / "agviz").symlink_to(tmp_path.parent)
+        with pytest.raises(AgvizError, match="could be reached by others"):
+            listening.folder()
+        (tmp_path / "agviz").unlink()
+        assert listening.folder().stat().st_mode & 0o777 == 0o700
+        for target in ("1", str(tmp_path / "none")):
+            with pytest.raises(AgvizError, match=r"does not listen|there is no socket"):
+                listening.connect(target)
+        (tmp_path / "file").write_text("")
+        with pytest.raises(AgvizError, match="nobody listens"):
+            listening.connect(str(tmp_path / "file"))
+
+
+FACTS = {
+    **dict.fromkeys(NAMES, 0),
+    "nan": 2,
+    "norm": 1e4,
+    "shape": (7, 3),
+    "ndim": 2,
+    "dtype": "float32",
+    "min": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("norm > 1e3", True),
+        ("nan > 0 and inf == 0", True),
+        ("shape[0] == 7", True),
+        ("shape == (7, 3) or nan", True),
+        ("shape[5] == 7", False),
+        ("min < 0", False),
+        ("not min < 0", False),
+        ("dtype in ('float16', 'bfloat16')", False),
+        ("1 < norm / 10 <= 1e3", True),
+        ("abs(-norm) - 1e4 == 0", True),
+        ("norm / zero > 1", False),
+        ("'a' * 1000000000", False),
+        ("nan % 2", False),
+    ],
+)
+def test_conditions_hold_or_do_not(text: str, holds: bool) -> None:
+    assert Condition(text).holds(FACTS) is holds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "norm >",
+        "norm = 3",
+        "grad > 3",
+        "norm ** 2",
+        "norm.real",
+        "norm()",
+        "__import__('os').system('true')",
+        "[n for n in shape]",
+        "(lambda: 1)()",
+        "shape[0:1]",
+        "dtype[0]",
+        "f'{norm}'",
+        "norm if nan else 1",
+        "x := 3",
+        "abs(norm, 1)",
+        "abs(*shape)",
+        "norm\x00",
+        "9" * 400,
+        "1" * 501,
+        "~" * 400 + "1",
+        "-" * 100 + "1",
+        "(" * 300,
+        "b'a' == 1",
+        "...",
+        "1j",
+    ],
+)
+def test_a_bad_condition_gives_one_sentence(text: str) -> None:
+    with pytest.raises(ConditionError) as caught:
+        Condition(text)
+    assert 10 < len(str(caught.value)) < 1_500
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_condition_or_gives_one_sentence(text: str) -> None:
+    with suppress(ConditionError):
+        assert Condition(text).holds(FACTS) in {True, False}
+
+
+ROUND_TRIPS = [
+    "name=Mul",
+    "name=M module=e.0 parameter=w seq=0 node=0 line=t.py:3 device=-1 hit=3 ignore=2 if norm > 1e3",
+    "name=M event=QueuePop",
+    "line=a/b.py:7 if shape[0] == 7",
+]
+
+
+@pytest.mark.parametrize("text", ROUND_TRIPS)
+def test_a_breakpoint_survives_its_text_and_its_json(text: str) -> None:
+    made = parse(text)
+    assert made.describe() == text
+    assert parse(made.describe()) == made
+    assert Breakpoint.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "if", "name=", "if (", "(", "seq=x", "seq=1 seq=2", "colour=red", "event=Nothing"),
+        *("line=train.py", "line=train.py:0", "hit=0 name=a", "ignore=-1 name=a", "hit=3"),
+        *("name=a node=99999999999999999999", "x" * 400, " ".join(["a"] * 50), "a b"),
+    ],
+)
+def test_what_is_no_breakpoint_gives_one_sentence(text: str) -> None:
+    with pytest.raises(AgvizError) as caught:
+        parse(text)
+    assert str(caught.value).count("\n") == 0
+
+
+def test_breakpoints_are_kept_for_a_project(tmp_path: Path) -> None:
+    kept = BreakpointFile(tmp_path)
+    assert kept.load() == []
+    kept.save([])
+    assert not (tmp_path / PLACE).exists()
+    wanted = [parse(text).changed(enabled=False, number=3, hits=9) for text in ROUND_TRIPS]
+    kept.save([*wanted, parse("Mul", temporary=True)])
+    loaded = BreakpointFile(tmp_path).load()
+    assert loaded == [each.changed(number=0, hits=0) for each in wanted]
+    assert [path.name for path in (tmp_path / PLACE).parent.iterdir()] == ["breakpoints.json"]
+
+
+HOSTILE: dict[str, bytes] = {
+    "no JSON": b"{",
+    "no text": b"\xff\xfe",
+    "too deep": b"[" * 100_000,
+    "too large": b" " * 1_000_001,
+    "another thing": b"[]",
+    "no list": b'{"version": 1, "breakpoints": 7}',
+    "another version": b'{"version": 2, "breakpoints": []}',
+    "no object": b'{"version": 1, "breakpoints": [7]}',
+    "an unknown field": b'{"version": 1, "breakpoints": [{"name": "a", "exec": "b"}]}',
+    "a wrong type": b'{"version": 1, "breakpoints": [{"name": ["a"]}]}',
+    "a wrong condition": b'{"version": 1, "breakpoints": [{"condition": "exec(1)"}]}',
+    "too many": b'{"version": 1, "breakpoints": [' + b'{"name":"a"},' * 1_001 + b'{"name":"a"}]}',
+}
+
+
+@pytest.mark.parametrize("sort", HOSTILE)
+def test_a_file_that_is_not_ours_is_left_untouched(sort: str, tmp_path: Path) -> None:
+    path = tmp_path / PLACE
+    path.parent.mkdir()
+    path.write_bytes(HOSTILE[sort])
+    kept = BreakpointFile(tmp_path)
+    with pytest.raises(AgvizError) as caught:
+        kept.load()
+    assert str(caught.value).count("\n") == 0
+    with pytest.raises(AgvizError, match="left as it is"):
+        kept.save([parse("Mul")])
+    assert path.read_bytes() == HOSTILE[sort]
+
+
+def test_a_pipe_or_a_folder_in_the_files_place_holds_nobody_up(tmp_path: Path) -> None:
+    path = tmp_path / PLACE
+    path.parent.mkdir()
+    os.mkfifo(path)
+    with pytest.raises(AgvizError, match="it is no file"):
+        BreakpointFile(tmp_path).load()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(AgvizError):
+        BreakpointFile(tmp_path).load()
+
+
+def test_numbers_of_breakpoints_are_not_given_twice() -> None:
+    debugger = Debugger(subject=None)  # type: ignore[arg-type]
+    first = debugger.add_breakpoint(parse("a"))
+    debugger.remove_breakpoint(first.number)
+    assert debugger.add_breakpoint(parse("a")).number == 2
+    with pytest.raises(BreakpointError, match="can't be changed"):
+        debugger.edit_breakpoint(2, {"number": 1})
