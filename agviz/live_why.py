@@ -149,10 +149,10 @@ class _Live:
             return unreached(facts, Cause.NOT_REACHED)
         return not_in_graph(facts, self._lineage, self._known_as[name])
 
-    def _origin(self, node: NodeRef) -> tuple[str | None, str | None]:
+    def _origin(self, node: NodeRef) -> tuple[Frame | None, str | None]:
         """The line that made a node, and the module in whose forward, where they are known."""
         if self._forward is None:
             return None, None
         frames = self._forward.frames(node)
-        line = next((str(frame) for frame in reversed(frames) if not frame.hidden), None)
-        return line, self._forward.names.module(node.sequence_nr)
+        frame = next((frame for frame in reversed(frames) if not frame.hidden), None)
+        return frame, self._forward.names.module(node.sequence_nr)

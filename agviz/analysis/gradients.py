@@ -13,6 +13,8 @@ from agviz.words import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from agviz.traces.rows import Frame
+
 Told = Literal["some", "zero", "none", "unknown"]
 """What a gradient is: ``unknown`` where it was not measured."""
 _INTENDED: Final = {Cause.FROZEN, Cause.EMPTY}
@@ -47,6 +49,8 @@ class GradientRow(NamedTuple):
     """The graph task that ``gradient`` and ``node`` tell of; None: there was none."""
     details: tuple[str, ...] = ()
     """What else is known, in sentences."""
+    frame: Frame | None = None
+    """The same as ``line``, in parts."""
 
     @property
     def is_fine(self) -> bool:
@@ -59,6 +63,7 @@ class GradientRow(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """The same as JSON can hold it: an infinite norm is a text."""
         facts = self._asdict()
+        del facts["frame"]
         if self.norm is not None and not math.isfinite(self.norm):
             facts["norm"] = str(self.norm)
         return facts
@@ -68,23 +73,32 @@ class GradientRow(NamedTuple):
         """One paragraph that a person can act on."""
         return self.about(self.parameter)
 
+    @property
+    def remedy(self) -> str:
+        """What to do about it, in a sentence; empty where there is nothing."""
+        return REMEDIES.get(self.cause, "") if self.cause else ""
+
     def about(self, name: str, *, many: bool = False) -> str:
         """The same of parameters of which the same is to be said, under their common name."""
+        if self.gradient in {"some", "unknown"}:
+            return f"{self.heading(name, many=many)}."
+        place = f", at {self.line}" if self.line else ""
+        module = f" ({self.module})" if self.module and self.line else ""
+        said = f"{self.heading(name, many=many)}{place}{module}."
+        return f"{said} {self.remedy}" if self.remedy else said
+
+    def heading(self, name: str, *, many: bool = False) -> str:
+        """What and why, without the line."""
         is_, has = ("are", "have") if many else ("is", "has")
         if self.gradient == "unknown":
             said = f"; {self.reason}" if self.reason else ""
-            return f"{name} {is_} reached from the loss{said}."
+            return f"{name} {is_} reached from the loss{said}"
         if self.gradient == "some":
             norm = "" if self.norm is None or many else f", of norm {self.norm:.3g}"
             said = f" ({self.reason})" if self.reason else ""
-            return f"{name} {has} a gradient{norm}{said}."
+            return f"{name} {has} a gradient{norm}{said}"
         what = "no gradient (None)" if self.gradient == "none" else "a gradient of zeros"
-        place = f", at {self.line}" if self.line else ""
-        module = f" ({self.module})" if self.module and self.line else ""
-        remedy = REMEDIES.get(self.cause) if self.cause else None
-        return f"{name} {has} {what}: {self.reason}{place}{module}." + (
-            f" {remedy}" if remedy else ""
-        )
+        return f"{name} {has} {what}: {self.reason}"
 
 
 class Group(NamedTuple):
@@ -99,6 +113,11 @@ class Group(NamedTuple):
     def sentence(self) -> str:
         """What is to be said of all of them."""
         return self.rows[0].about(self.name, many=len(self.rows) > 1)
+
+    @property
+    def heading(self) -> str:
+        """The same without the line."""
+        return self.rows[0].heading(self.name, many=len(self.rows) > 1)
 
 
 class Gradients(Sequence[GradientRow]):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from agviz.analysis.gradients import Told
     from agviz.analysis.lineage import Cut, Lineage
     from agviz.analysis.vanishing import Vanished
-    from agviz.traces.rows import ForwardOpRow, ParameterRow
+    from agviz.traces.rows import ForwardOpRow, Frame, ParameterRow
 
 _WORDS: Final[dict[Cause, str]] = {
     Cause.FROZEN: "requires_grad is False",
@@ -64,7 +64,7 @@ def unreached(
         gradient,
         cause=cause,
         reason=words.format(op="" if op is None else last_name(op), what=what),
-        line=None if op is None else op.line,
+        frame=None if op is None else op.frame,
         module=None if op is None else op.module,
         op="" if op is None else op.name,
         graph_task=graph_task,
@@ -119,7 +119,7 @@ def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> Gradie
         reason=_WORDS[cut.cause].format(
             op=last_name(op), name=op.name.rpartition("<locals>.")[2], dtype=cut.dtype
         ),
-        line=None if cut.frame is None else str(cut.frame),
+        frame=cut.frame,
         module=op.module,
         op=op.name,
         graph_task=graph_task,
@@ -128,7 +128,7 @@ def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> Gradie
 
 
 def stopped(
-    parameter: ParameterRow, cause: Cause, node_name: str, line: str | None, module: str | None
+    parameter: ParameterRow, cause: Cause, node_name: str, frame: Frame | None, module: str | None
 ) -> GradientRow:
     """The row of a parameter to which a node that has not run yet is sure to give zeros."""
     return _row(
@@ -136,7 +136,7 @@ def stopped(
         "zero",
         cause=cause,
         reason=_WORDS[cause].format(node=node_name),
-        line=line,
+        frame=frame,
         module=module,
         node_name=node_name,
     )
@@ -172,7 +172,7 @@ def by_node(
         gradient,
         cause=end.cause,
         reason=words.format(node=node.short_name, dtype=end.dtype, hook=end.hook),
-        line=None if node.is_leaf else node.line,
+        frame=None if node.is_leaf else node.frame,
         module=node.module,
         op="" if op is None else op.name,
         graph_task=end.graph_task,
@@ -188,7 +188,7 @@ def _row(
     *,
     cause: Cause,
     reason: str,
-    line: str | None = None,
+    frame: Frame | None = None,
     module: str | None = None,
     op: str = "",
     graph_task: int | None = None,
@@ -204,11 +204,12 @@ def _row(
         norm=None,
         cause=cause,
         reason=reason,
-        line=line,
+        line=None if frame is None else str(frame),
         module=module,
         op=op,
         node=node,
         node_name=node_name,
         graph_task=graph_task,
         details=details,
+        frame=frame,
     )

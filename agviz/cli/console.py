@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,3 +17,11 @@ def stdout_console() -> Console:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     return Console(highlight=False, soft_wrap=False)
+
+
+def write(text: str, console: Console, *, indent: int = 2, style: str = "") -> None:
+    """Print words, wrapped to the terminal and indented; nothing where there are none."""
+    from rich.text import Text
+
+    for line in textwrap.wrap(text, max(20, console.width - indent), break_on_hyphens=False):
+        console.print(Text(" " * indent + line, style=style))

@@ -14,14 +14,13 @@ else with 0.
 from __future__ import annotations
 
 import json
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failure, is_wrong
 from agviz.analysis.source import source_line
-from agviz.cli.console import stdout_console
+from agviz.cli.console import stdout_console, write
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -72,15 +71,15 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _show_failure(wrong: Failure, console: Console, *, verbose: bool) -> None:
     style = "bold red" if is_wrong(wrong) else "bold"
-    _print(f"{'✗ ' if is_wrong(wrong) else ''}{wrong.heading}", console, indent=0, style=style)
+    write(f"{'✗ ' if is_wrong(wrong) else ''}{wrong.heading}", console, indent=0, style=style)
     if wrong.frame is not None:
-        _print(str(wrong.frame), console)
-        _print(source_line(wrong.frame), console, indent=6, style="cyan")
-    _print(wrong.paragraph, console)
+        write(str(wrong.frame), console)
+        write(source_line(wrong.frame), console, indent=6, style="cyan")
+    write(wrong.paragraph, console)
     if verbose:
         console.print()
         for line in wrong.details():
-            _print(line, console)
+            write(line, console)
 
 
 def show(found: Explanation | None, console: Console, *, verbose: bool = False) -> None:
@@ -96,20 +95,13 @@ def show(found: Explanation | None, console: Console, *, verbose: bool = False) 
         return
     if found.is_harmless:
         console.print("[green]✓[/] no non-finite gradient reached a parameter")
-        _print(found.aside, console)
+        write(found.aside, console)
     else:
-        _print(f"✗ {found.heading}", console, indent=0, style="bold red")
-        _print(found.line or "", console)
-        _print(found.source, console, indent=6, style="cyan")
-        _print(found.paragraph, console)
+        write(f"✗ {found.heading}", console, indent=0, style="bold red")
+        write(found.line or "", console)
+        write(found.source, console, indent=6, style="cyan")
+        write(found.paragraph, console)
     if verbose:
         console.print()
         for line in found.details():
-            _print(line, console)
-
-
-def _print(text: str, console: Console, *, indent: int = 2, style: str = "") -> None:
-    from rich.text import Text
-
-    for line in textwrap.wrap(text, max(20, console.width - indent), break_on_hyphens=False):
-        console.print(Text(" " * indent + line, style=style))
+            write(line, console)

@@ -17,8 +17,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.gradients import Group
+from agviz.analysis.source import source_line
 from agviz.analysis.why import why
-from agviz.cli.console import stdout_console
+from agviz.cli.console import stdout_console, write
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from agviz.analysis.gradients import GradientRow, Gradients, Group
+    from agviz.analysis.gradients import GradientRow, Gradients
 
 _GLYPHS: Final = {"some": "[green]✓[/]", "unknown": "·", "zero": "[red]0[/]", "none": "[red]✗[/]"}
 _WORDS: Final = {"some": "ok", "unknown": "reached", "zero": "zero", "none": "None"}
@@ -78,13 +80,10 @@ def as_json(answer: Gradients) -> dict[str, Any]:
 
 
 def show_one(answer: Gradients, console: Console, *, verbose: bool) -> None:
-    """Print a paragraph about the only parameter."""
-    row = answer[0]
-    console.print(_text(row.sentence))
-    for detail in row.details if verbose else ():
-        console.print(_text(f"  {detail}"))
+    """Print what is to be said of the only parameter."""
+    _show(Group(answer[0].parameter, [answer[0]]), console, verbose=verbose)
     if answer.hint:
-        console.print(_text(answer.hint))
+        write(answer.hint, console)
 
 
 def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
@@ -92,18 +91,26 @@ def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
     glyph = "[green]✓[/]" if answer.is_fine else "[red]✗[/]"
     console.print(f"{glyph} {answer.verdict}")
     console.print()
-    groups = answer.groups(apart=verbose)
-    console.print(_table(groups))
-    faults = _first_of_each(answer)
-    if faults:
+    console.print(_table(answer.groups(apart=verbose)))
+    for group in _first_of_each(answer):
         console.print()
-    for group in faults:
-        console.print(_text(group.sentence))
-        for detail in group.rows[0].details if verbose else ():
-            console.print(_text(f"  {detail}"))
+        _show(group, console, verbose=verbose)
     if answer.hint:
         console.print()
-        console.print(_text(answer.hint))
+        write(answer.hint, console, indent=0)
+
+
+def _show(group: Group, console: Console, *, verbose: bool) -> None:
+    row = group.rows[0]
+    is_missing = row.gradient in {"none", "zero"}
+    glyph, style = ("✗", "bold red") if is_missing else ("✓", "bold")
+    write(f"{glyph} {group.heading}", console, indent=0, style=style)
+    if row.frame is not None:
+        write(f"{row.line} ({row.module})" if row.module else str(row.line), console)
+        write(source_line(row.frame), console, indent=6, style="cyan")
+    write(row.remedy, console)
+    for detail in row.details if verbose else ():
+        write(detail, console)
 
 
 def _first_of_each(answer: Gradients) -> list[Group]:
