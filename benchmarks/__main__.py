@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 import agviz_engine
-from benchmarks import measure, memory, phases, provenance, reading, report, tiny
+from benchmarks import explaining, measure, memory, phases, provenance, reading, report, tiny
 from benchmarks.contenders import OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS
 
@@ -82,6 +82,13 @@ class Bench:
         self.console.print(report.reading(results), "")
         return results
 
+    def explaining(self) -> dict[str, explaining.Explained]:
+        """By trace."""
+        torch.set_num_threads(1)
+        results = explaining.measure(quick=self.quick)
+        self.console.print(report.explaining(results), "")
+        return results
+
     def provenance(self) -> dict[str, provenance.Cost]:
         """By graph."""
         results = {}
@@ -121,6 +128,7 @@ def main() -> None:
         "memory": Bench.memory,
         "phases": Bench.phases,
         "reading": Bench.reading,
+        "explaining": Bench.explaining,
         "provenance": Bench.provenance,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)

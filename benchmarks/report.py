@@ -10,6 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from benchmarks.explaining import Explained
     from benchmarks.measure import Measured, Ratio
     from benchmarks.memory import Peak
     from benchmarks.phases import Breakdown
@@ -86,6 +87,22 @@ def reading(results: Mapping[str, Reading]) -> Table:
     }
     for line, figure in lines.items():
         table.add_row(line, *map(figure, results.values()))
+    return table
+
+
+def explaining(results: Mapping[str, Explained]) -> Table:
+    """One row per trace."""
+    table = _table("explaining non-finite gradients; CPU time")
+    for column in ("events", "non-finite gradients", "answer", "explain, ms"):
+        table.add_column(column, justify="right")
+    for title, found in results.items():
+        table.add_row(
+            title,
+            f"{found.events:,}",
+            f"{found.nonfinite:,}",
+            found.answer,
+            f"{found.explain_ms:,.0f}",
+        )
     return table
 
 

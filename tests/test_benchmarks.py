@@ -9,7 +9,17 @@ import pytest
 import torch
 
 import agviz_engine
-from benchmarks import __main__, measure, memory, phases, provenance, reading, report, tiny
+from benchmarks import (
+    __main__,
+    explaining,
+    measure,
+    memory,
+    phases,
+    provenance,
+    reading,
+    report,
+    tiny,
+)
 from benchmarks.contenders import NATIVE, OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS, chain
 from benchmarks.measure import Ratio, Sample, Times
@@ -90,6 +100,19 @@ def test_origins_are_measured_beside_anomaly_mode() -> None:
     assert 0 < found.captured.median < found.anomaly.median
     assert not torch.is_anomaly_enabled()
     assert report.provenance({"chain": found}).row_count == 1
+
+
+@pytest.mark.slow
+def test_explaining_is_measured_on_traces_that_need_it() -> None:
+    found = explaining.measure(quick=True)
+    assert [one.answer for one in found.values()] == [
+        "finite",
+        "sqrt at zero",
+        "exploding gradients over depth",
+    ]
+    assert [one.nonfinite > 0 for one in found.values()] == [False, True, True]
+    assert all(one.events > 90_000 and one.explain_ms > 0 for one in found.values())
+    assert report.explaining(found).row_count == 3
 
 
 @pytest.mark.slow
