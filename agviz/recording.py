@@ -349,7 +349,9 @@ def outcome(path: Path) -> str:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
             stopped = trace.meta.stopped
-            wrong = failure(trace) if any(task.status in _WRONG for task in tasks) else None
+            outermost = [task for task in tasks if task.parent < 0]
+            is_wrong = bool(outermost) and outermost[-1].status in _WRONG
+            wrong = failure(trace, outermost[-1].id) if is_wrong else None
     except TraceError as error:
         return str(error)
     if not tasks:

@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
+import agviz
 from agviz.analysis.modified import Modified
 from agviz.analysis.second_time import SecondTime
 from agviz.analysis.version_errors import VersionError, version_error, version_errors
@@ -107,6 +109,23 @@ def test_a_first_backward_that_was_not_recorded(tmp_path: Path) -> None:
     assert (found.first, found.first_call, found.entry) == (None, None, None)
     assert "is not in this trace" in found.paragraph
     assert found.frame == found.node.frame
+
+
+def test_a_hook_that_meets_what_another_node_had_saved(tmp_path: Path) -> None:
+    y: Any = torch.ones(3, requires_grad=True).exp()
+    y.mul_(2)
+    saver = y.grad_fn.next_functions[0][0]
+    x = torch.ones(3, requires_grad=True) * 2
+    x.register_hook(lambda _: saver._saved_result)
+    path = tmp_path / "t.agviz"
+    with pytest.raises(RuntimeError, match="modified by an in"), agviz.trace(path=path):
+        x.sum().backward()
+    with Trace.open(path) as trace:
+        (found,) = version_errors(trace)
+    assert isinstance(found, Modified)
+    assert (found.saved, found.node.short_name) == (None, "MulBackward0")
+    assert found.heading == "modified by an inplace operation, found in MulBackward0"
+    assert found.message in found.paragraph
 
 
 def test_without_provenance_no_line_is_told(tmp_path: Path) -> None:

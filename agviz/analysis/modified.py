@@ -48,7 +48,10 @@ class Modified:
     @property
     def heading(self) -> str:
         """What happened, and where."""
-        return f"modified by an inplace operation, what {place(self.node)} had saved"
+        what = f"what {place(self.node)} had saved"
+        if self.saved is None:
+            what = f"found in {place(self.node)}"
+        return f"modified by an inplace operation, {what}"
 
     @property
     def paragraph(self) -> str:
@@ -58,7 +61,10 @@ class Modified:
     def _what(self) -> Iterator[str]:
         saved = self.saved
         if saved is None:
-            yield f"{described(self.node)} could not use what it had saved: {self.message}"
+            yield (
+                f"It was raised in {described(self.node)}, and what is known of nothing that this"
+                f" node had saved fits: {self.message}"
+            )
             return
         name = f" as {saved.name}" if saved.name else ""
         what = f"a {saved.dtype} tensor" if saved.shape is None else _sized(saved)
@@ -78,7 +84,7 @@ class Modified:
                 yield f"{plural(more, 'more operation')} modified it after that."
         elif self.is_recorded:
             yield "No torch function of the recorded forward modified it."
-        else:
+        elif self.saved is not None:
             if self.last is not None:
                 yield f"The last operation that autograd recorded on it made {described(self.last)}"
                 yield "and may be the one."
