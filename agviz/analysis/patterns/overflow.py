@@ -99,10 +99,7 @@ def _product(evidence: Evidence, limit: float) -> str | None:
         return None
     incoming = max((magnitude(given.health) for given in evidence.received), default=0.0)
     if incoming > limit:
-        return (
-            f"the gradient came in as large as {number(incoming)}, and {wrong.dtype} ends at"
-            f" {number(limit)}"
-        )
+        return f"that is beyond {number(limit)}, where {wrong.dtype} ends"
     bound = incoming
     factors = [magnitude(row.health) for row in evidence.saved.values() if row.health is not None]
     factors += [abs(value) for row in evidence.saved.values() if (value := _value(row.value))]
@@ -111,11 +108,8 @@ def _product(evidence: Evidence, limit: float) -> str | None:
     summed = max((g.health.numel for g in evidence.received if g.health is not None), default=1)
     if bound * max(summed, 1) <= limit:
         return None
-    with_what = f" with what it had saved, up to {number(max(factors))}" if factors else ""
-    return (
-        f"gradients up to {number(incoming)} went in{with_what}, and the result is beyond"
-        f" {number(limit)}, where {wrong.dtype} ends"
-    )
+    with_what = f" with what it had saved, up to {number(max(factors))}," if factors else ""
+    return f"the product{with_what} is beyond {number(limit)}, where {wrong.dtype} ends"
 
 
 def _value(text: str | None) -> float | None:
