@@ -250,6 +250,28 @@ def test_a_loss_without_a_graph_is_told_where_it_lost_it(tmp_path: Path) -> None
         agviz.load(program_without).why()
 
 
+@pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
+def test_anomaly_mode_has_nothing_to_say(program: Program) -> None:
+    with torch.autograd.set_detect_anomaly(mode=True):  # a warning would be an error here
+        program.run()
+
+
+def test_the_documentation_tells_of_every_cause_and_program() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "answers.md").read_text(encoding="utf-8")
+    section = text.partition("## Why is this gradient None")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    told = {row[0].strip(" `"): row[2].split(", ") for row in rows}
+    in_gallery = {
+        cause: sorted(each.name for each in PROGRAMS if each.one("cause") == cause)
+        for cause in {program.one("cause") for program in PROGRAMS}
+    }
+    assert {cause: sorted(name.strip() for name in names) for cause, names in told.items()} == {
+        **{cause.value: [""] for cause in Cause},
+        **in_gallery,
+    }
+    assert f"{len(PROGRAMS)} programs" in section
+
+
 def columns(text: str) -> Iterator[int]:
     return (len(line) for line in text.splitlines())
 
