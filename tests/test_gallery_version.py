@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -109,6 +111,28 @@ def test_a_first_backward_that_was_not_recorded(tmp_path: Path) -> None:
     assert (found.first, found.first_call, found.entry) == (None, None, None)
     assert "is not in this trace" in found.paragraph
     assert found.frame == found.node.frame
+
+
+def test_threads_whose_nodes_have_the_same_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+
+    def work(times: int) -> None:
+        loss = torch.ones(3, requires_grad=True).exp().sum()
+        with contextlib.suppress(RuntimeError):
+            for _ in range(times):
+                loss.backward()
+
+    with agviz.trace(path=path):
+        for times in (1, 1, 2, 1):
+            thread = threading.Thread(target=work, args=(times,))
+            thread.start()
+            thread.join()
+    with Trace.open(path) as trace:
+        tasks = [task.id for task in trace.graph_tasks]
+        assert len({trace.node(task, 1).sequence_nr for task in tasks}) == 1
+        (found,) = version_errors(trace)
+    assert isinstance(found, SecondTime)
+    assert (found.first, found.graph_task) == (tasks[2], tasks[3])
 
 
 def test_a_hook_that_meets_what_another_node_had_saved(tmp_path: Path) -> None:

@@ -143,6 +143,16 @@ def test_no_hook_is_asked_of_what_it_packed(tmp_path: Path) -> None:
         assert trace.node(task.id, error.node).short_name == "MulBackward0"
 
 
+def test_a_flight_recorder_knows_it_too(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with pytest.raises(RuntimeError), agviz.trace(path=path, on=["exception"], keep=1):
+        second_factor().backward()
+    with Trace.open(path) as trace:
+        (task,) = trace.graph_tasks
+        assert [error.name for error in trace.version_errors(task.id)] == ["tensors[1]"]
+        assert trace.call_site(task.id)
+
+
 def test_the_line_that_called_backward_or_grad(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
 

@@ -145,14 +145,20 @@ def _call(trace: Trace, graph_task: int) -> Frame | None:
 
 
 def _released_by(trace: Trace, graph_task: int, node: NodeRow) -> int | None:
-    """The first graph task that ran the very node and did not keep its graph."""
+    """The first graph task that ran the very node and did not keep its graph.
+
+    Threads that do the same give their nodes the same numbers: one that was called by the same
+    thread is more likely to be meant.
+    """
+    failed = trace.graph_task(graph_task)
+    found = []
     for earlier, index in trace.same_nodes(graph_task, node.index):
-        other = trace.node(earlier, index)
-        if other.stack == node.stack and other.status is NodeStatus.DONE:
-            task = trace.graph_task(earlier)
-            if not task.keep_graph and task.begin_seq < trace.graph_task(graph_task).begin_seq:
-                return earlier
-    return None
+        other, task = trace.node(earlier, index), trace.graph_task(earlier)
+        is_over = other.status is NodeStatus.DONE and not task.keep_graph
+        if is_over and other.stack == node.stack and task.begin_seq < failed.begin_seq:
+            found.append(task)
+    found.sort(key=lambda task: (task.thread != failed.thread, task.begin_seq))
+    return found[0].id if found else None
 
 
 def _shared(trace: Trace, graph_task: int, first: int) -> set[int]:
