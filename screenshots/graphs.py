@@ -5,37 +5,23 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import agviz_engine
 from agviz.demo.session import Session
+from agviz.export.choices import make_look, make_view
 from agviz.export.draw import render_graph
 from agviz.traces.names import Names
+from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
+from screenshots.models import GPT, ResNet50, Unrolled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class Unrolled(nn.Module):
-    """An LSTM cell, 50 steps in a row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(16, 32)
-        self.head = nn.Linear(32, 4)
-
-    def forward(self, steps: Tensor) -> Tensor:
-        """The loss of one sequence of shape (50, batch, 16)."""
-        state = torch.zeros(2, 32), torch.zeros(2, 32)
-        for step in steps:
-            state = self.cell(step, state)
-        loss: Tensor = self.head(state[0]).square().mean()
-        return loss
 
 
 def lstm_of_50_steps() -> None:
@@ -43,11 +29,24 @@ def lstm_of_50_steps() -> None:
     Unrolled()(torch.randn(50, 2, 16)).backward()
 
 
-def twelve_layers() -> None:
-    """A transformer encoder of twelve equal layers."""
-    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
-    model = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
-    model(torch.randn(2, 8, 64)).sum().backward()
+def resnet_50() -> None:
+    """16 bottlenecks in four stages."""
+    nn.functional.cross_entropy(ResNet50()(torch.randn(4, 3, 64, 64)), torch.arange(4)).backward()
+
+
+def gpt_of_12_layers() -> None:
+    """Twelve equal layers."""
+    GPT(12)(torch.randint(50, (2, 17))).backward()
+
+
+def gpt_of_2_layers() -> None:
+    """Two of them."""
+    GPT(2)(torch.randint(50, (2, 17))).backward()
+
+
+def gpt_without_a_norm() -> None:
+    """The same without one of its normalisations."""
+    GPT(2, normalised=False)(torch.randint(50, (2, 17))).backward()
 
 
 def double_backward() -> None:
@@ -74,41 +73,103 @@ def failing_hook() -> None:
 
 
 SCENES: dict[str, Callable[[], None]] = {
-    "graph-lstm-50-steps": lstm_of_50_steps,
-    "graph-transformer-12-layers": twelve_layers,
-    "graph-double-backward": double_backward,
-    "graph-failing-hook": failing_hook,
+    "lstm-50-steps": lstm_of_50_steps,
+    "resnet-50": resnet_50,
+    "gpt-12-layers": gpt_of_12_layers,
+    "gpt-2-layers": gpt_of_2_layers,
+    "gpt-without-a-norm": gpt_without_a_norm,
+    "double-backward": double_backward,
+    "failing-hook": failing_hook,
 }
 DEMOS = {
-    "graph-demo": ("char-lm", False),
-    "graph-demo-conv": ("conv", False),
-    "graph-demo-nan": ("char-lm", True),
+    "demo": ("char-lm", False),
+    "demo-conv": ("conv", False),
+    "demo-nan": ("char-lm", True),
 }
+
+
+class Shot(NamedTuple):
+    """One picture: of which scene, in which view."""
+
+    name: str
+    scene: str
+    view: dict[str, object] = {}  # noqa: RUF012 - nobody changes it
+    look: dict[str, str] = {}  # noqa: RUF012
+    other: str = ""
+    """A scene that is laid over it."""
+    half: bool = False
+    """The state in the middle of its events."""
+
+
+SHOTS = (
+    Shot("demo", "demo"),
+    Shot("demo-conv", "demo-conv"),
+    Shot("demo-nan", "demo-nan"),
+    Shot("demo-nan-dark", "demo-nan", {"around": "DivBackward0", "depth": 4}, {"theme": "dark"}),
+    Shot("demo-by-device", "demo", {"by": "device", "fold": "chains"}),
+    Shot("demo-by-execution", "demo", {"by": "execution"}),
+    Shot("demo-at", "demo-nan", {"fold": "repeats"}, half=True),
+    Shot("demo-to", "demo", {"to": "blocks.2.mlp.0.weight", "saved": True}),
+    Shot("resnet-50", "resnet-50", {"fold": "repeats"}),
+    Shot("gpt-12-layers", "gpt-12-layers", {"fold": "repeats"}),
+    Shot("gpt-diff", "gpt-2-layers", {}, {}, "gpt-without-a-norm"),
+    Shot("lstm-50-steps", "lstm-50-steps"),
+    Shot("double-backward", "double-backward"),
+    Shot("failing-hook", "failing-hook"),
+)
 
 
 def render(out_dir: Path) -> list[Path]:
     """Record every scene and draw it into ``out_dir``; returns the pictures."""
     with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "scene.agviz"
-        pictures = []
-        for name, (model, plant_nan) in DEMOS.items():
-            session = Session(model, steps=1, plant_nan=plant_nan)
-            session.record(trace)
-            pictures.append(_draw(trace, out_dir / f"{name}.svg"))
-        for name, run in SCENES.items():
-            torch.manual_seed(0)
+        traces = record(Path(folder))
+        return [draw(shot, traces, out_dir / f"graph-{shot.name}.svg") for shot in SHOTS]
+
+
+def record(folder: Path) -> dict[str, Path]:
+    """A trace of every scene."""
+    traces = {name: folder / f"{name}.agviz" for name in (*DEMOS, *SCENES)}
+    for name, (model, plant_nan) in DEMOS.items():
+        Session(model, steps=1, plant_nan=plant_nan).record(traces[name])
+    for name, run in SCENES.items():
+        torch.manual_seed(0)
+        provenance = Provenance()
+        provenance.start()
+        try:
             with (
                 Names() as names,
-                Recorder(trace, names=names, script=name.removeprefix("graph-")) as recorder,
+                Recorder(
+                    traces[name],
+                    names=names,
+                    provenance=provenance,
+                    values="health",
+                    script=name,
+                ) as recorder,
                 agviz_engine.installed(recorder, nonfinite_check=True),
             ):
                 run()
-            pictures.append(_draw(trace, out_dir / f"{name}.svg"))
-    return pictures
+        finally:
+            provenance.stop()
+    return traces
 
 
-def _draw(recording: Path, picture: Path) -> Path:
-    with Trace.open(recording) as trace:
-        drawing = render_graph(trace, picture)
+def draw(shot: Shot, traces: dict[str, Path], picture: Path) -> Path:
+    """Draw one of them; the format is that of the file."""
+    with contextlib.ExitStack() as stack:
+        trace = stack.enter_context(Trace.open(traces[shot.scene]))
+        other = stack.enter_context(Trace.open(traces[shot.other])) if shot.other else None
+        view = shot.view
+        if shot.half:
+            task = max(trace.graph_tasks, key=lambda task: task.nodes)
+            middle = trace.events(task.id, trace.event_count(task.id) // 2, 1)[0]
+            view = {**view, "at": middle.seq, "graph_task": task.id}
+        drawing = render_graph(
+            trace,
+            picture,
+            picture.suffix[1:],
+            view=make_view(**view),  # type: ignore[arg-type]
+            look=make_look(**shot.look),
+            other=other,
+        )
     drawing.dot_path.unlink()
     return drawing.path

@@ -137,10 +137,7 @@ def _findings(graph: Graph, row: NodeRow) -> Iterator[Finding]:
         yield Finding(became, row.status not in {NodeStatus.READY, NodeStatus.RUNNING})
     if graph.difference is not None and row.index in graph.difference.nodes:
         differs = graph.difference.nodes[row.index]
-        words = DIFFERENCES[differs]
-        if differs is Differs.FIRST:
-            words += f": {text.shorten(graph.difference.about[row.index])}"
-        yield Finding(words, differs is not Differs.AFTERWARDS)
+        yield Finding(DIFFERENCES[differs], differs is not Differs.AFTERWARDS)
     yield from _nonfinite(graph, row)
     if row.index in marks.growth:
         yield Finding(f"{GROWTH} {text.TIMES}{text.rounded(marks.growth[row.index])}", True)

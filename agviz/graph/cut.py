@@ -68,12 +68,11 @@ def leading_to(graph: Graph, parameter: str) -> Graph:
             if producer not in kept:
                 kept.add(producer)
                 waiting.append(producer)
-    part = _part(graph, kept, f"what leads to {clean(parameter)}")
-    nodes = tuple(
+    alone = tuple(
         replace(node, leaves=tuple(x for x in node.leaves if x.row.parameter == parameter))
-        for node in part.nodes
+        for node in graph.nodes
     )
-    return replace(part, nodes=nodes)
+    return _part(replace(graph, nodes=alone), kept, f"what leads to {clean(parameter)}")
 
 
 def find_node(graph: Graph, wanted: str | int) -> Node:
@@ -127,7 +126,9 @@ def _part(graph: Graph, kept: set[int], what: str) -> Graph:
         if ends[0] in kept and ends[1] not in kept:
             feeds[ends[0]] += 1
     nodes = tuple(node for node in graph.nodes if node.row.index in kept)
-    note = f"{what}: {len(nodes):,} of {plural(len(graph.nodes), 'node')}"
+    leaves = {leaf.row.index for node in nodes for leaf in node.leaves}
+    shown = len(nodes) + len(leaves)
+    note = f"{what}: {shown:,} of {plural(graph.task.nodes, 'node')}"
     return replace(
         graph,
         nodes=nodes,

@@ -99,7 +99,7 @@ def _queues(graph: Graph, state: BackwardState, trace: Trace) -> list[Queue]:
             name = "caller"
         else:
             name = f"caller {threads.get(queue.thread or 0, queue.thread)}"
-        if not len(queue.tasks) and name.startswith("caller "):
+        if not len(queue.tasks):
             continue
         shown = queue.tasks[:QUEUED_SHOWN]
         own = tuple(task.node for task in shown if task.graph_task == graph.task.id)

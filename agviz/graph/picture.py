@@ -14,7 +14,7 @@ from agviz.graph.stacks import Box, stack
 from agviz.graph.view import DEFAULT_BUDGET, By, Fold
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agviz.graph.items import Item, Link
     from agviz.graph.model import Graph
@@ -82,6 +82,8 @@ def compose(
             box_of[line.item] = place
     between = tuple(link for link in links if box_of[link.producer] != box_of[link.consumer])
     column_of = [0] * len(boxes) if one_column else columns(items, boxes, between, box_of)
+    ends = [(box_of[link.producer], box_of[link.consumer]) for link in between]
+    torn = _left_and_entered_again(boxes, ends)
     return Picture(
         graph=graph,
         by=by,
@@ -91,15 +93,45 @@ def compose(
         column_of=tuple(column_of),
         box_of=tuple(box_of),
         columns=tuple(
-            _clusters({i: box for i, box in enumerate(boxes) if column_of[i] == column})
+            _clusters({i: box for i, box in enumerate(boxes) if column_of[i] == column}, torn)
             for column in range(max(column_of) + 1)
         ),
         notes=(*graph.notes, *(f"folded: {note}" for note in folded.notes)),
     )
 
 
-def _clusters(boxes: Mapping[int, Box]) -> Cluster:
-    """Modules around boxes.
+def _left_and_entered_again(
+    boxes: Sequence[Box], links: Iterable[tuple[int, int]]
+) -> frozenset[str]:
+    """Modules that gradients leave and enter again, as one that is called twice.
+
+    A frame around all of such a module pulls apart what stands between its calls.
+    """
+    following: list[list[int]] = [[] for _ in boxes]
+    for tail, head in links:
+        following[tail].append(head)
+    inside: dict[str, set[int]] = {}
+    for place, box in enumerate(boxes):
+        for path in ancestry(box.module):
+            inside.setdefault(path, set()).add(place)
+    found = set()
+    for path, members in inside.items():
+        if len(members) == len(boxes):
+            continue
+        waiting = [head for tail in members for head in following[tail] if head not in members]
+        met = set(waiting)
+        while waiting:
+            onward = [head for head in following[waiting.pop()] if head not in met]
+            if not members.isdisjoint(onward):
+                found.add(path)
+                break
+            met.update(onward)
+            waiting.extend(onward)
+    return frozenset(found)
+
+
+def _clusters(boxes: Mapping[int, Box], torn: frozenset[str]) -> Cluster:
+    """Modules around boxes, but for those in ``torn``.
 
     A module that holds one box only is named in the box, and one that merely contains other
     modules is part of their names: a frame costs room and should say something.
@@ -108,7 +140,7 @@ def _clusters(boxes: Mapping[int, Box]) -> Cluster:
     for box in boxes.values():
         boxes_below.update(ancestry(box.module))
     own = {box.module for box in boxes.values()}
-    framed = {path for path, count in boxes_below.items() if count > 1 and path in own}
+    framed = {path for path, count in boxes_below.items() if count > 1 and path in own} - torn
 
     root = Cluster(None)
     by_path: dict[str, Cluster] = {}
