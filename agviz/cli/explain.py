@@ -64,6 +64,8 @@ def execute(arguments: argparse.Namespace) -> int:
         console = stdout_console()
         if wrong is not None:
             _show_failure(wrong, console, verbose=arguments.verbose)
+            if found is not None:
+                console.print()
         if wrong is None or found is not None:
             show(found, console, verbose=arguments.verbose)
     return int((found is not None and not found.is_harmless) or is_wrong(wrong))
