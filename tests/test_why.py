@@ -450,6 +450,32 @@ def test_parameters_of_a_module_stand_together_where_they_are_alike() -> None:
         _ = answer["stem"]
 
 
+def test_a_notebook_shows_a_table_in_which_nothing_is_markup() -> None:
+    rows = [
+        row("<b>", Cause.DETACH, "<i>.py:1 in f"),
+        row("a.w", None)._replace(norm=0.5),
+        row("a.v", None)._replace(norm=2.0),
+    ]
+    shown = Gradients(rows, "more & more")._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in shown
+    assert "&lt;i&gt;.py:1 in f" in shown
+    assert "<td>a.* (2 of them)</td><td>ok</td><td>0.5…2</td>" in shown
+    assert "more &amp; more" in shown
+    assert "<b>" not in shown
+    assert shown.count("<tr>") == 3
+
+
+def test_without_modules_no_parameter_is_known() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    with agviz.trace() as t:
+        weight.sum().backward()
+        answer = t.why()
+        assert str(answer).startswith("no parameter is known\n")
+        assert "agviz.trace(model)" in answer.hint
+        with pytest.raises(agviz.AgvizError, match="no parameter 'weight' is known, and no other"):
+            t.why("weight")
+
+
 # -- random programs --------------------------------------------------------------------------
 
 CUTS: Final[dict[str, Cause]] = {

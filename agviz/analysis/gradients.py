@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 from collections.abc import Sequence
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 
 Told = Literal["some", "zero", "none", "unknown"]
 """What a gradient is: ``unknown`` where it was not measured."""
+WORDS: Final[dict[Told, str]] = {
+    "some": "ok",
+    "unknown": "reached",
+    "zero": "zero",
+    "none": "None",
+}
+"""The same in a word, as tables show it."""
 _INTENDED: Final = {Cause.FROZEN, Cause.EMPTY}
 """Causes that are no fault in themselves."""
 
@@ -202,6 +210,32 @@ class Gradients(Sequence[GradientRow]):
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        heading = ("parameter", "gradient", "norm", "why", "line")
+        rows = [_cells(group) for group in self.groups()]
+        table = "".join(
+            f"<tr>{''.join(f'<{cell}>{html.escape(text)}</{cell}>' for text in row)}</tr>"
+            for cell, row in [("th", heading), *(("td", row) for row in rows)]
+        )
+        said = "<br>".join(map(html.escape, filter(None, [self.verdict, self.hint])))
+        return f"<p>{said}</p><table>{table}</table>"
+
+
+def norms(group: Group) -> str:
+    """The norm, or the least and the largest of several; empty where there is none."""
+    found = [row.norm for row in group.rows if row.norm is not None and row.gradient == "some"]
+    if not found:
+        return ""
+    least, most = f"{min(found):.2g}", f"{max(found):.2g}"
+    return least if least == most else f"{least}…{most}"
+
+
+def _cells(group: Group) -> tuple[str, ...]:
+    row = group.rows[0]
+    many = f" ({len(group.rows):,} of them)" if len(group.rows) > 1 else ""
+    reason = f"{row.reason}. {row.remedy}" if row.remedy and not row.is_fine else row.reason
+    return group.name + many, WORDS[row.gradient], norms(group), reason, row.line or ""
 
 
 def _grouped(rows: Sequence[GradientRow]) -> list[Group]:

@@ -27,6 +27,10 @@ HINT: Final = (
     "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
     "line that cut it."
 )
+UNNAMED: Final = (
+    "Parameters are known by the modules that are called while they are recorded; "
+    "agviz.trace(model) knows them beforehand."
+)
 _MOST_PASSES: Final = 20
 """Calls of backward looked at, the last ones."""
 _FORWARDS: Final = 8
@@ -66,6 +70,8 @@ def why(trace: Trace, parameter: str | None = None, graph_task: int | None = Non
     if parameter is not None:
         names = [known_name(parameter, names)]
     rows = [asked.row(name) for name in names]
+    if not rows:
+        return Gradients(rows, UNNAMED)
     is_missing = any(row.cause is Cause.NOT_REACHED for row in rows)
     return Gradients(rows, HINT if is_missing else "")
 

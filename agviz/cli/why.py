@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.gradients import Group
+from agviz.analysis.gradients import WORDS, Group, norms
 from agviz.analysis.source import source_line
 from agviz.analysis.why import why
 from agviz.cli.console import stdout_console, write
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from agviz.analysis.gradients import GradientRow, Gradients
 
 _GLYPHS: Final = {"some": "[green]✓[/]", "unknown": "·", "zero": "[red]0[/]", "none": "[red]✗[/]"}
-_WORDS: Final = {"some": "ok", "unknown": "reached", "zero": "zero", "none": "None"}
 _INTENDED: Final = "[dim]-[/]"
 
 
@@ -141,8 +140,8 @@ def _table(groups: list[Group]) -> Table:
             _INTENDED if row.is_fine and row.cause else _GLYPHS[row.gradient],
             _text(group.name),
             f"{len(group.rows):,} of them" if many else _shape(row),
-            _WORDS[row.gradient],
-            _norm(group),
+            WORDS[row.gradient],
+            norms(group),
             _text(row.reason),
         )
     return table
@@ -150,14 +149,6 @@ def _table(groups: list[Group]) -> Table:
 
 def _shape(row: GradientRow) -> str:
     return "" if row.shape is None else str(list(row.shape))
-
-
-def _norm(group: Group) -> str:
-    norms = [row.norm for row in group.rows if row.norm is not None]
-    if not norms or group.rows[0].gradient != "some":
-        return ""
-    least, most = f"{min(norms):.2g}", f"{max(norms):.2g}"
-    return least if least == most else f"{least}…{most}"
 
 
 def _text(text: str) -> Any:
