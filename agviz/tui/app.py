@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 
+from agviz.tui.keys import binding_ids
 from agviz.tui.reader_thread import ReaderThread
 from agviz.tui.session import Session
+from agviz.tui.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,6 +28,9 @@ class AgvizApp(App[None]):
 
     Args:
         paths: trace files.
+        settings: what the user has chosen; None: nothing.
+        picks: whether the user chooses a graph task first.
+        notes: sentences to be shown at the beginning.
     """
 
     TITLE = "agviz"
@@ -35,15 +40,33 @@ class AgvizApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-low"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        settings: Settings | None = None,
+        *,
+        picks: bool = False,
+        notes: Sequence[str] = (),
+    ) -> None:
         super().__init__()
+        self._settings = settings
+        self._notes = notes
         self.reader = ReaderThread(paths, self._receive)
-        self.session = Session(paths, self.reader)
+        self.session = self.make_session(paths, self.reader)
+        self.session.picks = picks
+
+    def make_session(self, paths: Sequence[Path], reader: ReaderThread) -> Session:
+        """The session, before anything is shown."""
+        return Session(paths, reader)
 
     def on_mount(self) -> None:
         """Begin to read."""
+        if self._settings is not None:
+            self._settle(self._settings)
         self.push_screen(self.session)
         self.reader.start()
+        for note in self._notes:
+            self.notify(note, severity="warning", timeout=10, markup=False)
         if not self.is_headless:
             self._leave_on_signals()
 
@@ -66,6 +89,22 @@ class AgvizApp(App[None]):
                         partial(self.simulate_key, binding.key),
                     )
 
+    def _settle(self, settings: Settings) -> None:
+        """Take over what the user has chosen, and remember the next choice."""
+        if settings.theme in self.available_themes:
+            self.theme = settings.theme
+        elif settings.theme:
+            self.notify(f"There is no theme {settings.theme} any more.", markup=False)
+        self.set_keymap(settings.keys)
+        unknown = sorted(settings.keys.keys() - binding_ids())
+        if unknown:
+            self.notify(
+                f"keys.toml names bindings that are not there: {', '.join(unknown)}.",
+                severity="warning",
+                markup=False,
+            )
+        self.theme_changed_signal.subscribe(self, lambda theme: settings.keep_theme(theme.name))
+
     def _leave_on_signals(self) -> None:
         """Give the terminal back as it was also when the process is told to end."""
         loop = asyncio.get_running_loop()
@@ -79,8 +118,14 @@ class AgvizApp(App[None]):
         self.session.post_message(message)
 
 
-def run(paths: Sequence[Path]) -> int:
-    """Open the terminal UI on trace files; return the exit code."""
-    app = AgvizApp(paths)
+def run(paths: Sequence[Path], *, picks: bool = False, notes: Sequence[str] = ()) -> int:
+    """Open the terminal UI on trace files; return the exit code.
+
+    Args:
+        paths: the files.
+        picks: whether the user chooses a graph task first.
+        notes: sentences to be shown at the beginning.
+    """
+    app = AgvizApp(paths, Settings.read(), picks=picks, notes=notes)
     app.run()
     return app.return_code or 0

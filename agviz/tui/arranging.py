@@ -44,18 +44,21 @@ class Arranging(Board):
         ),
     ]
 
+    PANELS: ClassVar[tuple[type[Panel], ...]] = PANELS
+    """Kinds of panels, in their order."""
+
     def compose(self) -> ComposeResult:
         """Title, panels, status and footer."""
         yield Title(id="title")
         with Horizontal(id="tabs"):
-            for number, panel in enumerate(PANELS, start=1):
+            for number, panel in enumerate(self.PANELS, start=1):
                 yield PanelTab(number, panel.HEADING.lower(), panel.HEADING)
         yield Static("Reading the trace …", id="notice", markup=False)
         with Panels(id="panels"):
-            for panel in PANELS:
+            for panel in self.PANELS:
                 yield panel(id=panel.HEADING.lower())
         yield Status(id="status")
-        yield Prompt(self.all_commands(), id="prompt")
+        yield Prompt(self.complete, id="prompt")
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
@@ -77,7 +80,7 @@ class Arranging(Board):
 
     def action_panel(self, by: int) -> None:
         """Show and focus the next or previous panel."""
-        names = [panel.HEADING.lower() for panel in PANELS]
+        names = [panel.HEADING.lower() for panel in self.PANELS]
         current = self.focused_panel.id if self.focused_panel else None
         index = names.index(current) if current in names else -by
         self.action_show_panel(names[(index + by) % len(names)])
