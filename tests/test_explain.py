@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +16,7 @@ from torch import nn
 import agviz
 from agviz.analysis.evidence import Evidence, Received
 from agviz.analysis.explanation import explain
+from agviz.analysis.measures import bad
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.patterns import find, singular
 from agviz.analysis.source import source_line
@@ -237,6 +241,77 @@ def test_a_flight_recorder_that_only_checked_still_names_the_node(tmp_path: Path
     assert found.node.short_name == "SqrtBackward0"
     assert found.pattern is None
     assert "No known pattern fits." in found.paragraph
+
+
+@pytest.mark.parametrize(
+    "name", ["recurrence_that_explodes", "log_in_a_reentrant_checkpoint", "two_device_threads"]
+)
+def test_origins_are_those_of_a_plain_search(name: str, tmp_path: Path) -> None:
+    """By the definition: what is non-finite, though nothing that it was made of is."""
+    (program,) = [one for one in programs("nonfinite") if one.name == name]
+    path = tmp_path / "t.agviz"
+    program.record(path)
+    with agviz.Trace.open(path) as trace:
+        found: set[tuple[int, int]] = set()
+        for task in trace.graph_tasks:
+            rows = trace.health(task.id)
+            wrong = {(r.node, r.slot) for r in rows if r.role == "output" and bad(r)}
+            given = {e.consumer for e in trace.edges(task.id) if (e.producer, e.output) in wrong}
+            given |= {r.node for r in rows if r.role in {"sum", "root"} and bad(r)}
+            inside = {t.parent_node for t in trace.graph_tasks if t.parent == task.id}
+            found |= {(task.id, n) for n, _ in wrong if n not in given and n not in inside}
+        assert found
+        outermost = next(task.id for task in trace.graph_tasks if task.parent < 0)
+        told = spread(trace, outermost)
+        assert told is not None
+        assert {(o.graph_task, o.node) for o in told.origins} == found
+
+
+def test_what_was_left_out_is_not_called_finite(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, nodes="Mul"):
+        x = torch.zeros(2, requires_grad=True)
+        (x * 2).sqrt().sum().backward()
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+    assert found is not None
+    assert "it may have begun before" in found.paragraph
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_lie_of_a_file_is_believed(seed: int, tmp_path: Path) -> None:
+    """Whatever stands in it: an answer, or one sentence that says that it is damaged."""
+    rng = random.Random(seed)
+    (program,) = [one for one in programs("nonfinite") if one.name == "scaler_in_autocast"]
+    path = tmp_path / "t.agviz"
+    program.record(path, check_forward=True)
+    good = path.read_bytes()
+    values = (-1, 0, 1, 7, 10**6, 2**62, -(2**62), "NULL", "9e999", "0.5", "'text'", "x'00'")
+    with sqlite3.connect(path) as database:
+        tables = [
+            (table, [row[1] for row in database.execute(f"PRAGMA table_info({table})")])
+            for (table,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        ]
+    database.close()
+    for _ in range(40):
+        path.write_bytes(good)
+        database = sqlite3.connect(path, isolation_level=None)
+        for _ in range(rng.randrange(1, 4)):
+            table, columns = rng.choice(tables)
+            where = f"WHERE abs(random()) % {rng.choice((1, 2, 9))} = 0"
+            with contextlib.suppress(sqlite3.Error):
+                database.execute(
+                    f"UPDATE {table} SET {rng.choice(columns)} = {rng.choice(values)} {where}"  # noqa: S608
+                )
+        database.close()
+        try:
+            with agviz.Trace.open(path) as trace:
+                found = explain(trace)
+                if found is not None:
+                    json.dumps(found.as_json(), allow_nan=False)
+                    assert "\n" not in found.paragraph + "".join(found.details())
+        except AgvizError as error:
+            assert str(path.name) in str(error)  # noqa: PT017 - either is right
 
 
 def test_a_damaged_file_is_no_answer(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.blame import arguments
 from agviz.analysis.measures import bad, magnitude
 from agviz.analysis.origins import Kind
+from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 from agviz_engine.instruments import Health
 
@@ -75,6 +76,9 @@ class Evidence:
     norms: tuple[tuple[str, float], ...] = ()
     """Names and norms of what was put out on the way from a root to the node; empty where nobody
     asked (:func:`with_norms`)."""
+    is_partial: bool = False
+    """Whether the events of a node were left out of the recording (``nodes=``) that this one was
+    given a gradient by."""
     hooks: tuple[Hook, ...] = ()
     had_grad: bool | None = None
     """Of an AccumulateGrad: whether its variable had a ``.grad`` before; None: not known."""
@@ -145,6 +149,7 @@ class _Gathering:
             consumers={output: tuple(self._behind(node, output)) for output in outputs},
             zeroed_by=self._zeroed_by(),
             scale=self._scale(),
+            is_partial=self._is_partial(),
             hooks=tuple(self._hooks()),
             had_grad=self._had_grad(),
             arguments=() if made_by is None else arguments(trace, made_by),
@@ -277,6 +282,13 @@ class _Gathering:
             found.append((self._name(node), norm))
             met.add(node)
         return tuple(reversed(found))
+
+    def _is_partial(self) -> bool:
+        task = self._origin.graph_task
+        return any(
+            self._trace.node(task, edge.producer).status is NodeStatus.UNKNOWN
+            for edge in self._into(self._origin.node)
+        )
 
     def _hooks(self) -> Iterator[Hook]:
         """Those that replaced a gradient at the node before it was found to be non-finite."""

@@ -199,8 +199,12 @@ class Explanation:
                 for hook in evidence.hooks
             ],
             "loss_scale": evidence.scale,
+            "partial": evidence.is_partial,
             "zeroed_by": evidence.zeroed_by or None,
-            "norms": [{"name": name, "norm": norm} for name, norm in evidence.norms],
+            "norms": [
+                {"name": name, "norm": norm if math.isfinite(norm) else None}
+                for name, norm in evidence.norms
+            ],
             "forward": {"state": str(self.forward), "first": _blamed(evidence.blame)},
             "nodes": self.spread.nodes,
             "reached": list(self.reached),
@@ -250,6 +254,8 @@ class Explanation:
             yield "No known pattern fits."
         if self.forward is Forward.NON_FINITE:
             yield "The forward was non-finite already."
+        if evidence.is_partial:
+            yield "Not all that it was given was recorded: it may have begun before."
         elif self.forward is Forward.UNKNOWN and found is None:
             yield "To learn whether the forward was finite, record with --check-forward."
 

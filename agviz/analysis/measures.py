@@ -66,7 +66,7 @@ def extent(health: Health | HealthRow) -> str:
 
 def number(value: float) -> str:
     """Four digits: ``65,536``, ``0.3333``, ``1e+20``."""
-    if value == int(value) and abs(value) < 1e9:
+    if abs(value) < 1e9 and value == int(value):
         return f"{int(value):,}"
     return f"{value:.4g}"
 
