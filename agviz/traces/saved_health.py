@@ -42,7 +42,8 @@ def read(
     text = contents.name
     for index, name, parameter, value, number in rows:
         is_told = (value is None) != (number is None)
-        if None in {index, name, parameter} or not is_told or (number and number not in measured):
+        is_there = number is None or number in measured
+        if None in {index, name, parameter} or not is_told or not is_there:
             raise database.damaged("a saved tensor lacks a fact")
         told = None if value is None else text(value)
         of_tensor = None if number is None else measured[number]
