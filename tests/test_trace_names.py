@@ -306,3 +306,18 @@ def test_shapes_of_gradients(tmp_path: Path) -> None:
     assert nodes["MeanBackward0"].input_shapes == ((),)
     assert nodes["AccumulateGrad"].shape == (3, 2)
     assert nodes["AccumulateGrad"].output_shapes == ()
+
+
+def test_parameters_can_be_swapped() -> None:
+    """As ``Module.to`` does with tensor subclasses; torch refuses what has weak references."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        layer = nn.Linear(2, 2)
+        with Names() as names:
+            names.learn(nn.Sequential(layer))
+            layer.double()
+            assert layer.weight.dtype == torch.float64
+            assert names.parameter(layer.weight) == "0.weight"
+        assert torch.utils.swap_tensors.__module__ == "torch.utils"
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)

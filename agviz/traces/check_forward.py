@@ -33,6 +33,7 @@ from agviz.traces.arguments import tensors_given, tensors_of, words
 from agviz.traces.forward_ops import ForwardOp, ForwardOps, ForwardTensor
 from agviz.traces.listener import Listener
 from agviz.traces.provenance import Provenance, probe
+from agviz.traces.swapping import when_swapped
 from agviz.traces.tensor_identity import NO_MEMORY, Identities
 from agviz_engine import health, native_node
 from agviz_engine.api import engine
@@ -187,7 +188,7 @@ class CheckForward(Listener):
             register_optimizer_step_post_hook(self._step_ended),
         ]
         self._hear_custom_functions()
-        self._hear_of_swaps()
+        self._undo.append(when_swapped(self._forget_tensor))
         mode_stack.put(self._mode)
 
     def stop(self) -> None:
@@ -318,6 +319,10 @@ class CheckForward(Listener):
                 self._forget_older_half()
         except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(failure)
+
+    def _forget_tensor(self, tensor: Tensor) -> Callable[[], None]:
+        self._identities.forget(tensor)
+        return lambda: None
 
     def _forget_older_half(self) -> None:
         del self._waiting[: _MOST_WAITING // 2]
@@ -530,18 +535,6 @@ class CheckForward(Listener):
 
         ours = base.apply = classmethod(apply)
         self._undo.append(undo)
-
-    def _hear_of_swaps(self) -> None:
-        """``swap_tensors`` refuses tensors to which there are weak references."""
-        own: Callable[[Tensor, Tensor], None] = torch.utils.swap_tensors
-
-        def swap_tensors(t1: Tensor, t2: Tensor) -> None:
-            self._identities.forget(t1)
-            self._identities.forget(t2)
-            own(t1, t2)
-
-        cast("Any", torch.utils).swap_tensors = swap_tensors
-        self._undo.append(lambda: setattr(torch.utils, "swap_tensors", own))
 
 
 def _may_be_fast(module: Module) -> bool:

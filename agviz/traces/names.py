@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.listener import Listener
+from agviz.traces.swapping import when_swapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,7 @@ class Names(Listener):
         self._labels: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._handles: list[RemovableHandle] = []
+        self._forget_swaps: Callable[[], None] = lambda: None
         self._next_number: Callable[[], int]
         self._is_compiling: Callable[[], bool]
         self._unknown_parameters = 0
@@ -124,11 +126,13 @@ class Names(Listener):
                 hooks.register_module_forward_pre_hook(self._entered),
                 hooks.register_module_forward_hook(self._left, always_call=True),
             ]
+            self._forget_swaps = when_swapped(self._let_go)
 
     def stop(self) -> None:
         """Listen no longer; what is known stays known."""
         while self._handles:
             self._handles.pop().remove()
+        self._forget_swaps()
 
     def learn(self, module: Module) -> None:
         """Know the parameters and modules of an outermost module before it is called."""
@@ -274,6 +278,15 @@ class Names(Listener):
                 del marks[: _MOST_MARKS // 2]
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
+
+    def _let_go(self, parameter: Tensor) -> Callable[[], None]:
+        """Have no weak reference to a parameter until it was swapped."""
+        with self._lock:
+            place = self._known(self._parameters, parameter)
+            if place is None:
+                return lambda: None
+            del self._parameters[id(parameter)]
+        return lambda: self._learn(self._parameters, parameter, place)
 
     def _give_up(self, error: Exception) -> None:
         self.stop()
