@@ -287,7 +287,8 @@ def test_nan_is_never_within_a_tolerance(tmp_path: Path) -> None:
         assert "nan" in found.first[1].facts
 
 
-SIZES = (4, 5, 6, 7, 3)
+SIZES = (4, 5, 5, 7, 3)
+"""A norm of 5 has parameters of the same shape as the bias of the layer it displaces."""
 INSERTED: dict[str, Callable[[int], list[nn.Module]]] = {
     "tanh": lambda _: [nn.Tanh()],
     "norm": lambda size: [nn.LayerNorm(size)],
@@ -343,25 +344,50 @@ def test_a_layer_in_between_leaves_the_others_aligned(
         assert len(one(found).only_in_b) == len(graphs[1].nodes) - len(graphs[0].nodes)
 
 
+@pytest.mark.parametrize("what", ["tanh", "exp", "sin"])
 @pytest.mark.parametrize("place", range(7))
-def test_an_operation_in_between_without_modules(place: int, tmp_path: Path) -> None:
+def test_an_operation_in_between_without_modules(place: int, what: str, tmp_path: Path) -> None:
     def build(more: int | None) -> Tensor:
         y = torch.full((3,), 0.5, requires_grad=True)
         for number in range(7):
             y = y * torch.full((3,), 0.9, requires_grad=True)
             y = y.sin() if number % 2 else y.exp()
             if number == more:
-                y = y.tanh()
+                y = getattr(y, what)()
         return y.sum()
 
     record(lambda: build(None), tmp_path / "a")
     record(lambda: build(place), tmp_path / "b")
-    found = one(compare(tmp_path / "a", tmp_path / "b"))
-    assert [node.short_name for node in found.only_in_b] == ["TanhBackward0"]
-    assert not found.only_in_a
-    back = one(compare(tmp_path / "b", tmp_path / "a"))
-    assert [node.short_name for node in back.only_in_a] == ["TanhBackward0"]
-    assert {change.what for change in found.changes} == {"output 0 leads to"}
+    for files in ("ab", "ba"):
+        found = one(compare(*(tmp_path / file for file in files)))
+        (alone,) = found.only_in_b if files == "ab" else found.only_in_a
+        assert alone.short_name == f"{what.title()}Backward0"
+        (change,) = found.changes
+        assert change.what == "output 0 leads to", "only what leads to it leads elsewhere"
+
+
+def test_two_layers_in_between_and_another_batch_size(tmp_path: Path) -> None:
+    def build(rows: int, *, more: bool) -> Tensor:
+        whole = nn.Sequential()
+        for name in "abcde":
+            whole.add_module(name, nn.Tanh())
+            if more and name in "ad":
+                whole.add_module(f"after_{name}", nn.Sigmoid())
+        output: Tensor = whole(torch.ones(rows, 2, requires_grad=True))
+        return output.sum()
+
+    record(lambda: build(3, more=False), tmp_path / "a")
+    record(lambda: build(5, more=True), tmp_path / "b")
+    with Trace.open(tmp_path / "a") as a, Trace.open(tmp_path / "b") as b:
+        nodes = [trace.nodes(trace.graph_tasks[0].id) for trace in (a, b)]
+        graphs = [
+            Graph(rows, trace.edges(rows[0].graph_task))
+            for rows, trace in zip(nodes, (a, b), strict=True)
+        ]
+        partners = align(*graphs).a_to_b
+    assert NOWHERE not in partners
+    for node, at in zip(nodes[0], partners, strict=True):
+        assert node.module == nodes[1][at].module
 
 
 def test_another_dtype(tmp_path: Path) -> None:
@@ -587,6 +613,24 @@ def test_passes_that_only_one_has(tmp_path: Path) -> None:
     with Trace.open(tmp_path / "b") as trace:
         numbers = tuple(task.id for task in trace.graph_tasks)
         assert diff(trace, trace, graph_tasks=(numbers[0], numbers[1])).same
+
+
+def test_a_sum_in_another_order_is_where_it_begins(tmp_path: Path) -> None:
+    def build(order: Sequence[int]) -> Tensor:
+        y = torch.full((3,), 0.5, requires_grad=True).sin()
+        parts = dict.fromkeys(range(3), y)
+        for number in order:
+            parts[number] = y * (1e8, -1e8, 1.0)[number]
+        return (parts[0] + parts[1] + parts[2]).sum()
+
+    record(lambda: build((0, 1, 2)), tmp_path / "a")
+    record(lambda: build((2, 1, 0)), tmp_path / "b")
+    found = one(compare(tmp_path / "a", tmp_path / "b"))
+    assert [(each.role, each.node.short_name) for each in found.divergences] == [
+        ("sum", "SinBackward0"),
+        ("output", "SinBackward0"),
+    ]
+    assert [each.role for each in found.first] == ["sum"]
 
 
 def test_all_passes_are_compared_and_the_later_ones_are_cut_short(tmp_path: Path) -> None:

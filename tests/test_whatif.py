@@ -157,6 +157,29 @@ def test_the_memory_order_takes_the_node_after_which_the_least_is_held(plan: Pla
         assert after[chosen] == min(after.values())
 
 
+def test_the_memory_order_sees_that_others_made_room() -> None:
+    """Once 1 has filled the slot that 2 gives to as well, 2 takes no more and goes before 3."""
+    plan = Plan(
+        queues=[0] * 6,
+        sequence_nrs=[9, 8, 7, 6, 5, 4],
+        runs=[True] * 6,
+        times_ns=[1] * 6,
+        handings=[
+            [Handing(1, 0, True), Handing(2, 0, True)],
+            [Handing(4, 0, True), Handing(3, 0, True)],
+            [Handing(4, 0, True)],
+            [Handing(5, 0, True)],
+            [],
+            [],
+        ],
+        held={
+            (0, 0): [0], (1, 0): [1], (2, 0): [0], (3, 0): [1], (4, 0): [4, 4], (5, 0): [2],
+        },
+        given=[(0, 0)],
+    )  # fmt: skip
+    assert simulate(plan, "memory").nodes[:4] == [0, 1, 2, 4]
+
+
 @given(plan=plans())
 def test_fifo_and_lifo_are_what_they_are_called(plan: Plan) -> None:
     for order, end in (("fifo", 0), ("lifo", -1)):

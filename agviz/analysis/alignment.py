@@ -12,9 +12,10 @@ this order:
 2. neighbours of aligned nodes, on the same output or the same input, that are equal in all four;
 3. neighbours that are equal but for module and parameter: layers after an inserted one have other
    numbers in their paths;
-4. what 1. and 2. left, without regard to shapes: another batch, a wider layer;
+4. neighbours that are equal but for shapes: another batch, a wider layer;
 5. nodes that everything below them makes unique, and their neighbours: programs without modules;
-6. equal nodes in the order in which they stand in the graph, the first with the first;
+6. equal nodes in the order in which they stand in the graph, the first with the first; then nodes
+   of a module or parameter that are equal but for shapes;
 7. neighbours with the same name.
 
 What is left is in one of the graphs only. Each step takes time in proportion to the graph.
@@ -108,7 +109,6 @@ class _Aligner:
             lambda: self._unique(self._by(_exact), belongs),
             lambda: self._spread(_exact),
             lambda: self._spread(_shaped),
-            lambda: self._unique(self._by(_named), belongs),
             lambda: self._spread(_named),
             lambda: self._unique(self._below()),
             lambda: self._spread(_exact),
