@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, cast
 
 import pytest
+import torch
 
+import agviz
+from agviz.analysis.explanation import explain
+from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
@@ -19,10 +25,15 @@ from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.threads import Threads
+from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.tasks import TaskPicker
+from agviz.tui.settings import Settings
 from agviz.tui.title import PanelTab, Status, Title
-from agviz_engine.events import NodeFailed, NodeStarted, NonFiniteChecked
+from agviz_engine import graph_task
+from agviz_engine.events import NodeFailed, NodeFinished, NodeStarted, NonFiniteChecked
+from agviz_engine.instruments import Registry
+from tests.event_simulator import Simulator
 from tests.tui_support import NODES, lines, mlp, press, record, settle, write
 
 if TYPE_CHECKING:
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
+    from agviz.traces.names import Names
     from agviz.tui.model import View
     from agviz.tui.session import Session
 
@@ -409,41 +421,29 @@ async def test_keys_can_be_remapped(trace: Path) -> None:
         assert started(await press(pilot, "n")) == 1
 
 
-async def test_no_key_waits_for_what_does_not_exist_yet(trace: Path) -> None:
-    async with opened(trace) as pilot:
-        session = await settle(pilot)
-        assert not {"b", "B", "exclamation_mark"} & set(session.active_bindings)
-
-
 async def test_commands_do_what_they_say(trace: Path) -> None:
     async with opened(trace) as pilot:
-
-        async def command(line: str) -> Session:
-            await press(pilot, "colon")
-            await write(pilot, line)
-            return await press(pilot, "enter")
-
-        assert started(await command("next 3")) == 3
-        assert started(await command("next -1")) == 2
-        assert started(await command("until 12")) == 12
-        assert position(await command("event 5")) == 5
-        assert position(await command("step")) == 6
-        session = await command("node 9")
+        assert started(await command(pilot, "next 3")) == 3
+        assert started(await command(pilot, "next -1")) == 2
+        assert started(await command(pilot, "until 12")) == 12
+        assert position(await command(pilot, "event 5")) == 5
+        assert position(await command(pilot, "step")) == 6
+        session = await command(pilot, "node 9")
         recording = view_of(session).recording
         assert view_of(session).selected == recording.columns.started[8]
-        assert view_of(await command("thread 2")).thread == 2
-        assert view_of(await command("thread all")).thread is None
-        session = await command("nonfinite")
+        assert view_of(await command(pilot, "thread 2")).thread == 2
+        assert view_of(await command(pilot, "thread all")).thread is None
+        session = await command(pilot, "nonfinite")
         assert isinstance(view_of(session).moment.event, NonFiniteChecked)
-        await command("theme nord")
+        await command(pilot, "theme nord")
         assert session.app.theme == "nord"
-        await command("break 3")
-        assert notices(session)[-1] == "There is no command break; :help lists them."
-        await command("thread 9")
+        await command(pilot, "brake 3")
+        assert notices(session)[-1] == "There is no command brake; :help lists them."
+        await command(pilot, "thread 9")
         assert notices(session)[-1] == "No node ran on a thread T9."
-        await command("task 7")
+        await command(pilot, "task 7")
         assert notices(session)[-1] == "There is no graph task 7 in this file."
-        await command("help")
+        await command(pilot, "help")
         assert isinstance(pilot.app.screen, Help)
 
 
@@ -622,3 +622,230 @@ async def test_names_are_never_markup(tmp_path: Path) -> None:
     async with opened(path) as pilot:
         session = await settle(pilot)
         assert "[red]x[b].agviz" in session.query_one(Title).render().plain
+
+
+async def command(pilot: Pilot[None], line: str) -> Session:
+    await press(pilot, "colon")
+    await write(pilot, line)
+    return await press(pilot, "enter")
+
+
+@pytest.mark.parametrize("key", ["b", "B", "exclamation_mark"])
+async def test_what_only_a_live_program_can_do_says_so(trace: Path, key: str) -> None:
+    async with opened(trace) as pilot:
+        session = await press(pilot, key)
+        assert "agviz run --live" in notices(session)[-1]
+        assert position(session) == 0
+        await command(pilot, "break 3")
+        assert "agviz run --live" in notices(session)[-1]
+
+
+async def test_events_are_filtered_by_kind_thread_and_node(trace: Path) -> None:
+    with Trace.open(trace) as told:
+        everything = told.events(0, limit=10_000)
+    async with opened(trace, size=(200, 60)) as pilot:
+        session = await command(pilot, "filter started finished T2")
+        wanted = [
+            (number, event)
+            for number, event in enumerate(everything, start=1)
+            if isinstance(event, NodeStarted | NodeFinished) and event.thread == 2
+        ]
+        panel = session.query_one(Events)
+        assert panel.line_count == len(wanted)
+        shown = [line.split()[0] for line in lines(panel)[1 : len(wanted) + 1]]
+        assert shown == [str(number) for number, _ in wanted]
+        await press(pilot, "3", "g", "j", "j", "u")
+        assert position(session) == wanted[2][0]
+        assert lines(panel)[3].startswith("▶")
+        await press(pilot, "2", "g")
+        session = await command(pilot, "filter .")
+        node = view_of(session).selected
+        assert panel.line_count == sum(getattr(e, "node", None) == node for e in everything)
+        await command(pilot, "filter nonsense")
+        assert notices(session)[-1].startswith("nonsense is no kind of event")
+        await command(pilot, "filter capture")
+        assert notices(session)[-1] == "No event fits “capture”; :filter lists all."
+        await command(pilot, "filter")
+        assert panel.line_count == len(everything)
+
+
+async def test_f_asks_for_a_filter_and_tab_completes_it(trace: Path) -> None:
+    async with opened(trace) as pilot:
+        await press(pilot, "3", "f")
+        await write(pilot, "rel")
+        await press(pilot, "tab")
+        session = await press(pilot, "enter")
+        assert "release" in str(session.query_one(Events).border_subtitle)
+
+
+async def test_the_graph_folds_outwards_and_inwards(trace: Path) -> None:
+    async with opened(trace) as pilot:
+        session = await press(pilot, "j", "j", "left")
+        graph = session.query_one(Graph)
+        counts = [graph.line_count]
+        for key in ("left", "left"):
+            await press(pilot, key)
+            counts.append(graph.line_count)
+        assert counts == sorted(counts, reverse=True)
+        assert counts[-1] == 2
+        await press(pilot, "left")
+        assert notices(session)[-1] == "There is no larger group around this one."
+        await press(pilot, "right")
+        assert 2 < graph.line_count < NODES
+        for _ in range(3):
+            await press(pilot, "right")
+        assert notices(session)[-1] == "Nothing is folded here."
+
+
+async def test_the_mouse_scrubs_while_its_button_is_held(trace: Path) -> None:
+    async with opened(trace) as pilot:
+        session = await settle(pilot)
+        region = session.query_one(Threads).content_region
+        seen = []
+        await pilot.mouse_down(Threads, offset=(20, 4))
+        for x in (25, 35, 45, 80):
+            await pilot.hover(Threads, offset=(x, 4))
+            await settle(pilot)
+            seen.append(position(session))
+        await pilot.mouse_up(Threads, offset=(80, 4))
+        await settle(pilot)
+        assert region.width > 80
+        assert seen == sorted(seen)
+        assert len(set(seen)) > 2
+        await pilot.hover(Threads, offset=(30, 4))
+        await settle(pilot)
+        assert position(session) == seen[-1]
+
+
+async def test_why_is_answered(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_task, "_next_id", itertools.count().__next__)
+    path = tmp_path / "root.agviz"
+    x = torch.zeros(3, requires_grad=True)
+    with agviz.trace(path=path):
+        x.sqrt().sum().backward()
+    with Trace.open(path) as told:
+        expected = explain(told, 0)
+    assert expected is not None
+    async with opened(path) as pilot:
+        session = await press(pilot, "w")
+        screen = pilot.app.screen
+        assert isinstance(screen, Answer)
+        assert screen.answer.heading == expected.heading
+        assert screen.answer.paragraph == expected.paragraph
+        assert screen.answer.source == "x.sqrt().sum().backward()"
+        await press(pilot, "y", "escape")
+        assert expected.paragraph in pilot.app.clipboard
+        assert pilot.app.screen is session
+    async with opened(trace) as pilot:
+        await press(pilot, "w")
+        screen = pilot.app.screen
+        assert isinstance(screen, Answer)
+        assert screen.answer.heading == "Nothing is known"
+        await press(pilot, "escape")
+        session = await command(pilot, "why no.such.parameter")
+        assert pilot.app.screen is session
+        assert "no.such.parameter" in notices(session)[-1]
+
+
+async def test_a_graph_is_exported(tmp_path: Path) -> None:
+    path = record(tmp_path / "fine.agviz")
+    async with opened(path) as pilot:
+        session = await command(pilot, f"export dot {tmp_path / 'graph.dot'}")
+        await session.workers.wait_for_complete()
+        await settle(pilot)
+        assert notices(session)[-1] == f"Wrote {tmp_path / 'graph.dot'}."
+        assert "digraph" in (tmp_path / "graph.dot").read_text()
+        await command(pilot, "export jpeg")
+        assert notices(session)[-1].startswith("jpeg is none of svg, png")
+
+
+async def test_commands_complete_their_arguments(trace: Path) -> None:
+    async with opened(trace) as pilot:
+        session = await settle(pilot)
+        assert session.complete("unt") == ["until"]
+        assert session.complete("until layers.0.l") == [
+            "until layers.0.linear",
+            "until layers.0.linear.bias",
+            "until layers.0.linear.weight",
+        ]
+        assert session.complete("thread ") == ["thread all", "thread 0", "thread 1", "thread 2"]
+        assert session.complete("theme nor") == ["theme nord"]
+        assert session.complete("quit n") == []
+
+
+async def test_a_trace_grows_while_it_is_shown(tmp_path: Path) -> None:
+    nodes, names = mlp()
+    registry = Registry()
+    path = tmp_path / "growing.agviz"
+    with Recorder(path, names=cast("Names", names), script="train.py", argv=[]) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(7), devices=2)
+        simulator.backward(nodes)
+        recorder.flush()
+        async with opened(path) as pilot:
+            session = await press(pilot, "F")
+            view = view_of(session)
+            assert view.follows
+            assert "following" in session.query_one(Title).render().plain
+            assert position(session) == view.recording.event_count
+            first = view.recording.key
+            simulator.backward(nodes, nan_at=3)
+            recorder.flush()
+            session.reader.poll()
+            session = await settle(pilot)
+            assert view_of(session).recording.key != first
+            assert position(session) == view_of(session).recording.event_count > 0
+            assert len(session.tasks[0]) == 2
+            session = await press(pilot, "N")
+            assert not view_of(session).follows
+
+
+async def test_a_file_that_is_replaced_or_deleted_is_told_of(tmp_path: Path) -> None:
+    path = record(tmp_path / "first.agviz")
+    other = record(tmp_path / "second.agviz", fail_at=12)
+    async with opened(path) as pilot:
+        session = await press(pilot, "n")
+        other.replace(path)
+        session.reader.poll()
+        await settle(pilot)
+        assert "another file has taken its place" in session.query_one(Title).render().plain
+        await press(pilot, "n")
+        assert started(session) == 2
+        session = await press(pilot, "R")
+        assert "✗ RuntimeError" in session.query_one(Title).render().plain
+        path.unlink()
+        session.reader.poll()
+        await settle(pilot)
+        assert "the file is gone" in session.query_one(Title).render().plain
+
+
+async def test_choices_are_kept_and_keys_are_read(tmp_path: Path, trace: Path) -> None:
+    folder = tmp_path / "agviz"
+    folder.mkdir()
+    (folder / "keys.toml").write_text('[keys]\n"go.next-node" = "f8"\n"no.such" = "f9"\n')
+    app = AgvizApp([trace], Settings.read(folder))
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        session = await settle(pilot)
+        assert notices(session) == ["keys.toml names bindings that are not there: no.such."]
+        assert started(await press(pilot, "f8")) == 1
+        await command(pilot, "theme nord")
+    app = AgvizApp([trace], Settings.read(folder))
+    async with app.run_test(size=(100, 30)):
+        assert app.theme == "nord"
+    for nonsense in ('"go.next-node" = "f8"', "[keys]\nx = 3", "[keys"):
+        (folder / "keys.toml").write_text(nonsense)
+        with pytest.raises(AgvizError, match=r"keys\.toml can't be"):
+            Settings.read(folder)
+
+
+async def test_a_folder_of_traces_opens_with_a_choice(tmp_path: Path) -> None:
+    paths = [record(tmp_path / f"rank{rank}.agviz") for rank in (0, 1)]
+    app = AgvizApp(paths, picks=True, notes=["rank2.agviz is empty"])
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        session = await settle(pilot)
+        assert isinstance(app.screen, TaskPicker)
+        assert notices(session) == ["rank2.agviz is empty"]
+        await press(pilot, "j", "enter")
+        assert view_of(session).recording.key == (1, 0)

@@ -394,7 +394,7 @@ def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("break 12", "There is no command break"),
+        ("brake 12", "There is no command brake"),
         ("t 1", "could be thread or task or theme"),
         ("quit now", "takes no argument"),
         ("until", "needs an argument: until NODE"),

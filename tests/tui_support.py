@@ -32,7 +32,10 @@ NODES = 1 + LAYERS * PER_LAYER
 
 _KEYS = {
     " ": "space",
+    "#": "number_sign",
     "-": "minus",
+    "/": "slash",
+    "_": "underscore",
     ".": "full_stop",
     "[": "left_square_bracket",
     "]": "right_square_bracket",

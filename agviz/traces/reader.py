@@ -26,7 +26,7 @@ from agviz.traces import (
 from agviz.traces.arrivals import ArrivalRow, arrivals
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
-from agviz.traces.database import Database, given, of
+from agviz.traces.database import Database, along, given, of
 from agviz.traces.executions import self_times
 from agviz.traces.outline import Outline
 from agviz.traces.over_time import Bytes, Depth, Steps
@@ -57,7 +57,7 @@ from agviz.traces.schema import CHECK
 from agviz_engine import events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from os import PathLike
 
     from torch import Tensor
@@ -382,6 +382,40 @@ class Trace(Closable):
             limit: at most this many.
         """
         return self._pages().page(graph_task, offset, limit)
+
+    def events_of(self, seqs: Sequence[int]) -> list[Event]:
+        """The events with these ``seq``, in order; at most some hundreds at once."""
+        marks = ",".join("?" * len(seqs))
+        return self._pages().where(f"seq IN ({marks}) ORDER BY seq", *seqs)
+
+    def seqs_where(
+        self,
+        graph_task: int,
+        kinds: Collection[type[Event]] = (),
+        thread: int | None = None,
+        node: int | None = None,
+    ) -> list[int]:
+        """``seq`` of the events of a graph task that are of these kinds; no kinds: of any.
+
+        Args:
+            graph_task: whose events.
+            kinds: classes of ``agviz_engine.events``.
+            thread: only events of this thread; None: of any.
+            node: only events that concern this node; None: of any.
+        """
+        numbers = sorted(codec.KIND[kind] for kind in kinds)
+        marks = ",".join("?" * len(numbers))
+        mine = along(graph_task) if node is None else of(graph_task)
+        rows = self._database.integers(
+            f"SELECT seq FROM event WHERE TRUE {mine}"  # noqa: S608
+            f" {of(thread, 'thread')} {of(node, 'node')}"
+            f" {f'AND kind IN ({marks})' if numbers else ''} ORDER BY seq",
+            graph_task,
+            *given(thread),
+            *given(node),
+            *numbers,
+        )
+        return [row[0] for row in rows]
 
     def position(self, seq: int, graph_task: int | None = None) -> int:
         """Number of events (of ``graph_task``) before the one with ``seq``: its ``offset``."""

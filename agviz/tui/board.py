@@ -44,6 +44,8 @@ class Board(Screen[None]):
 
     def __init__(self, paths: Sequence[Path], reader: ReaderThread) -> None:
         super().__init__()
+        self.picks = False
+        """Whether the user chooses a graph task first."""
         self.paths = paths
         self.reader = reader
         self.tasks: list[list[GraphTaskRow]] = []
@@ -58,9 +60,22 @@ class Board(Screen[None]):
             for name, usage in vars(part).get("VERBS", {}).items()
         }
 
+    def complete(self, line: str) -> list[str]:
+        """The command lines that begin with what was typed."""
+        name, blank, argument = line.partition(" ")
+        known = self.all_commands()
+        if not blank:
+            return [each for each in known if each.startswith(name)]
+        completing = getattr(self, f"complete_{name}", None)
+        if completing is None or name not in known:
+            return []
+        return [f"{name} {each}" for each in completing(argument)]
+
     def move(self, move: Move) -> None:
         """Ask for another moment."""
         if self.view is not None:
+            if self.view.follows:
+                self.view = replace(self.view, follows=False)
             self.reader.move(move)
 
     def run_to(self, node: int, recording: Recording) -> None:

@@ -334,6 +334,12 @@ class Columns:
             and self._dependencies[consumer] == 1
         )
 
+    def places(self, begin: str) -> list[str]:
+        """Modules and parameters whose names begin so."""
+        known = {*self._paths}
+        found = {self._texts[number] for pair in known for number in pair if number}
+        return sorted(text for text in found if text.startswith(begin))
+
     def belong(self, one: int, other: int) -> bool:
         """Whether neighbours are of one module, or outside of modules links of one chain."""
         path = self.path_of(one)

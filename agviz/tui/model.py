@@ -283,6 +283,8 @@ class View:
     """What was read of a node, once it was."""
     thread: int | None = None
     """Only this thread; None: all."""
+    follows: bool = False
+    """Whether the playhead stays at the end of a trace that grows."""
 
 
 class Track(Protocol):

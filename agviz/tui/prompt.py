@@ -1,8 +1,8 @@
-"""The line at the bottom that takes a search (``/``) or a command (``:``)."""
+"""The line at the bottom that takes a search (``/``), a command (``:``) or Python (``!``)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -11,38 +11,40 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from textual.app import ComposeResult
 
+Complete: TypeAlias = "Callable[[str], Iterable[str]]"
+
 SEARCH = "/"
 COMMAND = ":"
+SHELL = "!"
 
 _EXPLAINED = {
     SEARCH: "search nodes by name, module or parameter",
     COMMAND: "command, for example: until 12 (tab completes, help lists all)",
+    SHELL: "Python at this node: node, grads, module (escape leaves)",
 }
 
 
 class _Commands(Suggester):
-    """Completes the name of a command."""
+    """Completes the name of a command, and then its argument."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(case_sensitive=True)
-        self._names = tuple(names)
+    def __init__(self, complete: Complete) -> None:
+        super().__init__(case_sensitive=True, use_cache=False)
+        self._complete = complete
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The first command that begins with ``value``."""
-        if not value:
-            return None
-        return next((name for name in self._names if name.startswith(value)), None)
+        """The first line that begins with ``value``."""
+        return next(iter(self._complete(value)), None) if value else None
 
 
 class Prompt(Horizontal):
     """Hidden until :meth:`ask`; goes away when it was answered or left.
 
     Args:
-        names: of the commands.
+        complete: gives the command lines that begin with what was typed.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,11 +65,11 @@ class Prompt(Horizontal):
     class Left(Message):
         """The prompt is closed, answered or not."""
 
-    def __init__(self, names: Iterable[str], *, id: str) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, complete: Complete, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self._completed = _Commands(names)
+        self._completed = _Commands(complete)
         self.kind = SEARCH
-        self._history: dict[str, list[str]] = {SEARCH: [], COMMAND: []}
+        self._history: dict[str, list[str]] = {kind: [] for kind in _EXPLAINED}
         self._back = 0
 
     def compose(self) -> ComposeResult:
@@ -80,12 +82,13 @@ class Prompt(Horizontal):
         """Where the user types."""
         return self.query_one(Input)
 
-    def ask(self, kind: str) -> None:
-        """Open for a search or a command."""
+    def ask(self, kind: str, begin: str = "") -> None:
+        """Open for a search, a command, or Python at a stopped node."""
         self.kind = kind
         self._back = 0
         self.query_one("#prompt-kind", Static).update(kind)
-        self.field.value = ""
+        self.field.value = begin
+        self.field.cursor_position = len(begin)
         self.field.placeholder = _EXPLAINED[kind]
         self.field.suggester = self._completed if kind == COMMAND else None
         self.add_class("-open")

@@ -12,9 +12,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from textual.message import Message
 
@@ -48,6 +49,30 @@ class Listed(Message):
     """The files were opened, or hold more; these are their graph tasks, file by file."""
 
     tasks: list[list[GraphTaskRow]]
+    is_anew: bool
+    """Whether the files were opened, not only found to hold more."""
+    is_growing: bool
+    """Whether a program writes to one of them."""
+
+
+class Filter(NamedTuple):
+    """Which events are listed."""
+
+    text: str
+    """As the user wrote it."""
+    kinds: frozenset[type[Event]]
+    """Empty: all."""
+    thread: int | None
+    node: int | None
+
+
+@dataclass
+class Filtered(Message):
+    """The events that a filter lets through."""
+
+    key: Key
+    filter: Filter
+    seqs: array[int]
 
 
 @dataclass
@@ -82,10 +107,13 @@ class Arrived(Message):
 
 @dataclass
 class PageRead(Message):
-    """Events ``page * PAGE`` and following."""
+    """Events ``page * PAGE`` and following; of those that a filter lets through, if any."""
 
     key: Key
     page: int
+    filter: Filter | None
+    positions: list[int]
+    """Number of events of the graph task before each."""
     events: list[Event]
 
 
@@ -145,6 +173,8 @@ class ReaderThread(threading.Thread):
         self._playhead: Playhead
         self._last: BackwardState | None = None
         self._follows = False
+        self._filter_now: Filter | None = None
+        self._filtered = array("q")
 
     def load(self, key: Key) -> None:
         """Open a graph task: posts :class:`Loaded`, and :class:`Grown` as it is read on."""
@@ -159,9 +189,13 @@ class ReaderThread(threading.Thread):
         """Keep the playhead at the end of a graph task that goes on, or let it be."""
         self._requests.put(lambda: self._follow(on=on))
 
-    def page(self, page: int) -> None:
+    def page(self, page: int, which: Filter | None = None) -> None:
         """Read a page of events: posts :class:`PageRead`."""
-        self._requests.put(lambda: self._read_page(page))
+        self._requests.put(lambda: self._read_page(page, which))
+
+    def filter(self, which: Filter) -> None:
+        """Find the events that a filter lets through: posts :class:`Filtered`."""
+        self._requests.put(lambda: self._filter(which))
 
     def story(self, node: int) -> None:
         """Read what happened to a node and what it saved: posts :class:`StoryRead`."""
@@ -233,12 +267,13 @@ class ReaderThread(threading.Thread):
         for path in self._paths:
             self._traces.append(Trace.open(path))
             self._watches.append(FileWatch(path, self._traces[-1]))
-        self._list()
+        self._list(is_anew=True)
 
-    def _list(self) -> None:
+    def _list(self, *, is_anew: bool = False) -> None:
         tasks = [trace.graph_tasks for trace in self._traces]
         self._tasks = [len(rows) for rows in tasks]
-        self._post(Listed(tasks))
+        is_growing = any(trace.is_growing for trace in self._traces)
+        self._post(Listed(tasks, is_anew, is_growing))
 
     def _load(self, key: Key, position: int = 0) -> None:
         trace = self._traces[key.file]
@@ -400,11 +435,30 @@ class ReaderThread(threading.Thread):
                 self._load(Key(self._loaded.key.file, newest.id))
             self._follow(on=True)
 
-    def _read_page(self, page: int) -> None:
+    def _read_page(self, page: int, which: Filter | None) -> None:
+        if self._recording is None:
+            return
+        key = self._recording.key
+        trace, begin = self._traces[key.file], page * PAGE
+        if which is None:
+            events = trace.events(key.graph_task, begin, PAGE)
+            positions = list(range(begin, begin + len(events)))
+        elif which != self._filter_now:
+            return  # its answer is on the way
+        else:
+            seqs = self._filtered[begin : begin + PAGE]
+            events = trace.events_of(seqs)
+            positions = [trace.position(seq, key.graph_task) for seq in seqs]
+        self._post(PageRead(key, page, which, positions, events))
+
+    def _filter(self, which: Filter) -> None:
         if self._recording is not None:
             key = self._recording.key
-            events = self._traces[key.file].events(key.graph_task, page * PAGE, PAGE)
-            self._post(PageRead(key, page, events))
+            found = self._traces[key.file].seqs_where(
+                key.graph_task, which.kinds, which.thread, which.node
+            )
+            self._filter_now, self._filtered = which, array("q", found)
+            self._post(Filtered(key, which, self._filtered))
 
     def _read_story(self) -> None:
         node, self._story = self._story, None

@@ -44,9 +44,13 @@ class Searching(Board):
     def action_ask(self, kind: str) -> None:
         """Open the prompt for a search or a command."""
         if self.view is not None:
-            self._prompted_from = self.focused_panel
-            self.query_one(Status).add_class("-hidden")
-            self.query_one(Prompt).ask(kind)
+            self.ask(kind)
+
+    def ask(self, kind: str, begin: str = "") -> None:
+        """Open the prompt for a search or a command that begins so."""
+        self._prompted_from = self.focused_panel
+        self.query_one(Status).add_class("-hidden")
+        self.query_one(Prompt).ask(kind, begin)
 
     def action_match(self, by: int) -> None:
         """Look at the next or previous node that was searched for."""

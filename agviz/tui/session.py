@@ -13,7 +13,10 @@ from textual.binding import Binding, BindingType
 
 from agviz.tui import commands
 from agviz.tui.arranging import Arranging
+from agviz.tui.asking import Asking
 from agviz.tui.commands import Usage
+from agviz.tui.filtering import Filtering
+from agviz.tui.following import Following
 from agviz.tui.model import Key, View
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import Graph
@@ -26,10 +29,11 @@ from agviz.tui.title import Status, Title
 from agviz.tui.travel import Travel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from agviz.tui.reader_thread import (
         Arrived,
+        Filtered,
         Grown,
         Listed,
         Loaded,
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     )
 
 
-class Session(Arranging, Searching, Travel):
+class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
     """All panels, the playhead and the selection."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,14 +76,31 @@ class Session(Arranging, Searching, Travel):
     def on_listed(self, message: Listed) -> None:
         """Open the first graph task, or say that there is none."""
         self.tasks = message.tasks
+        if self.view is not None and not message.is_anew:
+            self.refresh_bindings()
+            return
+        if self.view is not None and any(
+            row.id == self.view.recording.key.graph_task
+            for row in message.tasks[self.view.recording.key.file]
+        ):
+            self.reader.load(self.view.recording.key)
+            return
         for file, rows in enumerate(message.tasks):
             if rows:
                 self.reader.load(Key(file, rows[0].id))
+                if self.picks:
+                    self.call_after_refresh(self.action_choose_task)
                 return
-        self.say(
-            "This trace holds no backward pass.\n\n"
-            "The program ended before it called backward or grad. Press q to leave."
-        )
+        if message.is_growing:
+            self.say(
+                "No backward pass yet.\n\n"
+                "The program has not called backward or grad; what it does appears here."
+            )
+        else:
+            self.say(
+                "This trace holds no backward pass.\n\n"
+                "The program ended before it called backward or grad. Press q to leave."
+            )
 
     def on_loaded(self, message: Loaded) -> None:
         """Show a graph task."""
@@ -119,10 +140,19 @@ class Session(Arranging, Searching, Travel):
         else:
             self.view = replace(view, moment=message.moment, selected=node, story=message.story)
 
+    def on_filtered(self, message: Filtered) -> None:
+        """List only some events."""
+        if self.view is not None and self.view.recording.key == message.key:
+            self.query_one(Events).show_filtered(message.filter, message.seqs)
+            if not message.seqs:
+                self.notify(
+                    f"No event fits “{message.filter.text}”; :filter lists all.", markup=False
+                )
+
     def on_page_read(self, message: PageRead) -> None:
         """Show events."""
         if self.view is not None and self.view.recording.key == message.key:
-            self.query_one(Events).add_page(message.page, message.events)
+            self.query_one(Events).add_page(message)
 
     def on_story_read(self, message: StoryRead) -> None:
         """Show what happened to a node."""
@@ -132,7 +162,7 @@ class Session(Arranging, Searching, Travel):
     def on_located(self, message: Located) -> None:
         """Put the cursor of the events where a node was taken up."""
         if self.view is not None and self.view.recording.key == message.key:
-            self.query_one(Events).put_cursor(message.offset)
+            self.query_one(Events).go_to(message.offset, message.seq)
 
     def on_read_failed(self, message: ReadFailed) -> None:
         """Say what is wrong with the file."""
@@ -154,7 +184,7 @@ class Session(Arranging, Searching, Travel):
 
     def on_events_page_wanted(self, message: Events.PageWanted) -> None:
         """Read events."""
-        self.reader.page(message.page)
+        self.reader.page(message.page, message.filter)
 
     # Keys.
 
@@ -229,6 +259,15 @@ class Session(Arranging, Searching, Travel):
             self.app.theme = argument
         else:
             raise commands.CommandError(f"There is no theme {argument}; :theme lists them.")
+
+    def complete_theme(self, argument: str) -> Iterable[str]:
+        """Names of themes."""
+        return [name for name in self.app.available_themes if name.startswith(argument)]
+
+    def complete_task(self, argument: str) -> Iterable[str]:
+        """Numbers of graph tasks."""
+        rows = [] if self.view is None else self.tasks[self.view.recording.key.file]
+        return [str(row.id) for row in rows if str(row.id).startswith(argument)]
 
     def command_help(self, _argument: str) -> None:
         """``:help``."""

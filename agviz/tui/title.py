@@ -77,6 +77,10 @@ class Title(Bar):
         ]
         if recording.first_nonfinite is not None:
             facts.insert(2, (2, "! non-finite"))
+        if view.follows:
+            facts.insert(1, (-1, "following"))
+        elif recording.meta.end_ns is None and not recording.is_over:
+            facts.insert(1, (-1, "F follows"))
         if recording.trouble:
             facts.insert(1, (-1, f"✗ {recording.trouble}"))
         if recording.siblings > 1:

@@ -14,7 +14,7 @@ from agviz.tui.model import Playhead
 from agviz.tui.panels.events import Events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from agviz.tui.model import Recording
     from agviz.tui.panels.threads import Threads
@@ -85,7 +85,8 @@ class Travel(Board):
         if view is None:
             return
         if isinstance(self.focused, Events):
-            self.move(partial(Playhead.to_position, position=self.focused.cursor + 1))
+            if self.focused.position is not None:
+                self.move(partial(Playhead.to_position, position=self.focused.position))
         elif view.selected is None:
             self.notify("Choose a node first: put the cursor on it.")
         else:
@@ -148,6 +149,17 @@ class Travel(Board):
         """``:node``."""
         if self.view is not None:
             self.look_at(commands.node(argument, self.view.recording), self.view)
+
+    def complete_node(self, argument: str) -> Iterable[str]:
+        """Modules and parameters."""
+        return [] if self.view is None else self.view.recording.columns.places(argument)
+
+    complete_until = complete_node
+
+    def complete_thread(self, argument: str) -> Iterable[str]:
+        """Numbers of threads."""
+        numbers = [] if self.view is None else self.view.recording.thread_ids
+        return [each for each in ("all", *map(str, numbers)) if each.startswith(argument)]
 
     def command_nonfinite(self, _argument: str) -> None:
         """``:nonfinite``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,10 @@ from agviz.tui.text import PLAYHEAD, Line, Span, count, left, milliseconds, righ
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.tui.model import View
+    from agviz.tui.reader_thread import Filter, PageRead
 
 _MOST_PAGES: Final = 100
 
@@ -37,61 +41,120 @@ class Events(LineList):
 
     HEADING = "Events"
     DRAWS = ("recording", "moment", "thread")
-    EMPTY = "No events."
+    EMPTY = "No events; :filter lists all."
     HELP = (
         "Everything the engine did, in order: the number of the event, its time in ms since the"
         " graph task began, the thread, what happened. ▶ marks the event the playhead stands"
-        " behind: it and all above it have happened."
+        " behind: it and all above it have happened.\n\n"
+        "f asks for a filter: kinds of events, a thread (T1), a node (#12, or . for"
+        " the selected one);"
+        " :filter without words lists all again."
     )
 
     class PageWanted(Message):
-        """Events ``page * PAGE`` and following are on the screen and not known."""
+        """A page of events is on the screen and not known."""
 
-        def __init__(self, page: int) -> None:
+        def __init__(self, page: int, which: Filter | None) -> None:
             super().__init__()
             self.page = page
+            self.filter = which
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self._pages: OrderedDict[int, list[e.Event]] = OrderedDict()
+        self._pages: OrderedDict[int, list[tuple[int, e.Event]]] = OrderedDict()
+        """Positions and events."""
         self._asked: set[int] = set()
+        self._filter: Filter | None = None
+        self._seqs: Sequence[int] = ()
+        """Of the events that the filter lets through."""
 
     def show(self, view: View) -> None:
         """Draw ``view``; the cursor goes with the playhead when that has moved."""
         before = self.view
         super().show(view)
-        if before is None or not view.recording.is_same(before.recording):
-            self._pages.clear()
-            self._asked.clear()
-        if self.line_count != view.recording.event_count:
-            self._forget_last_page()
+        is_new = before is None or not view.recording.is_same(before.recording)
+        if is_new:
+            self.filter(None)
+        elif self._filter is None and self.line_count != view.recording.event_count:
+            last = self.line_count // PAGE  # it was not full, and now there is more
+            self._pages.pop(last, None)
+            self._asked.discard(last)
             self.line_count = view.recording.event_count
-        if before is None or before.moment is not view.moment:
-            self.put_cursor(max(0, view.moment.position - 1))
-        self.subtitle(f"{view.moment.position:,} of {count(self.line_count, 'event')}")
+        if is_new or (before is not None and before.moment is not view.moment):
+            self._go_to_playhead()
+        self._tell()
 
-    def _forget_last_page(self) -> None:
-        """It was not full, and now there is more."""
-        last = self.line_count // PAGE
-        self._pages.pop(last, None)
-        self._asked.discard(last)
+    def filter(self, which: Filter | None) -> None:
+        """List only some events, once they are found; None: all."""
+        self._filter, self._seqs = which, ()
+        self._pages.clear()
+        self._asked.clear()
+        if self.view is not None:
+            self.line_count = self.view.recording.event_count if which is None else 0
+            self._go_to_playhead()
+            self._tell()
+        self.refresh()
 
-    def add_page(self, page: int, found: list[e.Event]) -> None:
-        """Show the events of ``page``."""
-        self._asked.discard(page)
-        self._pages[page] = found
+    def show_filtered(self, which: Filter, seqs: Sequence[int]) -> None:
+        """List the events that were found."""
+        if which == self._filter:
+            self._seqs = seqs
+            self.line_count = len(seqs)
+            self._go_to_playhead()
+            self._tell()
+            self.refresh()
+
+    def go_to(self, offset: int, seq: int) -> None:
+        """Put the cursor on an event, or on the last one before it that is listed.
+
+        Args:
+            offset: number of events of the graph task before it.
+            seq: of the event.
+        """
+        self.put_cursor(offset if self._filter is None else bisect_right(self._seqs, seq) - 1)
+
+    @property
+    def position(self) -> int | None:
+        """Number of events up to the one under the cursor; None: that is not known yet."""
+        found = self._at(self.cursor) if self.line_count else None
+        if found is not None:
+            return found[0] + 1
+        return self.cursor + 1 if self._filter is None and self.line_count else None
+
+    def _go_to_playhead(self) -> None:
+        moment = self.shown.moment
+        seq = -1 if moment.event is None else moment.event.seq
+        self.go_to(max(0, moment.position - 1), seq)
+
+    def _tell(self) -> None:
+        view = self.shown
+        told = f"{view.moment.position:,} of {count(view.recording.event_count, 'event')}"
+        if self._filter is not None:
+            told = f"{len(self._seqs):,} “{self._filter.text}”, {told}"
+        self.subtitle(told)
+
+    def add_page(self, read: PageRead) -> None:
+        """Show a page of events."""
+        if read.filter != self._filter:
+            return
+        self._asked.discard(read.page)
+        self._pages[read.page] = list(zip(read.positions, read.events, strict=False))
         while len(self._pages) > _MOST_PAGES:
             self._pages.popitem(last=False)
         self.refresh()
 
     def event_at(self, index: int) -> e.Event | None:
-        """Event ``index``, or None where its page is not here yet (it is asked for then)."""
+        """The event of a line, or None where its page is not here yet (it is asked for then)."""
+        found = self._at(index)
+        return None if found is None else found[1]
+
+    def _at(self, index: int) -> tuple[int, e.Event] | None:
         page = index // PAGE
         found = self._pages.get(page)
         if found is None:
             if page not in self._asked:
                 self._asked.add(page)
-                self.post_message(self.PageWanted(page))
+                self.post_message(self.PageWanted(page, self._filter))
             return None
         self._pages.move_to_end(page)
         return found[index % PAGE] if index % PAGE < len(found) else None
@@ -104,14 +167,16 @@ class Events(LineList):
 
     def line(self, index: int, width: int) -> Line:
         """An event."""
-        here = index == self.shown.moment.position - 1
-        number = right(f"{index + 1:,}", self._number_width())
+        found = self._at(index)
+        if found is None:
+            number = f"{index + 1:,}" if self._filter is None else ""
+            return [Span(f" {right(number, self._number_width())}", "number"), Span(" …", "muted")]
+        position, event = found
+        here = position == self.shown.moment.position - 1
+        number = right(f"{position + 1:,}", self._number_width())
         start = [Span(PLAYHEAD if here else " ", "playhead"), Span(number, "number")]
-        event = self.event_at(index)
-        if event is None:
-            return [*start, Span(" …", "muted")]
         recording = self.shown.recording
-        happened = index < self.shown.moment.position
+        happened = position < self.shown.moment.position
         on_thread = self.shown.thread in {None, event.thread}
         kind_width = _kind_width(width)
         kind = type(event).__name__ if kind_width > _SHORT_KIND else SHORT[type(event)]
@@ -134,7 +199,7 @@ class Events(LineList):
             self.post_message(self.NodeSelected(node))
 
     def _number_width(self) -> int:
-        return max(5, len(f"{self.line_count:,}"))
+        return max(5, len(f"{self.shown.recording.event_count:,}") if self.view else 0)
 
 
 def _kind_width(width: int) -> int:

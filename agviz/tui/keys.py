@@ -1,0 +1,35 @@
+"""The bindings that there are, so that users can give them other keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.binding import Binding
+
+from agviz.tui.arranging import PANELS
+from agviz.tui.prompt import Prompt
+from agviz.tui.screens.answer import Answer
+from agviz.tui.screens.help import Help
+from agviz.tui.screens.tasks import TaskPicker
+from agviz.tui.session import Session
+
+if TYPE_CHECKING:
+    from textual.dom import DOMNode
+
+
+def bindings() -> dict[str, Binding]:
+    """All bindings that have an id, by id."""
+    owners: tuple[type[DOMNode], ...] = (Session, *PANELS, Prompt, Help, TaskPicker, Answer)
+    return {
+        binding.id: binding
+        for owner in owners
+        for part in owner.__mro__
+        if part.__module__.startswith("agviz.")
+        for binding in vars(part).get("BINDINGS", ())
+        if isinstance(binding, Binding) and binding.id
+    }
+
+
+def binding_ids() -> set[str]:
+    """Their ids."""
+    return set(bindings())
