@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agviz")
 
+_NO_SEQUENCE_NR: Final = 2**64 - 1
+"""What torch gives AccumulateGrad nodes, which are to run at once, and some that never run."""
 _SECONDS_BETWEEN_COMMITS: Final = 0.25
 _SECONDS_AFTER_COMMIT: Final = 0.05
 _MOST_WAITING: Final = 1_500_000
@@ -457,6 +459,8 @@ class Recorder(Instrument, Closable):
         """Torch's name, sequence number, parameter name and module path of a node."""
         names = self._names
         if not ref.is_accumulate_grad:
+            if ref.sequence_nr == _NO_SEQUENCE_NR:  # an Error node, of what compilers trace
+                return ref.name, None, "", ""
             module = None if names is None else names.module(ref.sequence_nr)
             return ref.name, ref.sequence_nr, "", module or ""
         variable: Tensor | None = getattr(ref.node, "variable", None)
