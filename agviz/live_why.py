@@ -131,7 +131,7 @@ class _Live:
         parameter = self._parameters[name]
         facts = ParameterRow(
             name=name,
-            shape=shape_of(parameter),
+            shape=_shape(parameter),
             dtype=name_of(parameter.dtype),
             requires_grad=parameter.requires_grad,
             had_grad=parameter.grad is not None,
@@ -156,3 +156,10 @@ class _Live:
         frames = self._forward.frames(node)
         frame = next((frame for frame in reversed(frames) if not frame.hidden), None)
         return frame, self._forward.names.module(node.sequence_nr)
+
+
+def _shape(parameter: Tensor) -> tuple[int, ...] | None:
+    try:
+        return shape_of(parameter)
+    except RuntimeError:  # of a lazy module, not made yet
+        return None

@@ -399,6 +399,35 @@ def test_asking_changes_nothing() -> None:
     assert agviz.why(model, loss).is_fine  # what was saved is gone
 
 
+def test_while_backward_runs_nothing_is_called_missing() -> None:
+    model = Parts()
+    answers: list[Gradients] = []
+    with agviz.trace(model) as t:
+        hidden = model.a(x())
+        hidden.register_hook(lambda _: answers.append(t.why()))
+        model.rest(hidden).sum().backward()
+    (answer,) = answers
+    assert {row.parameter: row.gradient for row in answer if row.gradient != "some"} == {
+        "a.weight": "unknown",
+        "a.bias": "unknown",
+    }
+    assert "not come there yet" in answer["a.bias"].reason
+    assert answer.is_fine
+
+
+def test_a_lazy_model_and_a_compiled_one_can_be_asked() -> None:
+    lazy = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
+    answer = agviz.why(lazy, lazy[1](torch.ones(2, 3)).sum())
+    assert (answer["0.weight"].shape, answer["0.weight"].gradient) == (None, "none")
+    assert answer["1.weight"].gradient == "unknown"
+    model = Parts()
+    compiled = torch.compile(model, backend="aot_eager")
+    with agviz.trace(model) as t:
+        compiled(x()).sum().backward()
+        assert t.why().is_fine
+        assert len(t.why()) == 5
+
+
 def test_what_is_no_loss_is_refused() -> None:
     model = Parts()
     with pytest.raises(agviz.AgvizError, match="the loss is a float"):

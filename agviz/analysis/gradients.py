@@ -84,6 +84,8 @@ class GradientRow(NamedTuple):
     @property
     def remedy(self) -> str:
         """What to do about it, in a sentence; empty where there is nothing."""
+        if self.node_name.startswith("CompiledFunction"):
+            return "Run it without torch.compile to learn which line cut it off."
         return REMEDIES.get(self.cause, "") if self.cause else ""
 
     def about(self, name: str, *, many: bool = False) -> str:

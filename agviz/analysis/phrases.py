@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _WORDS: Final[dict[Cause, str]] = {
     Cause.FROZEN: "requires_grad is False",
-    Cause.UNUSED: "no function took it in the forward",
+    Cause.UNUSED: "no recorded function of the forward took it",
     Cause.NOT_IN_LOSS: "the loss does not depend on it; {op}() was the last to use it",
     Cause.NOT_REACHED: "not in the graph of the loss",
     Cause.DETACH: "cut by {op}()",
@@ -72,9 +72,10 @@ def unreached(
     )
 
 
-def reached(parameter: ParameterRow) -> GradientRow:
+def reached(parameter: ParameterRow, reason: str = "") -> GradientRow:
     """The row of a parameter to which a backward that has not run yet would bring a gradient."""
-    return GradientRow(parameter.name, parameter.shape, parameter.dtype, "unknown", None, None, "")
+    facts = parameter.name, parameter.shape, parameter.dtype
+    return GradientRow(*facts, "unknown", None, None, reason)
 
 
 def not_in_graph(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients, Told
 from agviz.analysis.lineage import Lineage
-from agviz.analysis.phrases import by_node, not_in_graph, unreached
+from agviz.analysis.phrases import by_node, not_in_graph, reached, unreached
 from agviz.analysis.vanishing import Arrived, Vanishing
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
@@ -225,6 +225,8 @@ class _Why:
             return self._by_node(parameter, "none", task.id, node)
         if task.inputs:
             return unreached(parameter, Cause.NOT_IN_INPUTS, graph_task=task.id)
+        if task.status is GraphTaskStatus.RUNNING:
+            return reached(parameter, "the backward pass has not come there yet")
         return unreached(
             parameter, Cause.FAILED, graph_task=task.id, what=task.error or str(task.status)
         )
