@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import io
 import os
 import subprocess
 import sys
@@ -13,11 +15,15 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - everybody's name for it
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import agviz
 from agviz.traces.reader import Trace
+from tests.engine.oracle import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -503,3 +509,62 @@ def test_what_fails_in_the_recording_ends_only_that(
     assert "no longer recorded" in caplog.text
     assert recorded.trace.forward_ops() == []
     assert len(recorded.graph_tasks) == 1
+
+
+def in_inference_mode() -> Any:
+    with torch.inference_mode():
+        return torch.ones(2).add_(1) * 3
+
+
+def fake() -> Any:
+    with FakeTensorMode():
+        return F.relu(torch.ones(2) * 2).shape
+
+
+def traced_by_proxies() -> Any:
+    return make_fx(lambda v: v.sin() + 1)(torch.ones(2)).code
+
+
+def forward_mode() -> Any:
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        return forward_ad.unpack_dual(dual.sin()).tangent
+
+
+def nested() -> Any:
+    parts = [torch.ones(2), torch.ones(3)]
+    return [part.sum() for part in (torch.nested.nested_tensor(parts) * 2).unbind()]
+
+
+def sparse() -> Any:
+    return torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2), (3,)).to_dense()
+
+
+def copied() -> Any:
+    layer = copy.deepcopy(nn.Linear(2, 2))
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    return torch.load(file)["weight"].shape
+
+
+def scripted() -> Any:
+    return torch.distributions.Normal(torch.zeros(2), torch.ones(2)).log_prob(torch.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "program",
+    [in_inference_mode, fake, traced_by_proxies, forward_mode, nested, sparse, copied, scripted],
+)
+def test_exotic_programs(program: Callable[[], Any]) -> None:
+    result, trace = checked(program)
+    assert described(result) == described(program())
+    assert trace.forward_ops()
+
+
+def test_a_recording_can_begin_in_inference_mode() -> None:
+    with torch.inference_mode(), agviz.trace(check_forward=True) as recorded:
+        torch.ones(2).add_(1)
+    ops = recorded.trace.forward_ops()
+    assert [op.outputs[0].version for op in ops] == [None, None]

@@ -13,6 +13,7 @@ capture of CUDA graphs, and from modules that would leave their fast path becaus
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -572,13 +573,16 @@ def _node_nr(tensor: Tensor, grad_fn: int) -> int | None:
     return MEMORY[node + native_node.calibrate().sequence_nr] if node else None
 
 
+@functools.cache
 def _grad_fn_word() -> int:
     """Word of an ``AutogradMeta`` that points to the node; 0 where it is not found."""
     layout = native_node.calibrate()
-    with torch._C.DisableTorchFunction(), torch.enable_grad():
+    with torch._C.DisableTorchFunction(), torch.inference_mode(mode=False), torch.enable_grad():
         tensor = torch.ones(2, requires_grad=True, device="cpu").exp()
         node = tensor.grad_fn
         meta = MEMORY[tensor_base(tensor) + layout.autograd_meta] >> 3
-    base = 0 if node is None else native_node.base(node)
+    if node is None or not meta:
+        return 0
+    base = native_node.base(node)
     found = [i for i in range(layout.grad_accumulator) if MEMORY[meta + i] >> 3 == base]
     return found[0] if len(found) == 1 else 0
