@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sqlite3
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 import agviz
+from agviz.analysis.blame import Argument, Blame, Source
 from agviz.analysis.evidence import Evidence, Received
 from agviz.analysis.explanation import explain
 from agviz.analysis.measures import bad
@@ -22,7 +24,7 @@ from agviz.analysis.patterns import find, singular
 from agviz.analysis.source import source_line
 from agviz.cli.main import main
 from agviz.errors import AgvizError, TraceError
-from agviz.traces.rows import Frame, SavedHealthRow
+from agviz.traces.rows import ForwardOpRow, Frame, SavedHealthRow
 from agviz_engine.instruments import Health
 from tests.gallery import anomaly
 from tests.gallery_frame import programs
@@ -114,6 +116,83 @@ def test_a_singular_point_is_named(function: str, saved: dict[str, Health], patt
 def test_a_power_of_zero_depends_on_the_exponent(exponent: str, is_named: bool) -> None:
     evidence = node("Pow", self=FINITE._replace(zero=2), exponent=exponent)
     assert (find(evidence) is not None) is is_named
+
+
+def blamed(function: str, wrong: Health, *given: Health, arguments: str = "") -> Evidence:
+    """A node that met what a function of the forward made non-finite of ``given``."""
+    op = ForwardOpRow(
+        id=0,
+        time_ns=0,
+        thread=0,
+        name=function,
+        arguments=arguments,
+        module=None,
+        stack=(),
+        grad_enabled=True,
+        graph_task=0,
+        recomputed_in=-1,
+        sequence_nr=None,
+        sequence_nrs=range(0),
+        error="",
+        inputs=(),
+        outputs=(),
+    )
+    rows = tuple(Argument(str(place), "", "", health) for place, health in enumerate(given))
+    return replace(node("MseLoss"), blame=Blame(op, Source.FUNCTION, rows, wrong, ""))
+
+
+NAN = FINITE._replace(nan=1)
+ZERO = FINITE._replace(zero=1, min=0.0)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "pattern"),
+    [
+        (blamed("torch.sqrt", NAN, FINITE._replace(min=-1.0)), "sqrt outside its domain"),
+        (blamed("Tensor.acosh", NAN, FINITE), "acosh outside its domain"),
+        (blamed("Tensor.asin", NAN, FINITE._replace(max=1.1)), "asin outside its domain"),
+        (blamed("torch.log", NAN, FINITE._replace(min=-1.0)), "log outside its domain"),
+        (blamed("torch.log", FINITE._replace(neginf=1), ZERO), "log of zero"),
+        (blamed("Tensor.rsqrt", BAD, ZERO), "sqrt at zero"),
+        (blamed("Tensor.__truediv__", NAN, FINITE, ZERO), "division by zero"),
+        (blamed("Tensor.__rtruediv__", BAD, ZERO), "division by zero"),
+        (blamed("Tensor.reciprocal", BAD, ZERO), "division by zero"),
+        (blamed("Tensor.exp", BAD, FINITE._replace(max=100.0)), "overflow of exp"),
+        (blamed("Tensor.pow", BAD, ZERO, arguments="tensor, -1"), "pow with zero base"),
+        (
+            blamed("Tensor.pow", NAN, FINITE._replace(min=-1.0), arguments="tensor, 0.5"),
+            "pow of a negative base",
+        ),
+        (
+            blamed("torch.nn.functional.softmax", NAN, FINITE._replace(neginf=2)),
+            "softmax of a row of -inf",
+        ),
+        (
+            blamed("torch.nn.functional.layer_norm", NAN, FINITE, arguments="tensor, eps=0.0"),
+            "normalisation with zero variance",
+        ),
+        (blamed("torch.matmul", BAD, *[FINITE._replace(max=1e20)] * 2), "overflow in float32"),
+        (blamed("torch.matmul", NAN, *[FINITE._replace(max=1e20)] * 2), "overflow in float32"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_function_of_the_forward_is_named(evidence: Evidence, pattern: str) -> None:
+    found = find(evidence)
+    assert found is not None
+    assert found.pattern == pattern
+    assert found.remedy.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["sqrt", "rsqrt", "log", "log1p", "div", "reciprocal", "exp", "acos", "acosh", "pow",
+     "softmax", "matmul"],
+)  # fmt: skip
+def test_the_name_of_a_function_alone_is_no_reason(function: str) -> None:
+    harmless = FINITE._replace(min=1.0, max=1.0) if function == "acosh" else FINITE
+    found = find(blamed(f"torch.{function}", NAN, harmless, harmless))
+    assert found is not None
+    assert found.pattern == "non-finite in the forward"
 
 
 def test_an_overflow_needs_numbers_that_are_large_enough() -> None:

@@ -267,7 +267,7 @@ class Explanation:
         shown = ", ".join(self.reached[:_MOST_NAMES])
         more = len(self.reached) - _MOST_NAMES
         names = f": {shown}{f' and {more:,} more' if more > 0 else ''}" if shown else ""
-        if self.leaves:
+        if self.leaves and not (self.spread.captured and not self.reached):
             yield f"It reached {len(self.reached):,} of {plural(self.leaves, 'parameter')}{names}."
         if self.spread.captured:
             results = plural(self.spread.captured, "result")

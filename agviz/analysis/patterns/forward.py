@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agviz_engine.instruments import Health
 
 UNKNOWN: Final = "non-finite in the forward"
+_LARGE_WEIGHT: Final = 1e4
+"""What no parameter becomes in a training that goes well."""
 
 
 def data(evidence: Evidence) -> Finding | None:
@@ -235,8 +237,8 @@ def _overflow(blame: Blame, scale: float | None) -> Finding | None:
     """Finite arguments, and a result beyond what the dtype can hold."""
     limit = LARGEST.get(blame.wrong.dtype)
     given = [argument.health for argument in blame.arguments if argument.health is not None]
-    if limit is None or not _infinite(blame.wrong) or not given or any(map(bad, given)):
-        return None
+    if limit is None or not given or any(map(bad, given)):
+        return None  # NaN is the difference of two sums that overflowed
     largest = max(map(magnitude, given))
     terms = max(health.numel for health in given)
     if largest <= limit and max(1.0, largest) ** 2 * terms <= limit:
@@ -247,6 +249,15 @@ def _overflow(blame: Blame, scale: float | None) -> Finding | None:
         remedy = "Have autocast leave this call in float32, or use bfloat16; or rescale it."
     if dtype == "bfloat16":
         remedy = "Compute this call in float32, or rescale its arguments."
+    grown = [
+        one for one in blame.arguments if one.parameter and magnitude(one.health) > _LARGE_WEIGHT
+    ]
+    if grown:
+        name, size = grown[0].parameter, number(magnitude(grown[0].health))
+        remedy = (
+            f"The parameter {name} has grown to {size}: lower the learning rate, or clip the"
+            " gradients."
+        )
     scaled = f"; the loss is scaled by {number(scale)}" if scale is not None else ""
     return Finding(
         f"overflow in {dtype}",

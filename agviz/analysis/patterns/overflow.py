@@ -74,9 +74,13 @@ def overflow(evidence: Evidence) -> Finding | None:
     if any(bad(given.health) for given in evidence.received):
         return None
     largest = max((magnitude(given.health) for given in evidence.received), default=0.0)
-    reason = _sum(evidence, limit) if evidence.kind is Kind.SUM else _product(evidence, limit)
-    if reason is None and evidence.kind is Kind.ACCUMULATED and largest > limit / 2:
-        reason = f"a gradient as large as {number(largest)} was added to .grad"
+    if evidence.kind is Kind.SUM:
+        reason = _sum(evidence, limit)
+    elif evidence.kind is Kind.ACCUMULATED:
+        added = f"a gradient up to {number(largest)} was added to .grad, and the sum is beyond"
+        reason = f"{added} {number(limit)}" if largest > limit / 2 else None
+    else:
+        reason = _product(evidence, limit)
     if reason is None:
         return None
     return Finding(f"overflow in {wrong.dtype}", reason, _remedy(evidence, wrong.dtype))

@@ -354,11 +354,12 @@ def _edge(function: str, *edges: float) -> Callable[[Evidence], Singular | None]
         if not reached:
             return None
         where = " and ".join(f"{edge:g}" for edge in reached)
+        domain = "(-1 + eps, 1 - eps)" if len(edges) > 1 else f"from {edges[0]:g} + eps on"
+        angle = ", or take the angle from atan2" if function in {"acos", "asin"} else ""
         return Singular(
             f"{function} at the edge",
             f"its argument reaches {where}, where the derivative of {function} is infinite",
-            "Clamp the argument a little inside of the domain (-1 + eps, 1 - eps), or take the"
-            " angle from atan2.",
+            f"Clamp the argument a little inside of the domain, {domain}{angle}.",
         )
 
     return rule
