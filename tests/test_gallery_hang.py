@@ -103,6 +103,13 @@ def test_who_waits_for_a_reentrant_backward_is_told(folder: Path) -> None:
     assert [node.short_name for node in first.missing] in (["ExpBackward0"], ["MulBackward0"])
 
 
+def test_hooks_made_in_cpp_are_told(folder: Path) -> None:
+    found = answer(by_name("ddp_rank_that_skips"), folder)
+    assert "with hooks made there, such as DDP's: look at other ranks" in found.paragraph
+    found = answer(by_name("sleep_in_post_hook"), folder)
+    assert "C++" not in found.paragraph
+
+
 def test_threads_that_take_no_part_are_told(folder: Path) -> None:
     found = answer(by_name("lock_held_by_main_thread"), folder)
     (other,) = (stand for stand in found.stands if stand.thread is None)

@@ -124,6 +124,10 @@ class Hang:
         for_ = "" if stand.for_ns is None else f"for {duration(stand.for_ns)} "
         nested = f", at reentrant depth {stand.depth}" if stand.depth else ""
         now = _at(stand.frame, stand.source)
+        if stand.is_with_native_hooks:
+            now = ", in torch's C++ code, with hooks made there, such as DDP's: look at other ranks"
+        elif stand.is_in_torch:
+            now = ", in torch's C++ code"
         if not stand.running:
             where = "" if stand.call is None else f" in {_held_in(stand)}"
             return f"is{where or ' at the begin or the end of a backward pass'}{now}"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ENGINE: Final = re.compile(r"(?:^|/)agviz_engine/[^/]+\.py$")
 _WAITING: Final = ("ready_queue.py", "device_threads.py")
 """Files of the engine in which a thread waits for others."""
+_NATIVE: Final = "native_run.py"
+"""The file of the engine in which torch runs a node with its hooks."""
 _LEAVING: Final = "_wait_for_hosts"
 """The function of the engine in which a caller waits for device threads."""
 
@@ -74,6 +76,17 @@ class Stand:
     def frame(self) -> Frame | None:
         """Where in the user's code it is, inside what the engine called; None where not there."""
         return visible(_inside_engine(self.stack))
+
+    @property
+    def is_in_torch(self) -> bool:
+        """Whether it is in torch's C++ code, as far as its stack tells."""
+        return bool(self.stack) and not _inside_engine(self.stack)
+
+    @property
+    def is_with_native_hooks(self) -> bool:
+        """The same, in an AccumulateGrad that torch runs with hooks made in C++, such as DDP's."""
+        is_leaf = bool(self.running) and self.running[-1].is_leaf
+        return is_leaf and self.is_in_torch and self.stack[-1].file.endswith(_NATIVE)
 
     @property
     def is_held(self) -> bool:
