@@ -13,7 +13,20 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from agviz import __version__, startup
-from agviz.cli import demo, diff, doctor, explain, export, run, summary, verify, view, whatif, why
+from agviz.cli import (
+    attach,
+    demo,
+    diff,
+    doctor,
+    explain,
+    export,
+    run,
+    summary,
+    verify,
+    view,
+    whatif,
+    why,
+)
 from agviz.errors import AgvizError
 from agviz.traces.text import clean
 
@@ -36,7 +49,7 @@ if TYPE_CHECKING:
 
 VERBS = cast(
     "tuple[Verb, ...]",
-    (demo, run, view, summary, explain, why, diff, whatif, export, verify, doctor),
+    (demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, doctor),
 )
 
 FINE = 0
@@ -53,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     startup.cancel()
     arguments = build_parser().parse_args(argv)
+    arguments.given = list(sys.argv[1:] if argv is None else argv)
     try:
         outcome = cast("Verb", arguments.verb).execute(arguments)
         sys.stdout.flush()

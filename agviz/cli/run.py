@@ -14,7 +14,9 @@ backward gets a file of its own.
 Where a backward pass stands still, `agviz explain FILE` says what holds it, while the program hangs
 as well as after it was killed.
 
-With --listen, `agviz attach PID` can debug the program at any time.
+With --live, the debugger opens: it stops at the first backward pass, at breakpoints, on exceptions
+and where a gradient becomes non-finite. With --listen, `agviz attach PID` can debug the program at
+any time.
 
 With --on signal, `kill -USR1 PID` writes what the flight recorder
 keeps and prints where every thread stands, even while backward hangs.
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from agviz.after_import import after_import
+from agviz.cli.debugging import start as start_live
 from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
 from agviz.debugger.launch import CONTROL_FD
@@ -145,6 +148,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end the program then, with exit code 124",
     )
     parser.add_argument(
+        "--live",
+        action="store_true",
+        help="run it in a process of its own, and open the debugger on it in this terminal",
+    )
+    parser.add_argument(
         "--listen",
         action="store_true",
         help="let `agviz attach PID` debug the program at any time; it waits for nobody",
@@ -157,10 +165,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(arguments: argparse.Namespace) -> Callable[[], int]:
-    """Make everything ready and return the program."""
+def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
+    """Make everything ready and return the program; with --live, debug it."""
     program = Program(arguments.target, arguments.arguments, as_module=arguments.as_module)
     require_torch()
+    if arguments.live:
+        read_options(arguments)
+        given = list(arguments.given)
+        given.remove("--live")
+        return start_live(given[1:])
     path: Path = arguments.output or Path(
         os.environ.get("AGVIZ_OUTPUT") or f"agviz-{program.name}.{os.getpid()}.agviz"
     )

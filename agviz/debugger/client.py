@@ -192,8 +192,11 @@ class Client:
         """Whether the connection has ended."""
         return self._is_gone
 
-    def hear(self, timeout: float = _SECONDS) -> Notice:
+    def hear(self, timeout: float | None = _SECONDS) -> Notice:
         """The next notice.
+
+        Args:
+            timeout: seconds to wait for it; None: for ever.
 
         Raises:
             TimeoutError: none came.
