@@ -149,7 +149,7 @@ def by_node(
     graph_task: int,
     end: Vanished | None,
     op: ForwardOpRow | None = None,
-    details: tuple[str, ...] = (),
+    zeros: str = "",
 ) -> GradientRow:
     """The row of a parameter whose gradient a node turned into zeros or None.
 
@@ -159,7 +159,7 @@ def by_node(
         graph_task: where.
         end: the node; None: it is not known.
         op: the torch function that made it, where that is known.
-        details: what else is known.
+        zeros: what the zeros are by which it was multiplied, where that is known.
     """
     if end is None:
         words = "it is not recorded which node made it so"
@@ -172,14 +172,14 @@ def by_node(
         parameter,
         gradient,
         cause=end.cause,
-        reason=words.format(node=node.short_name, dtype=end.dtype, hook=end.hook),
+        reason=words.format(node=node.short_name, dtype=end.dtype, hook=end.hook) + zeros,
         frame=None if node.is_leaf else node.frame,
         module=node.module,
         op="" if op is None else op.name,
         graph_task=end.graph_task,
         node=node.index,
         node_name=node.short_name,
-        details=(*end.details, *details),
+        details=end.details,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients, Told
-from agviz.analysis.lineage import Lineage
+from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.phrases import by_node, not_in_graph, reached, unreached
 from agviz.analysis.vanishing import Arrived, Vanishing
 from agviz.errors import AgvizError
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, GraphTaskRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, GraphTaskRow
+    from agviz_engine.instruments import Health
 
 HINT: Final = (
     "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
@@ -236,7 +237,30 @@ class _Why:
     ) -> GradientRow:
         end = self._vanishing.find(graph_task, leaf)
         op = None if end is None else self._op_of(end.graph_task, end.node.index)
-        return by_node(parameter, gradient, graph_task, end, op)
+        zeros = ""
+        if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
+            zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
+        return by_node(parameter, gradient, graph_task, end, op, zeros)
+
+    def _zeros(self, row: ForwardTensorRow) -> str:
+        """What a tensor is that held zeros only; empty where it did not, or it is not known."""
+        made, health = self._measured.get((row.tensor, row.version), (None, None))
+        if health is None or not health.numbers or health.zero != health.numbers:
+            return ""
+        if row.parameter:
+            return f"the parameter {row.parameter}"
+        return f"what {last_name(made)}() gave, at {made.line}" if made and made.line else ""
+
+    @cached_property
+    def _measured(self) -> dict[tuple[int, int | None], tuple[ForwardOpRow | None, Health]]:
+        """What was measured of tensors in the forward, and the functions that made them."""
+        found: dict[tuple[int, int | None], tuple[ForwardOpRow | None, Health]] = {}
+        for op in self._ops:
+            for made, rows in ((None, op.inputs), (op, op.outputs)):
+                for row in rows:
+                    if row.health is not None:
+                        found[row.tensor, row.version] = made, row.health
+        return found
 
     def _op_of(self, graph_task: int, node: int) -> ForwardOpRow | None:
         place = graph_task, node
