@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 import agviz_engine
-from agviz.analysis.nonfinite import spread
+from agviz.analysis.origins import spread
 from agviz.cli.main import main
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
@@ -152,12 +152,14 @@ def test_a_planted_nan_spares_the_loss_and_what_lies_behind_it(name: str, tmp_pa
         (task,) = trace.graph_tasks
         found = spread(trace, task.id)
         assert found is not None
-        assert found.first.name == "DivBackward0"
-        module = session.subject.model.get_submodule(str(found.first.module))
+        first = trace.node(found.first.graph_task, found.first.node)
+        assert first.short_name == "DivBackward0"
+        module = session.subject.model.get_submodule(str(first.module))
         assert module is session.subject.planted
-        reached = {leaf.parameter for leaf in found.reached}
+        leaves = trace.leaves(task.id)
+        reached = {leaves[node] for _, node in found.leaves}
         assert reached == {name for name, is_finite in finite.items() if not is_finite}
-        assert found.leaves == len(finite)
+        assert set(leaves.values()) == set(finite)
 
 
 def test_a_difference_is_seen(tmp_path: Path) -> None:

@@ -302,6 +302,42 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["explanation"] is None
 
 
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("hook", "in what a hook gave"),
+        (".grad", "in .grad"),
+        ("root", "in the gradient given to backward"),
+        ("sum", "in the sum of gradients that it receives"),
+        ("node", "in its output 0"),
+        ("grad", "in its output 0"),
+    ],
+)
+def test_the_summary_says_where_it_began(
+    where: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        x = torch.ones(2, requires_grad=True)
+        y = x * 1
+        if where == "hook":
+            x.register_hook(lambda gradient: gradient / 0)
+        elif where == ".grad":
+            x.grad = torch.full((2,), float("nan"))
+        elif where == "sum":
+            y = y * 3e38 + y * 3e38
+        elif where == "node":
+            y = (y * 0).sqrt()
+        if where == "grad":
+            torch.autograd.grad((y * 0).sqrt().sum(), x)
+        else:
+            y.sum().backward(torch.tensor(float("inf")) if where == "root" else None)
+    assert main(["summary", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert words in said
+    assert "why: agviz explain" in said
+
+
 def test_what_was_not_looked_at_is_not_called_finite(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     with agviz.trace(path=path, values="none"):

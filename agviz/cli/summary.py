@@ -7,11 +7,12 @@ and the memory of gradients over time, NaN and infinities, errors.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.course import courses
-from agviz.analysis.nonfinite import spread
+from agviz.analysis.origins import Kind, spread
 from agviz.analysis.version_errors import version_error
 from agviz.cli.chart import size, sparkline
 from agviz.cli.console import stdout_console
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.table import Table
+
+    from agviz.analysis.origins import Origin
 
 CHART_COLUMNS = 40
 
@@ -187,35 +190,44 @@ def _names(node: NodeRow) -> dict[str, Any]:
 
 
 def _nonfinite(trace: Trace, tasks: Iterable[GraphTaskRow], top: int) -> list[dict[str, Any]]:
+    wanted = {task.id for task in tasks}
+    affected = [number for number in trace.nonfinite_graph_tasks() if number in wanted]
     findings = []
-    for task in tasks:
-        found = spread(trace, task.id)
-        if found is None:
+    for number in sorted(affected)[:top]:
+        found = spread(trace, number)
+        if found is None or not found.origins:
             continue
-        first = found.first
+        leaves = {
+            (task, leaf): name or f"node {leaf}"
+            for task in trace.family(number)
+            for leaf, name in trace.leaves(task).items()
+        }
         findings.append(
             {
-                "graph_task": task.id,
-                "first": {
-                    "node": first.node,
-                    "name": first.name,
-                    "module": first.module,
-                    "parameter": first.parameter,
-                    "line": trace.node(task.id, first.node).line,
-                    "order": first.order,
-                    "output": first.output,
-                    "nan": first.nan,
-                    "posinf": first.posinf,
-                    "neginf": first.neginf,
-                },
+                "graph_task": number,
+                "first": _first(trace, found.first),
                 "nodes": found.nodes,
-                "leaves": found.leaves,
-                "reached": [node.parameter or f"node {node.index}" for node in found.reached],
+                "leaves": len(set(leaves.values())),
+                "reached": list(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),
             }
         )
-        if len(findings) == top:
-            break
     return findings
+
+
+def _first(trace: Trace, origin: Origin) -> dict[str, Any]:
+    node = trace.node(origin.graph_task, origin.node)
+    health = trace.health_at(origin.seq)
+    counts = health or trace.nonfinite(origin.graph_task, limit=1)[0]
+    return {
+        "graph_task": origin.graph_task,
+        **_names(node),
+        "order": node.order,
+        "kind": str(origin.kind),
+        "output": origin.slot if origin.kind is Kind.NODE else None,
+        "nan": counts.nan,
+        "posinf": counts.posinf,
+        "neginf": counts.neginf,
+    }
 
 
 def _covered(intervals: Iterable[tuple[int, int | None]]) -> int:
@@ -242,6 +254,8 @@ def show(facts: dict[str, Any], console: Console) -> None:
             console.print(table)
             console.print()
     show_nonfinite(facts, console)
+    if facts["non_finite"]:
+        console.print(_text(f"  why: agviz explain {shlex.quote(facts['file'])}"))
     _show_errors(facts, console)
 
 
@@ -410,6 +424,17 @@ def _course_table(facts: dict[str, Any], console: Console) -> Table:
     return table
 
 
+_PLACES = {
+    "node": "its output {}",
+    "sum": "the sum of gradients that it receives",
+    "root": "the gradient given to backward",
+    "hook": "what a hook gave",
+    "accumulated": ".grad",
+    "captured": "a result of grad",
+}
+"""Of what kind the first non-finite gradient is, in words."""
+
+
 def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
     """Print where NaN and infinities began, and what they reached."""
     if not facts["non_finite"]:
@@ -428,7 +453,7 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
         line.append(f" of {where}" if where else "")
         line.append(
             f" (node {first['node']}, number {first['order']} to run in backward pass"
-            f" {found['graph_task']}): {counts} in its output {first['output']}"
+            f" {first['graph_task']}): {counts} in {_PLACES[first['kind']].format(first['output'])}"
         )
         console.print(line)
         if first["line"]:
