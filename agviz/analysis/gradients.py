@@ -203,6 +203,8 @@ class Gradients(Sequence[GradientRow]):
         return ", ".join(wrong) + said
 
     def __str__(self) -> str:
+        if len(self.rows) == 1:
+            return " ".join(filter(None, [self.rows[0].sentence, self.hint]))
         lines = [self.verdict]
         for group in self.groups():
             row = group.rows[0]
