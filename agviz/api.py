@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from agviz.drawing import draw
 from agviz.errors import AgvizError, DrawingError, TraceError
-from agviz.live import set_trace
+from agviz.live import debugging
 from agviz.options import KEPT, Options, asked_to_check_forward
 from agviz.recorded import Recorded
 from agviz.recording import Recording
@@ -291,6 +291,18 @@ def disable() -> Path | None:
         recording = _enabled.pop()
         recording.stop()
         return recording.path
+
+
+def set_trace() -> None:
+    """Stop before the next node that runs, where a debugger is attached; else tell how to attach.
+
+    What is not being recorded is from now on, as by :func:`enable`. The program waits for nobody.
+
+    Raises:
+        agviz.errors.AgvizError: the recording, or the socket for debuggers, can't be made.
+        agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
+    """
+    debugging(enable).debugger.stop_at_next_node("set_trace()")
 
 
 def default_path() -> Path:

@@ -14,9 +14,11 @@ from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
 from agviz.debugger.listening import Listening
 from agviz.errors import AgvizError
-from agviz.recording import say
+from agviz.recording import active, say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agviz.recording import Recording
 
 
@@ -92,34 +94,29 @@ class Debugging:
 _debugging: list[Debugging] = []
 
 
-def set_trace() -> None:
-    """Stop before the next node that runs, where a viewer is attached; else tell how to attach.
+def debugging(record: Callable[[], object]) -> Debugging:
+    """What viewers of this process attach to; where there is nothing yet, it begins to listen.
 
-    What is not being recorded is from now on, as by :func:`agviz.enable`. The program does not wait
-    for a viewer. Nothing changes where nobody attaches.
+    Args:
+        record: begins a recording, where none goes on.
 
     Raises:
-        agviz.errors.AgvizError: the recording, or the socket for viewers, can't be made.
-        agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
+        AgvizError: the recording is not one that can be debugged, or no socket can be made.
     """
-    from agviz.recording import active
-
     if not _debugging:
-        from agviz.api import enable
-
         if active() is None:
-            enable()
+            record()
         recording = active()
         if recording is None or not recording.is_whole:
             raise AgvizError(
                 "only what is recorded whole can be debugged: record without on= and steps="
             )
         recording.open_now()
-        debugging = Debugging(recording)
-        debugging.install()
-        debugging.listen()
+        made = Debugging(recording)
+        made.install()
+        made.listen()
         say(f"to debug this program, type in another terminal: agviz attach {os.getpid()}")
-    _debugging[-1].debugger.stop_at_next_node("set_trace()")
+    return _debugging[-1]
 
 
 def line_buffered() -> None:
