@@ -366,6 +366,48 @@ def test_an_operation_in_between_without_modules(place: int, what: str, tmp_path
         assert change.what == "output 0 leads to", "only what leads to it leads elsewhere"
 
 
+def test_two_operations_in_between_without_modules(tmp_path: Path) -> None:
+    def build(more: tuple[int, ...]) -> Tensor:
+        y = torch.full((3,), 0.5, requires_grad=True)
+        for number in range(7):
+            y = (y * torch.full((3,), 0.9, requires_grad=True)).sin()
+            if number in more:
+                y = y.tanh()
+        return y.sum()
+
+    record(lambda: build(()), tmp_path / "a")
+    record(lambda: build((1, 4)), tmp_path / "b")
+    found = one(compare(tmp_path / "a", tmp_path / "b"))
+    assert not found.only_in_a
+    assert [node.short_name for node in found.only_in_b] == ["TanhBackward0"] * 2
+
+
+class Both(nn.Module):
+    """The same module on two ways, of which one may be longer."""
+
+    def __init__(self, *, longer: bool) -> None:
+        super().__init__()
+        self.shared, self.longer = nn.Tanh(), longer
+
+    def forward(self, x: Tensor) -> Tensor:
+        one_way: Tensor = self.shared(x.sin())
+        if self.longer:
+            one_way = one_way.sigmoid()
+        both: Tensor = one_way + self.shared(x.cos())
+        return both
+
+
+def test_the_same_module_on_two_ways_and_another_batch_size(tmp_path: Path) -> None:
+    for file, rows in (("a", 3), ("b", 5)):
+        x = torch.ones(rows, 2, requires_grad=True)
+        record(lambda: Both(longer=rows == 5)(x).sum(), tmp_path / file)  # noqa: B023
+    found = one(compare(tmp_path / "a", tmp_path / "b"))
+    assert not found.only_in_a
+    assert [node.short_name for node in found.only_in_b] == ["SigmoidBackward0"]
+    moved = [change for change in found.changes if change.what.startswith("output")]
+    assert [change.a.short_name for change in moved] == ["AddBackward0"]
+
+
 def test_two_layers_in_between_and_another_batch_size(tmp_path: Path) -> None:
     def build(rows: int, *, more: bool) -> Tensor:
         whole = nn.Sequential()
