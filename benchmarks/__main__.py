@@ -17,7 +17,18 @@ import torch
 from rich.console import Console
 
 import agviz_engine
-from benchmarks import explaining, measure, memory, phases, provenance, reading, report, tiny
+from benchmarks import (
+    drawing,
+    explaining,
+    measure,
+    memory,
+    phases,
+    provenance,
+    reading,
+    report,
+    tiny,
+    viewing,
+)
 from benchmarks.contenders import OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS
 
@@ -89,6 +100,13 @@ class Bench:
         self.console.print(report.explaining(results), "")
         return results
 
+    def viewing(self) -> dict[str, viewing.Viewing]:
+        """Of one long trace."""
+        torch.set_num_threads(1)
+        found = viewing.measure(quick=self.quick)
+        self.console.print(report.viewing(found), "")
+        return {"1 backward pass": found}
+
     def provenance(self) -> dict[str, provenance.Cost]:
         """By graph."""
         results = {}
@@ -106,6 +124,12 @@ class Bench:
             for table in report.breakdown(graph.title, found[name]):
                 self.console.print(table, "")
         return found
+
+    def drawing(self) -> dict[str, drawing.Result]:
+        """By graph."""
+        results = drawing.measure(quick=self.quick)
+        self.console.print(report.drawing(results), "")
+        return results
 
     def _make(self, name: str) -> Graph:
         torch.set_num_threads(1)
@@ -128,8 +152,10 @@ def main() -> None:
         "memory": Bench.memory,
         "phases": Bench.phases,
         "reading": Bench.reading,
+        "viewing": Bench.viewing,
         "explaining": Bench.explaining,
         "provenance": Bench.provenance,
+        "drawing": Bench.drawing,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")

@@ -10,6 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from benchmarks import drawing as drawn
     from benchmarks.explaining import Explained
     from benchmarks.measure import Measured, Ratio
     from benchmarks.memory import Peak
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.provenance import Cost
     from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
+    from benchmarks.viewing import Viewing
 
 HOTTEST = 12
 _MB = 1e6
@@ -106,6 +108,20 @@ def explaining(results: Mapping[str, Explained]) -> Table:
     return table
 
 
+def viewing(found: Viewing) -> Table:
+    """One row per kind of key."""
+    table = _table(f"agviz view: {found.events:,} events, {found.nodes:,} nodes; ms")
+    for column in ("wall, median", "p95", "CPU, median", "p95"):
+        table.add_column(column, justify="right")
+    first, whole = 1e3 * found.first_screen_s, 1e3 * found.all_read_s
+    table.add_row("first screen, since the process was started", f"{first:,.0f}")
+    table.add_row("the whole graph read", f"{whole:,.0f}")
+    for key, times in found.keys.items():
+        table.add_row(f"key: {key}", *(f"{each:.1f}" for each in times))
+    table.add_row("peak memory of the process, MB", f"{found.peak_mb:.0f}")
+    return table
+
+
 def provenance(results: Mapping[str, Cost]) -> Table:
     """One row per graph."""
     table = _table("a forward whose nodes are recorded with their origin, CPU time")
@@ -142,6 +158,24 @@ def breakdown(title: str, found: Breakdown) -> list[Table]:
     for line in found.lines[:HOTTEST]:
         lines.add_row(line.where, f"{line.share:.1%}", escape(line.text))
     return [phases, lines]
+
+
+def drawing(results: Mapping[str, drawn.Result]) -> Table:
+    """One row per graph and contender."""
+    table = _table("drawing as SVG")
+    for column in ("", "time", "nodes drawn", "SVG", ""):
+        table.add_column(column, justify="right")
+    for graph, result in results.items():
+        for contender, found in result.contenders.items():
+            table.add_row(
+                f"{graph}, {result.nodes:,} nodes",
+                contender,
+                f"{found.seconds:.2f} s",
+                f"{found.drawn:,}" if not found.failure else "",
+                f"{found.bytes / 1000:,.0f} kB" if not found.failure else "",
+                found.failure,
+            )
+    return table
 
 
 def _table(title: str) -> Table:

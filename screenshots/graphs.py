@@ -94,7 +94,7 @@ class Shot(NamedTuple):
     name: str
     scene: str
     view: dict[str, object] = {}  # noqa: RUF012 - nobody changes it
-    look: dict[str, str] = {}  # noqa: RUF012
+    theme: str = "light"
     other: str = ""
     """A scene that is laid over it."""
     half: bool = False
@@ -105,14 +105,14 @@ SHOTS = (
     Shot("demo", "demo"),
     Shot("demo-conv", "demo-conv"),
     Shot("demo-nan", "demo-nan"),
-    Shot("demo-nan-dark", "demo-nan", {"around": "DivBackward0", "depth": 4}, {"theme": "dark"}),
+    Shot("demo-nan-dark", "demo-nan", {"around": "DivBackward0", "depth": 3}, "dark"),
     Shot("demo-by-device", "demo", {"by": "device", "fold": "chains"}),
     Shot("demo-by-execution", "demo", {"by": "execution"}),
     Shot("demo-at", "demo-nan", {"fold": "repeats"}, half=True),
     Shot("demo-to", "demo", {"to": "blocks.2.mlp.0.weight", "saved": True}),
     Shot("resnet-50", "resnet-50", {"fold": "repeats"}),
     Shot("gpt-12-layers", "gpt-12-layers", {"fold": "repeats"}),
-    Shot("gpt-diff", "gpt-2-layers", {}, {}, "gpt-without-a-norm"),
+    Shot("gpt-diff", "gpt-2-layers", other="gpt-without-a-norm"),
     Shot("lstm-50-steps", "lstm-50-steps"),
     Shot("double-backward", "double-backward"),
     Shot("failing-hook", "failing-hook"),
@@ -168,7 +168,7 @@ def draw(shot: Shot, traces: dict[str, Path], picture: Path) -> Path:
             picture,
             picture.suffix[1:],
             view=make_view(**view),  # type: ignore[arg-type]
-            look=make_look(**shot.look),
+            look=make_look(theme=shot.theme),
             other=other,
         )
     drawing.dot_path.unlink()

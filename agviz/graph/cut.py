@@ -95,7 +95,10 @@ def find_node(graph: Graph, wanted: str | int) -> Node:
         known = {node.row.short_name for node in nodes} | {node.row.module or "" for node in nodes}
         offered = _offer(str(wanted), known | parameters(graph))
         raise AgvizError(f"This graph holds no node {clean(str(wanted))!r}{offered}.")
-    raise AgvizError(f"No node of this graph was the {number}th to run: {len(nodes):,} are there.")
+    ran = sum(
+        row.order is not None for row in {r.index: r for n in nodes for r in _rows(n)}.values()
+    )
+    raise AgvizError(f"No node of this graph was number {number} to run: {ran:,} ran.")
 
 
 def parameters(graph: Graph) -> set[str]:
