@@ -3,7 +3,7 @@
   agviz why FILE                   all parameters at a glance
   agviz why FILE encoder.weight    one of them, and the line that cut it off from the loss
 
-A parameter that got a gradient in one of the recorded backward passes has one; --graph-task asks
+A parameter that got a gradient in one of the last 20 backward passes has one; --graph-task asks
 about one pass. Which line cut the graph is known where the forward was recorded, too:
 agviz run --check-forward.
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--graph-task",
         metavar="N",
         type=int,
-        help="only this backward pass, with the reentrant ones in it (default: all)",
+        help="only this backward pass, with the reentrant ones in it (default: the last 20)",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="every parameter on a line of its own, and figures"
