@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_two_numbers,
         help="compare only backward pass N of A with N, or M, of B (default: all, in order)",
     )
-    for name, what in (("rtol", "a share of the largest magnitude"), ("atol", "this much")):
+    for name, what in (("rtol", "X times the largest magnitude"), ("atol", "X")):
         parser.add_argument(
             f"--{name}",
             metavar="X",
