@@ -110,6 +110,20 @@ def _measure(passes: list[int], wide: int = 0) -> Reading:
         )
 
 
+def record_sequences(path: Path, sequences: int) -> None:
+    """Record one backward pass over so many sequences, of some 5,400 events each, and one NaN."""
+    import torch
+
+    import agviz_engine
+    from agviz.traces.recorder import Recorder
+
+    torch.manual_seed(0)
+    cell = torch.nn.LSTMCell(4, 4)
+    with Recorder(path) as recorder, agviz_engine.installed(recorder, nonfinite_check=True):
+        loss = torch.stack([_sequence(cell) for _ in range(sequences)]).sum()
+        (loss + 0 * torch.zeros((), requires_grad=True).sqrt()).backward()
+
+
 def _sequence(cell: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
     import torch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from functools import partial
 from typing import TYPE_CHECKING
@@ -118,6 +119,14 @@ class AgvizApp(App[None]):
         self.session.post_message(message)
 
 
+def calm_the_collector() -> None:
+    """Have the garbage collector look at everything less often.
+
+    Widgets and the columns of a graph stay; going through all of them takes longer than a key may.
+    """
+    gc.set_threshold(20_000, 10, 50)
+
+
 def run(paths: Sequence[Path], *, picks: bool = False, notes: Sequence[str] = ()) -> int:
     """Open the terminal UI on trace files; return the exit code.
 
@@ -126,6 +135,7 @@ def run(paths: Sequence[Path], *, picks: bool = False, notes: Sequence[str] = ()
         picks: whether the user chooses a graph task first.
         notes: sentences to be shown at the beginning.
     """
+    calm_the_collector()
     app = AgvizApp(paths, Settings.read(), picks=picks, notes=notes)
     app.run()
     return app.return_code or 0

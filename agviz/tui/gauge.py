@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from agviz.tui.describe import nonfinite
 from agviz.tui.histogram import bars
 from agviz.tui.text import Line, Span, left, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from agviz.traces.health import HealthRow
     from agviz.tui.histogram import Sample
@@ -21,11 +21,24 @@ _MOST_LINES = 4
 """Of elements."""
 
 
-class Entry(NamedTuple):
-    """A line, and the node it leads to."""
+class Entry:
+    """A line, and the node it leads to.
 
-    line: Line
-    node: int | None = None
+    Args:
+        line: the line, or what makes it when it is first seen.
+        node: where it leads; None: nowhere.
+    """
+
+    def __init__(self, line: Line | Callable[[], Line], node: int | None = None) -> None:
+        self._line = line
+        self.node = node
+
+    @property
+    def line(self) -> Line:
+        """The line."""
+        if callable(self._line):
+            self._line = self._line()
+        return self._line
 
 
 def measured(measure: Measure, width: int) -> Iterator[Entry]:

@@ -10,7 +10,7 @@ from agviz.tui.describe import nonfinite
 from agviz.tui.gauge import Entry, measured
 from agviz.tui.highlighting import highlight
 from agviz.tui.model import State, queue_label
-from agviz.tui.text import Span, count, duration, left, milliseconds, shape, size, tail, wrap
+from agviz.tui.text import Line, Span, count, duration, left, milliseconds, shape, size, tail, wrap
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
@@ -245,13 +245,15 @@ def _more(edges: Sequence[EdgeRow]) -> list[Entry]:
 
 
 def _edge(view: View, edge: EdgeRow, other: int, arrow: str, width: int) -> Entry:
-    state = view.moment.node_state(other)
-    name = min(34, max(16, (width - 22) // 2))
-    line = [
-        Span(f"{arrow} "),
-        Span(f"{state.glyph} ", state.value),
-        Span(left(view.recording.label(other), name), "name"),
-        Span(f" output {edge.output} → {edge.slot}  ", "number"),
-        Span(tail(view.recording.place(other), width - name - 19), "place"),
-    ]
+    def line() -> Line:
+        state = view.moment.node_state(other)
+        name = min(34, max(16, (width - 22) // 2))
+        return [
+            Span(f"{arrow} "),
+            Span(f"{state.glyph} ", state.value),
+            Span(left(view.recording.label(other), name), "name"),
+            Span(f" output {edge.output} → {edge.slot}  ", "number"),
+            Span(tail(view.recording.place(other), width - name - 19), "place"),
+        ]
+
     return Entry(line, other)
