@@ -175,20 +175,23 @@ def _main(graph: str, contender: str) -> None:
     os._exit(0)  # torch overflows the stack when it frees a deep graph that Python has seen
 
 
-def _timed(draw: Callable[[], tuple[bytes, int]]) -> Drawn:
-    def late(*_: Any) -> None:
-        raise TimeoutError
+class _LateError(Exception):
+    """The time is over."""
 
-    signal.signal(signal.SIGALRM, late)
+
+def _timed(draw: Callable[[], tuple[bytes, int]]) -> Drawn:
+    def stop(*_: Any) -> None:
+        raise _LateError
+
+    signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     begin = time.perf_counter()
     svg, drawn, failure = b"", 0, ""
     try:
         svg, drawn = draw()
-    except (DrawingError, TimeoutError, RecursionError) as error:
-        late_or_said = isinstance(error, DrawingError) and "did not finish" in str(error)
-        too_long = late_or_said or isinstance(error, TimeoutError)
-        failure = f"not within {LIMIT_S} s" if too_long else type(error).__name__
+    except (DrawingError, _LateError, RecursionError) as error:
+        late = isinstance(error, _LateError) or "did not finish" in str(error)
+        failure = f"not within {LIMIT_S} s" if late else type(error).__name__
     signal.setitimer(signal.ITIMER_REAL, 0)
     return Drawn(time.perf_counter() - begin, drawn, len(svg), failure)
 

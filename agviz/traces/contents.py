@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _MOST_OUTPUTS: Final = 100_000
 _SHAPES_KEPT: Final = 4
+_TEXTS: Final = 255
+"""How many more texts are read beside the one that is asked for."""
 _NEVER: Final = 2**63 - 1
 
 
@@ -48,6 +50,8 @@ class Contents:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._strings: dict[int, str] = {0: ""}
+        self._lines: dict[int, str] = {}
+        """The same on one line."""
         self._parsed: dict[int, tuple[Shape, ...]] = {}
         """Shapes, by the id of their text."""
         self._names: dict[int, list[str]] = {}
@@ -344,15 +348,22 @@ class Contents:
     def _text(self, number: int) -> str:
         text = self._strings.get(number)
         if text is None:
-            rows = self._database.texts("SELECT id, text FROM string WHERE id = ?", number)
-            if not rows:
+            # Texts that are used together were written together.
+            rows = self._database.texts(
+                "SELECT id, text FROM string WHERE id BETWEEN ? AND ?", number, number + _TEXTS
+            )
+            self._strings.update(rows)
+            text = self._strings.get(number)
+            if text is None:
                 raise self._database.damaged("a text is missing")
-            text = self._strings[number] = rows[0][1]
         return text
 
     def name(self, number: int) -> str:
         """A text on one line."""
-        return clean(self._text(number))
+        name = self._lines.get(number)
+        if name is None:
+            name = self._lines[number] = clean(self._text(number))
+        return name
 
     def message(self, number: int) -> str:
         """The text of an exception."""
