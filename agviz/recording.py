@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agviz.after_import import after_import
 from agviz.analysis.failure import failure
-from agviz.errors import TraceError
+from agviz.errors import AgvizError, TraceError
 from agviz.options import Options
 from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
 from agviz.traces.names import Names
@@ -30,6 +30,7 @@ from agviz_engine.instruments import Instrument, Live, Registry
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agviz.analysis.explanation import Explanation
     from agviz.signals import Listening
     from agviz.traces.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
@@ -352,6 +353,7 @@ def outcome(path: Path) -> str:
             outermost = [task for task in tasks if task.parent < 0]
             is_wrong = bool(outermost) and outermost[-1].status in _WRONG
             wrong = failure(trace, outermost[-1].id) if is_wrong else None
+            found = _explanation(trace) if wrong is None else None
     except TraceError as error:
         return str(error)
     if not tasks:
@@ -359,10 +361,21 @@ def outcome(path: Path) -> str:
     passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
     recorded = f"recorded {passes} in {path}{until}"
-    if wrong is None:
+    said = wrong or found
+    if said is None:
         return f"{recorded}; to look at it: agviz view {path}"
-    line = "" if wrong.frame is None else f" ({wrong.frame})"
-    return f"{recorded}; {wrong.heading}{line}; to read why: agviz explain {path}"
+    line = "" if said.frame is None else f" ({said.frame})"
+    return f"{recorded}; {said.heading}{line}; to read why: agviz explain {path}"
+
+
+def _explanation(trace: Trace) -> Explanation | None:
+    """Why gradients of parameters are not finite, where some are and it was recorded."""
+    from agviz.analysis.explanation import explain
+
+    with contextlib.suppress(AgvizError):
+        found = explain(trace)
+        return None if found is None or found.is_harmless else found
+    return None
 
 
 def say(sentence: str) -> None:

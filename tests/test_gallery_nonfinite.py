@@ -102,11 +102,16 @@ def test_a_program_of_the_gallery_as_a_script(tmp_path: Path) -> None:
     program = next(one for one in NONFINITE if one.name == "nan_in_the_batch")
     out = tmp_path / "t.agviz"
     command = [sys.executable, "-m", "agviz"]
-    subprocess.run(
+    ran = subprocess.run(
         [*command, "run", "--check-forward", "-o", str(out), str(program.path)],
         check=True,
         capture_output=True,
+        text=True,
     )
+    (said,) = (line for line in ran.stderr.splitlines() if line.startswith("agviz: recorded"))
+    assert "NaN in the data, in torch.nn.functional.linear" in said
+    assert f"nan_in_the_batch.py:{program.cause} in forward" in said
+    assert said.endswith(f"to read why: agviz explain {out}")
     asked = subprocess.run(
         [*command, "explain", str(out), "--json"], check=False, capture_output=True, text=True
     )

@@ -43,7 +43,7 @@ class Forward(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explanation:
     """Why the gradients of a call of backward or grad are not finite; ``str()`` is the answer."""
 
@@ -217,6 +217,9 @@ class Explanation:
             "later_graph_tasks": self.later,
             "harmless": self.is_harmless,
         }
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         if self.is_harmless:
