@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from agviz.export.dot import draw_picture, to_dot
 from agviz.export.draw import render
+from agviz.export.look import Links, Look
+from agviz.export.palette import DARK, LIGHT
 from agviz.export.text import duration, plain, shorten
 from agviz.graph.picture import compose
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
-from agviz.traces.rows import NodeStatus
+from agviz.traces.rows import Frame, NodeStatus
 from agviz_engine.instruments import Registry
 from tests import svg_reader
 from tests.event_simulator import Simulator, random_graph
@@ -83,9 +85,69 @@ def test_the_dot_is_the_golden_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_graphviz_draws_the_golden_file(name: str) -> None:
+def test_graphviz_draws_the_golden_file_with_its_heading(name: str) -> None:
     svg = render((GOLDEN / f"{name}.dot").read_text(encoding="utf-8"), "svg")
-    assert svg_reader.parse(svg).tag.endswith("svg")
+    said = svg_reader.texts(svg)
+    assert "train.py · backward(), pass 0" in said
+    assert any("number: order of execution" in text for text in said)
+
+
+def test_titles_say_what_is_drawn_to_who_cannot_see_it() -> None:
+    svg = render((GOLDEN / "two_layers.dot").read_text(encoding="utf-8"), "svg")
+    titles = [e.text for e in svg_reader.parse(svg).iter() if e.tag.endswith("}title")]
+    assert titles[0] == "train.py · backward(), pass 0 · 10 nodes, 9 edges · 110 µs"
+    assert "MeanBackward0 (node 0)" in titles
+    assert "ReluBackward0 (node 5)->AddmmBackward0 (node 6) and 1 more" in titles
+
+
+@pytest.mark.parametrize(
+    ("links", "address"),
+    [
+        (Links.NONE, None),
+        (Links.FILE, "file:///src/a%20folder/my%26model.py#L42"),
+        (Links.VSCODE, "vscode://file/src/a%20folder/my%26model.py:42"),
+    ],
+)
+def test_a_node_opens_the_line_that_created_it(links: Links, address: str | None) -> None:
+    rows = Rows()
+    frame = Frame("a folder/my&model.py", 42, "forward", False)
+    rows.node("SumBackward0", stack=(frame,))
+    look = Look(links=links, source_root=Path("/src"))
+    svg = render(draw_picture(compose(rows.graph()), look).source, "svg")
+    found = [e.get("{http://www.w3.org/1999/xlink}href") for e in svg_reader.parse(svg).iter()]
+    assert [each for each in found if each] == ([address] if address else [])
+
+
+def test_themes_differ_in_colours_only() -> None:
+    picture = compose(two_devices_with_nan().graph())
+    light, dark = (
+        render(draw_picture(picture, Look(theme=theme)).source, "svg") for theme in (LIGHT, DARK)
+    )
+    assert svg_reader.texts(light) == svg_reader.texts(dark)
+    assert DARK.paper.lower().encode() in dark.lower()
+    for theme in (LIGHT, DARK):
+        assert contrast(theme.ink, theme.paper) > 12
+        assert min(contrast(each, theme.paper) for each in (theme.faint, theme.alarm)) > 4.5
+        looks = [theme.lane(place) for place in (None, *range(6))]
+        assert (
+            min(contrast(theme.ink, each) for look in looks for each in (look.strong, look.pale))
+            > 4.5
+        )
+        assert len({look.mark for look in looks}) == len(looks)
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        red, green, blue = (
+            p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
 def test_the_same_trace_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:

@@ -88,6 +88,6 @@ DARK: Final = Theme(
     paper="#14181D",
     shade="#1B2027",
     alarm="#FF8A3D",
-    strength=(0.55, 0.2),
+    strength=(0.4, 0.18),
 )
 THEMES: Final = {theme.name: theme for theme in (LIGHT, DARK)}
