@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.cli.main import main
+from agviz.traces.reader import Trace
 from tests import svg_reader
 from tests.test_graph_view import record_networks
 
@@ -32,18 +33,23 @@ def texts(path: Path) -> str:
         (["--around", "2", "--depth", "0"], "0 edges around 2"),
         (["--to", "0.weight"], "what leads to 0.weight"),
         (["--saved"], "▣ saved"),
-        (["--at", "60"], "right after event 60"),
         (["--by", "device"], "caller"),
         (["--by", "execution"], "caller"),
         (["--fold", "chains", "--budget", "3"], "folded:"),
         (["--theme", "dark"], "caller"),
     ],
-    ids=" ".join,
 )
 def test_a_view_is_drawn(traces: list[Path], options: list[str], said: str) -> None:
     picture = traces[0].with_suffix(".svg")
     assert main(["export", str(traces[0]), "--format", "svg", *options]) == 0
     assert said in texts(picture)
+
+
+def test_a_moment_is_drawn(traces: list[Path]) -> None:
+    with Trace.open(traces[0]) as trace:
+        seq = trace.graph_tasks[0].begin_seq + 20
+    assert main(["export", str(traces[0]), "--format", "svg", "--at", str(seq)]) == 0
+    assert f"right after event {seq}" in texts(traces[0].with_suffix(".svg"))
 
 
 def test_another_trace_is_laid_over_it(
@@ -79,7 +85,6 @@ def test_a_page_goes_to_stdout_too(
         (["--format", "svg", "--budget", "0"], "0 nodes can't be drawn"),
         (["--format", "svg", "--diff", "missing.agviz"], "missing.agviz"),
     ],
-    ids=" ".join,
 )
 def test_what_makes_no_sense_ends_with_2(
     traces: list[Path], options: list[str], said: str, capsys: pytest.CaptureFixture[str]
