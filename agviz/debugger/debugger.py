@@ -398,11 +398,15 @@ class Debugger(Instrument):
     def _reasons(self, event: Event) -> list[str]:
         reasons = []
         starts = isinstance(event, events.NodeStarted)
-        if any(step.is_done_by(event) for step in self._steps.values()):
+        can_stop = (
+            event.graph_task != events.NO_GRAPH_TASK
+        )  # a thread that comes or goes is no place
+        if can_stop and any(step.is_done_by(event) for step in self._steps.values()):
             reasons.append("step")
         if any(until.is_done_by(event) for until in self._untils):
             reasons.append("until")
-        if self._pauses & {None, event.thread}:
+        can_stop = can_stop and not isinstance(event, events.GraphTaskBegun)  # there are no nodes
+        if can_stop and self._pauses & {None, event.thread}:
             reasons.append("pause")
         if starts and self._at_next_node:
             reasons.append(self._at_next_node)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.widgets import Static
 
 from agviz.debugger.breakpoint_file import BreakpointFile
@@ -48,12 +51,20 @@ if TYPE_CHECKING:
     from agviz.tui.link import Heard, Refused, Told
     from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel
-    from agviz.tui.reader_thread import Arrived, Listed, ReaderThread
+    from agviz.tui.reader_thread import Arrived, Listed, Move, ReaderThread
     from agviz.tui.screens.leave import Choice
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.1
 _OUTPUT_LINES: Final = 7
+_MOST_AHEAD: Final = 20
 _WAITING: Final = "The program has not called backward yet."
+
+
+@dataclass
+class Moved(Message):
+    """A move of the playhead is done."""
+
+    number: int
 
 
 class LiveSession(Session):
@@ -125,6 +136,13 @@ class LiveSession(Session):
         self.stop: Stopped | None = None
         """Where the program stands; None: it runs, or has ended."""
         self._is_over = False
+        self._asked = self._moved = 0
+        """Moves of the playhead that were asked for, and those of them that are done."""
+        self._wants_now = False
+        """Whether the last of them goes to now."""
+        self._is_stepping = False
+        self._ahead: deque[How] = deque(maxlen=_MOST_AHEAD)
+        """Steps that were typed while the one before was under way."""
 
     def compose(self) -> ComposeResult:
         """What any session has, and a line that says how the program stands."""
@@ -152,10 +170,15 @@ class LiveSession(Session):
     def on_heard(self, message: Heard) -> None:
         """It has stopped, or runs, or has ended."""
         notice = message.notice
+        self._is_stepping = False
         if isinstance(notice, Stopped):
             self.stop = notice
             self.reader.poll()
             self._go_to_now()
+            if notice.reasons == ("step",) and self._ahead:
+                self._step(self._ahead.popleft())
+                return
+            self._ahead.clear()
             self._ask(lambda client: client.breakpoints(), self._learn)
             if "exception" in notice.reasons:
                 error, text = notice.details.get("error"), notice.details.get("message")
@@ -206,19 +229,19 @@ class LiveSession(Session):
 
     def action_node(self, by: int) -> None:
         """Run to the next node, or go there or back in what was."""
-        if by == 1 and self._runs("node"):
+        if by == 1 and self._steps("node"):
             return
         super().action_node(by)
 
     def action_event(self, by: int) -> None:
         """Run to the next event, or go there or back in what was."""
-        if by == 1 and self._runs("event"):
+        if by == 1 and self._steps("event"):
             return
         super().action_event(by)
 
     def action_hook(self) -> None:
         """Run past the node's next hook."""
-        if not self._runs("hook"):
+        if not self._steps("hook"):
             self.notify("Go to now first: press c.")
 
     def action_stop(self, by: int) -> None:
@@ -428,8 +451,26 @@ class LiveSession(Session):
                 " ".join(str(row) for row in rows) + f" {_OUTPUT_LINES}"
             )
 
+    def move(self, move: Move) -> None:
+        """Ask for another moment, and know when it is reached."""
+        super().move(move)
+        self._wants_now = False
+        self._mark()
+
+    def _mark(self) -> None:
+        self._asked += 1
+        number = self._asked
+        self.reader.ask(lambda _trace, _recording: Moved(number))
+
+    def on_moved(self, message: Moved) -> None:
+        """The playhead is where it was asked to be."""
+        self._moved = message.number
+        self._show_stand()
+
     @property
     def _is_now(self) -> bool:
+        if self._moved != self._asked:
+            return self._wants_now and self.stop is not None
         view, stop = self.view, self.stop
         if view is None or stop is None or view.recording.key.graph_task != stop.graph_task:
             return False
@@ -441,16 +482,24 @@ class LiveSession(Session):
             self.notify(f"The program {over}.")
         return self.stop is not None
 
-    def _runs(self, how: How) -> bool:
+    def _steps(self, how: How) -> bool:
         """Have the program run a step, where the playhead is at now."""
+        if self._is_stepping:
+            self._ahead.append(how)
+            return True
         if not self._is_now:
             return False
+        self._step(how)
+        return True
+
+    def _step(self, how: How) -> None:
         thread = self.view.thread if self.view else None
         self._run(lambda client: client.step(how, thread))
-        return True
+        self._is_stepping = True
 
     def _run(self, command: Callable[[Client], None]) -> None:
         self.stop = None
+        self._is_stepping = False
         self._show_stand()
         self._ask(command, _nothing)
         self.reader.follow(on=True)
@@ -463,6 +512,8 @@ class LiveSession(Session):
         if self.view is None or self.view.recording.key != key:
             self.reader.load(key)
         self.reader.move(partial(Playhead.to_seq, seq=stop.seq))
+        self._wants_now = True
+        self._mark()
 
     def watch_view(self, view: View | None) -> None:
         """Draw everything anew, and say whether this is now."""

@@ -1,0 +1,271 @@
+"""The terminal UI on programs that run, in a real terminal: keys typed, the screen read."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from agviz.debugger.breakpoint_file import BreakpointFile
+from agviz.debugger.breakpoints import parse
+from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
+from tests.debugger_support import (
+    CHECKPOINTED,
+    ENVIRONMENT,
+    FOUR_DEVICES,
+    TRAIN,
+    is_running,
+    natively,
+    result,
+    save,
+    wait_until,
+)
+from tests.test_tui_terminal import TMUX, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+needs_tmux = pytest.mark.skipif(TMUX is None, reason="tmux is not installed")
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    opened = Terminal(tmp_path / "tmux", 80, 24)
+    for name in ("PYTHONPATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
+        value = ENVIRONMENT.get(name, "") if name == "PYTHONPATH" else tmp_path / name.lower()
+        opened.type(f"export {name}={value}", "Enter")
+    (tmp_path / "xdg_runtime_dir").mkdir()
+    opened.type(f"cd {tmp_path}; clear", "Enter")
+    yield opened
+    opened.run("kill-server")
+
+
+def start(terminal: Terminal, folder: Path, text: str) -> None:
+    """Open the debugger on a program and wait until it stands at its first node."""
+    save(folder, text)
+    command = f"{sys.executable} -m agviz run --live -o trace.agviz program.py"
+    terminal.type(f"{command}; echo left with $?", "Enter")
+    terminal.wait_for(lambda screen: "■ T" in screen and "first backward" in screen)
+
+
+def child_of(terminal: Terminal) -> tuple[int, int]:
+    """Process of the viewer, and of the program it debugs."""
+    shell = terminal.run("display-message", "-p", "-t", "agviz", "#{pane_pid}").strip()
+    found: list[int] = []
+    for parent in (shell, None):
+        of = parent or str(found[-1])
+        listed = subprocess.run(
+            ["pgrep", "-P", of],  # noqa: S607 - wherever procps is
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        found.append(int(listed[0]))
+    return found[0], found[1]
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_a_program_is_stepped_through_changed_and_left(terminal: Terminal, tmp_path: Path) -> None:
+    start(terminal, tmp_path, TRAIN)
+    screen = terminal.screen()
+    assert "SumBackward0 · first backward · program.py:10 · now" in screen
+    assert max(map(len, screen.splitlines())) <= 80
+
+    terminal.type("n")
+    terminal.wait_for(lambda screen: "before PowBackward0" in screen)
+    terminal.type("n")
+    terminal.wait_for(lambda screen: "before AddmmBackward0" in screen)
+    terminal.type("N")
+    terminal.wait_for(lambda screen: "NodeStarted #2 PowBackward0" in screen)
+    terminal.wait_for(lambda screen: "you look at the past" in screen)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "AddmmBackward0" in screen and "· now" in screen)
+    terminal.type("s")
+    terminal.wait_for(lambda screen: "■ T0 at" in screen)
+
+    terminal.type(":break parameter=0.weight if norm > 0", "Enter")
+    terminal.wait_for(lambda screen: "Breakpoint 1: parameter=0.weight" in screen)
+    wait_until(lambda: bool(BreakpointFile(tmp_path).load()))
+    assert [each.describe() for each in BreakpointFile(tmp_path).load()] == [
+        "parameter=0.weight if norm > 0"
+    ]
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "before AccumulateGrad · 0.weight · breakpoint 1" in screen)
+    terminal.type(":print input 0 [0]", "Enter")
+    terminal.wait_for(lambda screen: "= [4] float32" in screen)
+    terminal.type("!")
+    terminal.wait_for(lambda screen: "Python at this node" in screen)
+    terminal.type("module, 6 * 7", "Enter")
+    terminal.wait_for(lambda screen: "(Linear(in_features=4, out_features=8" in screen)
+    terminal.type("Escape")
+    terminal.wait_for(lambda screen: "esc Cancel" not in screen)
+    terminal.type("B")
+    terminal.wait_for(lambda screen: "1 hit" in screen)
+    terminal.type("Space")
+    terminal.wait_for(lambda screen: "○   1" in screen)
+    terminal.type("d")
+    terminal.wait_for(lambda screen: "There are none" in screen)
+    terminal.type("Escape")
+    terminal.wait_for(lambda screen: "There are none" not in screen)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "has ended with exit code 0" in screen)
+    terminal.type("6")
+    terminal.wait_for(lambda screen: "done" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "left with 0" in screen)
+    assert all(map(torch.equal, result(tmp_path), natively(TRAIN)))
+
+
+@needs_tmux
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [FOUR_DEVICES, CHECKPOINTED], ids=["devices", "reentrant"])
+def test_a_program_runs_on_without_the_debugger(
+    terminal: Terminal, tmp_path: Path, text: str
+) -> None:
+    start(terminal, tmp_path, text)
+    for _ in range(4):
+        terminal.type("n")
+        terminal.wait_for(lambda screen: "· step ·" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "Let the program run on" in screen)
+    terminal.type("d")
+    screen = terminal.wait_for(lambda screen: re.search(r"left with \d", screen) is not None)
+    assert "done" in screen
+    assert "left with 0" in screen
+    assert all(map(torch.equal, result(tmp_path), natively(text)))
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_nothing_is_left_where_the_debugger_ends(terminal: Terminal, tmp_path: Path) -> None:
+    endless = TRAIN.replace("range(3)", "range(10**9)")
+    start(terminal, tmp_path, endless)
+    _, program = child_of(terminal)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "The program runs" in screen)
+    terminal.type("C-c")
+    terminal.wait_for(lambda screen: "· pause ·" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "End the program" in screen)
+    terminal.type("e")
+    terminal.wait_for(lambda screen: "left with 143" in screen)
+    assert not is_running(program)
+
+    terminal.type("clear", "Enter")
+    start(terminal, tmp_path, endless)
+    viewer, program = child_of(terminal)
+    os.kill(viewer, signal.SIGTERM)
+    terminal.wait_for(lambda screen: "left with 143" in screen)
+    assert not is_running(program)
+    terminal.type("echo still $((40 + 2))", "Enter")
+    terminal.wait_for(lambda screen: "still 42" in screen)
+
+    terminal.type("clear", "Enter")
+    start(terminal, tmp_path, endless)
+    viewer, program = child_of(terminal)
+    terminal.run("kill-pane", "-t", "agviz")  # the terminal is closed
+    wait_until(lambda: not is_running(viewer) and not is_running(program))
+    terminal.run("new-session", "-d", "-s", "another")
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_the_program_goes_on_where_the_viewer_is_killed(terminal: Terminal, tmp_path: Path) -> None:
+    start(terminal, tmp_path, TRAIN)
+    viewer, program = child_of(terminal)
+    os.kill(viewer, signal.SIGKILL)
+    wait_until(lambda: not is_running(program))
+    assert all(map(torch.equal, result(tmp_path), natively(TRAIN)))
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_a_running_program_is_attached_to_and_left(terminal: Terminal, tmp_path: Path) -> None:
+    save(tmp_path, TRAIN.replace("range(3)", "range(10**9)"))
+    program = subprocess.Popen(
+        [sys.executable, "-m", "agviz", "run", "--listen", "-o", "trace.agviz", "program.py"],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "XDG_RUNTIME_DIR": str(tmp_path / "xdg_runtime_dir")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stderr is not None
+    with program, program.stderr:
+        try:
+            program.stderr.readline()
+            command = f"{sys.executable} -m agviz attach {program.pid}; echo left with $?"
+            terminal.type(command, "Enter")
+            terminal.wait_for(lambda screen: "· pause ·" in screen)
+            terminal.type("n")
+            terminal.wait_for(lambda screen: "· step ·" in screen)
+            terminal.type("q")
+            screen = terminal.wait_for(lambda screen: "Let the program run on" in screen)
+            assert "End the program" not in screen
+            terminal.type("d")
+            terminal.wait_for(lambda screen: "left with 0" in screen)
+            assert program.poll() is None
+        finally:
+            program.kill()
+
+
+def test_live_needs_a_terminal(tmp_path: Path) -> None:
+    save(tmp_path, TRAIN)
+    for arguments in (["run", "--live", "program.py"], ["attach", "1"]):
+        finished = subprocess.run(
+            [sys.executable, "-m", "agviz", *arguments],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert finished.returncode == 2
+        assert "needs a terminal" in finished.stderr
+
+
+class _Bare(Output):
+    """The panel without a screen to be drawn on."""
+
+    def put_cursor(self, index: int) -> None:
+        pass
+
+    def subtitle(self, text: str) -> None:
+        pass
+
+
+def shown(panel: Output) -> list[str]:
+    return ["".join(span.text for span in panel.line(i, 80)) for i in range(panel.line_count)]
+
+
+def test_what_is_printed_can_not_speak_to_the_terminal() -> None:
+    panel = _Bare(id="output")
+    panel.add_bytes("cut é".encode()[:-1], STDOUT)
+    panel.add_bytes("é".encode()[-1:] + b" here\n", STDOUT)
+    panel.add_bytes(b"\x1b]0;title\x07\x1b[2Jred\x1b[31m\xff\n", STDERR)
+    panel.add_bytes(b"10%\r 50%\r100%\r\nno end", STDOUT)
+    panel.add("a\tb\u202ec\n", ANSWER)
+    assert shown(panel) == [
+        "  cut é here",
+        "! \ufffd]0;title\ufffd\ufffd[2Jred\ufffd[31m\ufffd",
+        "  100%",
+        "= a    b\ufffdc",
+        "  no end",
+    ]
+    panel.add("line\n" * 50_000 + "x" * 10_000_000, STDOUT)
+    assert panel.line_count <= 10_001
+    assert max(map(len, shown(panel))) <= 2_002
+
+
+def test_breakpoints_are_described_as_they_are_written() -> None:
+    for text in ("name=Mul", "parameter=0.weight if norm > 0", "line=train.py:12"):
+        assert parse(text).describe() == text
