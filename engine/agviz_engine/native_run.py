@@ -148,15 +148,22 @@ def is_host(node: object) -> bool:
     return node is _HOST.node
 
 
+@functools.cache
+def _has_device_threads() -> bool:
+    return torch.accelerator.is_available()
+
+
 def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
     """``run_backward`` of the native engine on this very thread.
 
     Inside ``torch._vmap_internals.vmap`` the native engine refuses to accumulate, so its levels
-    are left for the call; and its own device threads must not take the node over.
+    are left for the call. Its own device threads, which there are for accelerators, must not take
+    the node over; the program sees multithreading turned off within the node then.
     """
     levels = _leave_legacy_vmap()
     multithreading = _C._is_multithreading_enabled()
-    _C._set_multithreading_enabled(False)
+    if _has_device_threads():
+        _C._set_multithreading_enabled(False)
     try:
         return ENGINE.run_backward(
             *arguments, allow_unreachable=True, accumulate_grad=accumulate_grad

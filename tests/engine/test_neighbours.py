@@ -214,6 +214,33 @@ def test_a_checkpoint_in_the_hook_of_a_captured_tensor() -> Any:
     return [found, log.entries]
 
 
+@as_native
+def test_multithreading_as_what_runs_in_a_pass_sees_it() -> Any:
+    log = Log()
+
+    def note(place: str) -> None:
+        log.note(place, torch._C._is_multithreading_enabled())
+
+    def doubled(place: str) -> Callable[[Any, Tensor], Tensor]:
+        def backward(_: Any, gradient: Tensor) -> Tensor:
+            note(place)
+            return gradient * 2
+
+        return backward
+
+    x = leaf(3)
+    y = custom(doubled("Function"))(x)
+    y.register_hook(lambda _: note("hook"))
+    y.grad_fn.register_prehook(lambda _: note("pre-hook"))
+    y.grad_fn.register_hook(lambda *_: note("post-hook"))
+    z = checkpoint(custom(doubled("inner")), y, use_reentrant=True)
+    x.register_post_accumulate_grad_hook(lambda _: note("leaf"))
+    for enabled in (True, False):
+        with torch.autograd.set_multithreading_enabled(enabled):
+            z.sum().backward(retain_graph=True)
+    return [x.grad, log.entries]
+
+
 # -- final callbacks --------------------------------------------------------------------------
 
 

@@ -68,7 +68,11 @@ def test_depth_200(name: str) -> None:
         apply(_Nested, x, 200, 1).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2.0] * 3
-    assert sorted(depths.depths) == list(range(202))
+    if name == "two devices":  # each counts the calls on its own thread, as total_depth does
+        assert len(depths.depths) == 202
+        assert 202 // 2 <= max(depths.depths) < 202
+    else:
+        assert sorted(depths.depths) == list(range(202))
     assert any("pool" in thread for thread in depths.names)
     assert set(threading.enumerate()) <= before
 
