@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from screenshots import graphs, terminal
+from screenshots import graphs, pages, terminal
 
 
 def main() -> None:
     """Draw; each module knows its own pictures."""
     folder = Path(__file__).parent
-    for module in (graphs, terminal):
+    for module in (graphs, terminal, pages):
         for picture in module.render(folder):
             print(picture.name)
 
