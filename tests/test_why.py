@@ -119,8 +119,8 @@ def after_steps(model: Parts) -> None:
 def printed(model: Parts) -> None:
     loss = model.rest(x()).sum()
     extra = model.a(x()).mean()
+    extra.item()  # too late to be part of the loss
     loss.backward()
-    extra.item()
 
 
 def of_several_roots(model: Parts) -> None:
@@ -327,6 +327,17 @@ def test_unused_rows_of_an_embedding_are_no_fault(tmp_path: Path) -> None:
         embedded(torch.tensor([0, 0])).sum().backward()
         (row,) = t.why()
     assert (row.gradient, row.cause, row.node_name) == ("zero", Cause.MASKED, "EmbeddingBackward0")
+
+
+def test_zeros_that_come_from_outside_a_reentrant_checkpoint(tmp_path: Path) -> None:
+    def program(model: Parts) -> None:
+        hidden = checkpoint(model.a, x().requires_grad_(), use_reentrant=True)
+        model.rest(torch.relu(hidden - 100)).sum().backward()
+
+    answer = asked(program, tmp_path / "t.agviz")
+    for name in ("a.weight", "a.bias"):
+        assert answer[name].cause is Cause.DEAD_ACTIVATION
+        assert answer[name].node_name == "ReluBackward0"
 
 
 def test_a_gradient_of_zeros_given_to_backward(tmp_path: Path) -> None:

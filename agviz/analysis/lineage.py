@@ -171,11 +171,11 @@ class Lineage:
                 state.takers.append(call)
         in_place = _is_in_place(op)
         for row in op.outputs:
-            if row.parameter or (row.place.startswith("(") and not in_place):
-                continue  # optimizers write parameters, and layers keep statistics
+            if row.parameter:
+                continue  # optimizers write them
             given = any(row.tensor == taken.tensor for taken in op.inputs)
             if given and not in_place:
-                continue  # it gave back what it was given
+                continue  # it gave back what it was given, or keeps statistics there
             self._make(call, row)
         self._calls.append(call)
 
@@ -260,9 +260,11 @@ class Lineage:
     def _follow_into(self, state: _State, call: _Call) -> None:
         key = id(state)
         later = [self._last[id(made)] for made in call.made if id(made) in self._last]
-        last = max([call, *later], key=lambda each: each.op.id)
-        if key not in self._last or self._last[key].op.id < last.op.id:
-            self._last[key] = last
+        if last_name(call.op) not in _LEAVES_TORCH:
+            later.append(call)
+        later += [self._last[key]] if key in self._last else []
+        if later:
+            self._last[key] = max(later, key=lambda each: each.op.id)
         self._note(self._left, key, self._leaving(call))
         if not state.attached:
             return

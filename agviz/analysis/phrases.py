@@ -104,6 +104,8 @@ def not_in_graph(
         cause = Cause.NOT_IN_INPUTS if has_inputs else Cause.UNKNOWN
         return unreached(parameter, cause, graph_task=graph_task)
     last = lineage.last(known_as)
+    if last is None:
+        return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
     return unreached(parameter, Cause.NOT_IN_LOSS, graph_task=graph_task, op=last)
 
 
