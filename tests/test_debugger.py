@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from agviz.debugger.breakpoints import Breakpoint, parse
-from agviz.debugger.client import RefusedError, Said
+from agviz.debugger.client import GoneError, RefusedError, Said
 from agviz.debugger.launch import Debuggee
 from agviz.errors import AgvizError
 from agviz.traces.rows import NodeStatus
@@ -254,6 +256,33 @@ def test_the_shell_sees_and_changes_what_the_node_is_given(tmp_path: Path) -> No
         with trace_of(debuggee) as trace:
             assert sum(isinstance(e, events.Intervened) for e in trace.events(limit=100_000)) == 1
     assert result(tmp_path)[0].tolist() == [12.0, 15.0, 18.0]
+
+
+def test_python_that_does_not_end_is_interrupted(tmp_path: Path) -> None:
+    with debug(tmp_path, PRODUCT) as debuggee:
+        client = debuggee.client
+        client.add_breakpoint(parse("MulBackward0"))
+        client.hear_stop()
+        client.shell("while True: pass")
+        asked = threading.Timer(1.0, client.interrupt)
+        asked.start()
+        assert "KeyboardInterrupt" in client.shell("")[0]
+        asked.join()
+        client.interrupt()  # nothing runs: nothing happens
+        assert client.shell("6 * 7") == ("42\n", False)
+
+        def never_ends() -> None:
+            with pytest.raises(GoneError):
+                client.shell("")
+
+        endless = threading.Thread(target=never_ends)
+        client.shell("while True: pass")
+        endless.start()
+        time.sleep(0.5)
+        client.close()  # the viewer goes: the program goes on
+        endless.join()
+        assert finish(debuggee) == "done\n"
+    assert result(tmp_path)[0].tolist() == [4.0, 5.0, 6.0]
 
 
 def test_a_backward_in_the_shell_runs_and_stops_nowhere(tmp_path: Path) -> None:

@@ -351,6 +351,10 @@ class Client:
         told = self._ask("shell", line=line, thread=thread, timeout=None)
         return clean_message(field(told, "output", str)), field(told, "more", bool)
 
+    def interrupt(self) -> None:
+        """End the Python that a stopped thread runs, with KeyboardInterrupt."""
+        self._ask("interrupt")
+
     # -- the channel ------------------------------------------------------------------------------
 
     def _ask(self, do: str, *, timeout: float | None = _SECONDS, **more: Any) -> Mapping[str, Any]:

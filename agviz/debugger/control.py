@@ -186,6 +186,11 @@ def _pause(debugger: Debugger, request: Request) -> Mapping[str, Any]:
     return {}
 
 
+def _interrupt(debugger: Debugger, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    debugger.interrupt()
+    return {}
+
+
 def _set_stops(debugger: Debugger, request: Request) -> Mapping[str, Any]:
     return debugger.set_stops(
         first=_one_of(request, "first", (True, False)),
@@ -223,6 +228,7 @@ _COMMANDS: Final[dict[str, Callable[[Debugger, Request], Mapping[str, Any]]]] = 
     "continue": _go_on,
     "until": _until,
     "pause": _pause,
+    "interrupt": _interrupt,
     "set_stops": _set_stops,
     "where": _where,
     "breakpoints": _breakpoints,

@@ -101,6 +101,7 @@ class Debugger(Instrument):
 
     def detach(self) -> None:
         """It has gone: everything runs on, and nothing is left of what it wanted."""
+        self.interrupt()
         with self._lock:
             if self._registry is not None:
                 self._registry.remove(self)
@@ -278,6 +279,12 @@ class Debugger(Instrument):
         """The module whose forward made the node of a stop."""
         facts = stop.facts
         return None if facts is None else self._subject.names.find_module(facts.module)
+
+    def interrupt(self) -> None:
+        """End the Python that a stopped thread runs for the viewer."""
+        for stop in self.stops():
+            if stop.shell is not None:
+                stop.shell.interrupt()
 
     def have_done(self, stop: Stop, work: Callable[[], None]) -> bool:
         """Let a stopped thread do something; False where it runs on already."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import code
+import contextlib
+import ctypes
 import io
 import sys
 import threading
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 MOST_OUTPUT: Final = 100_000
 """Characters that one line of input may print."""
+
+
+_LOOPS: Final = 1_000
+"""Python looks for an interrupt at the end of a loop's body."""
 
 
 class _Thread(io.TextIOBase):
@@ -63,6 +69,9 @@ class Shell:
     def __init__(self, live: Live, module: Module | None, *, can_replace: bool) -> None:
         self._live = live
         self._can_replace = can_replace
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        """Which runs a line now."""
         self._grads: list[Tensor | None] = list(live.inputs)
         self._console = code.InteractiveConsole(
             {
@@ -89,9 +98,11 @@ class Shell:
         sys.stdout = sys.stderr = taking
         more = False
         try:
+            self._thread = threading.get_ident()
             # Nodes of a backward that is called here run on this thread: the others stand still.
             with torch.autograd.set_multithreading_enabled(False):
                 more = self._console.push(line)
+            self._end()
         except SystemExit:
             taking.write("exit() leaves nothing here; the program is stopped, go on or quit it\n")
             self._console.resetbuffer()
@@ -99,6 +110,7 @@ class Shell:
             taking.write("KeyboardInterrupt\n")
             self._console.resetbuffer()
         finally:
+            self._end()
             if sys.stdout is taking:
                 sys.stdout = streams[0]
             if sys.stderr is taking:
@@ -107,6 +119,24 @@ class Shell:
         for line_ in self._replaced(before):
             taking.write(line_)
         return "".join(taking.taken), more
+
+    def interrupt(self) -> None:
+        """End the line that runs with KeyboardInterrupt; called on another thread.
+
+        It strikes between two lines of Python: what waits in C is not disturbed.
+        """
+        with self._lock:
+            if self._thread is not None:
+                raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                raise_in(ctypes.c_ulong(self._thread), ctypes.py_object(KeyboardInterrupt))
+
+    def _end(self) -> None:
+        """The line has ended: an interrupt that came too late strikes here, or never."""
+        with contextlib.suppress(KeyboardInterrupt):
+            with self._lock:
+                self._thread = None
+            for _ in range(_LOOPS):
+                pass
 
     def _replaced(self, before: list[tuple[Tensor | None, int | None]]) -> list[str]:
         said = []

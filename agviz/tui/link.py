@@ -86,6 +86,17 @@ class Link(threading.Thread):
         """Ask, and have ``then`` called with the answer by whoever gets the message."""
         self._questions.put((question, then))
 
+    def interrupt(self) -> None:
+        """Have the Python that is being run at a stop end, without waiting for its answer."""
+
+        def ask() -> None:
+            try:
+                self._client.interrupt()
+            except AgvizError as error:
+                self._post(Refused(str(error)))
+
+        threading.Thread(target=ask, name="agviz-interrupt", daemon=True).start()
+
     def stop(self) -> None:
         """End when everything was asked."""
         self._questions.put(None)

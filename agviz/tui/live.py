@@ -140,6 +140,7 @@ class LiveSession(Session):
         """Moves of the playhead that were asked for, and those of them that are done."""
         self._wants_now = False
         """Whether the last of them goes to now."""
+        self._runs_python = False
         self._is_stepping = False
         self._ahead: deque[How] = deque(maxlen=_MOST_AHEAD)
         """Steps that were typed while the one before was under way."""
@@ -199,6 +200,7 @@ class LiveSession(Session):
 
     def on_refused(self, message: Refused) -> None:
         """It could not be."""
+        self._runs_python = False
         if not self._is_over:
             self.notify(message.sentence, severity="warning", markup=False)
 
@@ -223,6 +225,8 @@ class LiveSession(Session):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Some keys do something before there is anything to show."""
+        if action == "pause" and self._runs_python:
+            return True
         if action in {"pause", "leave", "edit_breakpoints"}:
             return not self.query_one(Prompt).has_class("-open")
         return super().check_action(action, parameters)
@@ -268,6 +272,8 @@ class LiveSession(Session):
         """Stop at the next event."""
         if self._is_over:
             self.notify("The program has ended.")
+        elif self._runs_python:
+            self.link.interrupt()
         elif self.stop is not None:
             self.notify("The program stands already.")
         else:
@@ -424,12 +430,17 @@ class LiveSession(Session):
 
     def command_python(self, argument: str) -> None:
         """``:python``."""
+        if not self._is_stopped():
+            return
         self.output.add(f"{argument}\n", INPUT)
         self._show_output()
-        self._ask_thread(
-            lambda client, thread: client.shell(argument, thread),
-            lambda answer: self.output.add(answer[0] or ("…\n" if answer[1] else ""), ANSWER),
-        )
+        self._runs_python = True
+        self._ask_thread(lambda client, thread: client.shell(argument, thread), self._say_output)
+
+    def _say_output(self, answer: tuple[str, bool]) -> None:
+        output, more = answer
+        self._runs_python = False
+        self.output.add(output or ("…\n" if more else ""), ANSWER)
 
     def command_quit(self, _argument: str) -> None:
         """``:quit``."""
