@@ -57,6 +57,11 @@ def test_what_is_no_tensor_is_told_as_text() -> None:
     assert rows[1].health.zero == 1
 
 
+def test_a_negative_dimension_is_told_as_it_was_given() -> None:
+    rows = saved(lambda: leaf(float("-inf"), float("-inf")).softmax(-1).sum().backward())
+    assert [(row.name, row.value) for row in rows] == [("dim", "-1"), ("result", None)]
+
+
 def test_only_where_finite_gradients_came_in() -> None:
     def program() -> None:
         y = (leaf(1.0) * leaf(2.0)).log()  # what reaches these is not finite any more

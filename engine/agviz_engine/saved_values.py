@@ -31,6 +31,8 @@ _LONGEST: Final = 200
 _MOST_PARTS: Final = 16
 """Of a list or tuple that is told."""
 _PLAIN: Final = (bool, int, float, complex, str, type(None))
+_NEGATIVE: Final = 2**63
+"""From here on, torch gave a negative ``int64_t`` (a ``dim`` of -1) as if it were unsigned."""
 _NAMED: Final = (torch.dtype, torch.layout, torch.device, torch.memory_format)
 
 
@@ -96,6 +98,8 @@ def _attributes(node: Any) -> Iterator[SavedValue]:
 
 def _text(value: Any) -> str:
     """A value of torch's own in a few words; the program's own objects are not asked."""
+    if type(value) is int and _NEGATIVE <= value < 2 * _NEGATIVE:
+        return str(value - 2 * _NEGATIVE)
     if type(value) in _PLAIN:
         text = value if type(value) is str else repr(value)
         return text[:_LONGEST]
