@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -35,6 +36,8 @@ class Drawn(NamedTuple):
 
     seconds: float
     """Until it ended, however."""
+    cpu_seconds: float
+    """CPU time meanwhile, Graphviz's included; what does not depend on what else runs."""
     drawn: int
     """Nodes in the picture; a group that is folded into one counts as one."""
     bytes: int
@@ -151,7 +154,7 @@ def _in_a_process(graph: str, contender: str) -> tuple[int, Drawn]:
         check=False,
     )
     if not finished.stdout:
-        return 0, Drawn(0.0, 0, 0, f"the process ended with {finished.returncode}")
+        return 0, Drawn(0.0, 0.0, 0, 0, f"the process ended with {finished.returncode}")
     nodes, *figures = json.loads(finished.stdout)
     return nodes, Drawn(*figures)
 
@@ -185,7 +188,7 @@ def _timed(draw: Callable[[], tuple[bytes, int]]) -> Drawn:
 
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-    begin = time.perf_counter()
+    begin, cpu_before = time.perf_counter(), _cpu_seconds()
     svg, drawn, failure = b"", 0, ""
     try:
         svg, drawn = draw()
@@ -193,7 +196,13 @@ def _timed(draw: Callable[[], tuple[bytes, int]]) -> Drawn:
         late = isinstance(error, _LateError) or "did not finish" in str(error)
         failure = f"not within {LIMIT_S} s" if late else type(error).__name__
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return Drawn(time.perf_counter() - begin, drawn, len(svg), failure)
+    seconds = time.perf_counter() - begin
+    return Drawn(seconds, _cpu_seconds() - cpu_before, drawn, len(svg), failure)
+
+
+def _cpu_seconds() -> float:
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in both)
 
 
 def _count(loss: Tensor) -> int:

@@ -163,7 +163,7 @@ def breakdown(title: str, found: Breakdown) -> list[Table]:
 def drawing(results: Mapping[str, drawn.Result]) -> Table:
     """One row per graph and contender."""
     table = _table("drawing as SVG")
-    for column in ("", "time", "nodes drawn", "SVG", ""):
+    for column in ("", "time", "CPU", "nodes drawn", "SVG", ""):
         table.add_column(column, justify="right")
     for graph, result in results.items():
         for contender, found in result.contenders.items():
@@ -171,6 +171,7 @@ def drawing(results: Mapping[str, drawn.Result]) -> Table:
                 f"{graph}, {result.nodes:,} nodes",
                 contender,
                 f"{found.seconds:.2f} s",
+                f"{found.cpu_seconds:.2f} s",
                 f"{found.drawn:,}" if not found.failure else "",
                 f"{found.bytes / 1000:,.0f} kB" if not found.failure else "",
                 found.failure,

@@ -11,6 +11,7 @@ import torch
 import agviz_engine
 from benchmarks import (
     __main__,
+    drawing,
     explaining,
     measure,
     memory,
@@ -155,3 +156,29 @@ def test_figures_are_printed_and_written(
     printed = capsys.readouterr().out
     assert "backward() of 3 nodes" in printed
     assert f"{first['ratio']['median']:.3f}" in printed
+
+
+@pytest.mark.slow
+def test_drawing_is_measured_beside_torchviz() -> None:
+    nodes, ours = drawing._in_a_process("RNN", drawing.DRAW)
+    assert (nodes, ours.drawn, ours.failure) == (401, 401, "")
+    recorded = drawing._in_a_process("RNN", drawing.EXPORT)[1]
+    assert (recorded.drawn, recorded.failure) == (401, "")
+    assert min(ours.seconds, ours.cpu_seconds, ours.bytes, recorded.bytes) > 0
+    result = drawing.Result(nodes, {drawing.DRAW: ours, drawing.EXPORT: recorded})
+    assert report.drawing({"RNN": result}).row_count == 2
+
+
+def test_a_contender_is_stopped_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "LIMIT_S", 0.2)
+
+    def hang() -> tuple[bytes, int]:
+        while True:
+            pass
+
+    assert drawing._timed(hang).failure == "not within 0.2 s"
+
+    def overflow() -> tuple[bytes, int]:
+        raise RecursionError
+
+    assert drawing._timed(overflow).failure == "RecursionError"

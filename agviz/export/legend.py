@@ -148,7 +148,7 @@ def _marks(picture: Picture) -> Iterator[str]:
         (graph.meeting, f"{facts.MEETING}2 two gradients added up"),
         (
             marks.critical.nodes,
-            f"{facts.CRITICAL} and dark lines: critical path, {path} of nodes that feed each other",
+            f"{facts.CRITICAL} and strong lines: critical path, {path} of nodes that wait in turn",
         ),
         (rows & marks.hooks.keys(), f"{facts.HOOK} hook"),
         (

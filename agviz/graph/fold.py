@@ -87,6 +87,7 @@ class _Folding:
     def __init__(self, graph: Graph, budget: int, by: By) -> None:
         self.graph = graph
         self.budget = budget
+        self.by = by
         self.items = single_items(graph, by)
         self.kept = {
             node.row.index
@@ -129,7 +130,7 @@ class _Folding:
                 _merged(
                     Kind.REPEAT,
                     self.items[start:end],
-                    _repeat_title(first, last),
+                    _repeat_title(first, last) if self.by is By.MODULE else _names(first),
                     repeats=run.count - 1,
                 )
             ]
@@ -221,7 +222,10 @@ class _Folding:
         if self.is_kept(item):
             return item.index
         name = _unnumbered(item.title) or item.nodes[0].row.short_name
-        return item.kind, _unnumbered(item.module or ""), name, len(item.nodes)
+        group = item.module or ""
+        if self.by is By.MODULE:
+            group = _unnumbered(group)
+        return item.kind, group, name, len(item.nodes)
 
     def _between_kept(self, row: Sequence[Item]) -> Iterator[list[Item]]:
         part: list[Item] = []
