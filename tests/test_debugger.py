@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from agviz.analysis.explanation import explain
 from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.debugger.client import GoneError, RefusedError, Said
 from agviz.debugger.launch import Debuggee
@@ -231,6 +232,23 @@ torch.save(found, "result.pt")
             client.go_on()
         finish(debuggee)
     assert [each.tolist() for each in result(tmp_path)] == [each[3] for each in CHANGES]
+
+
+def test_what_was_made_infinite_by_hand_is_said_to_be(tmp_path: Path) -> None:
+    with debug(tmp_path, PRODUCT) as debuggee:
+        client = debuggee.client
+        client.add_breakpoint(parse("MulBackward0"))
+        client.hear_stop()
+        client.change(0, "fill", "inf")
+        client.go_on()
+        finish(debuggee)
+        with trace_of(debuggee) as trace:
+            found = explain(trace)
+        assert found is not None
+        assert found.finding is not None
+        assert found.finding.pattern == "gradient changed by hand"
+        assert found.node.short_name == "MulBackward0"
+    assert result(tmp_path)[0].tolist() == [float("inf")] * 3
 
 
 def test_the_shell_sees_and_changes_what_the_node_is_given(tmp_path: Path) -> None:

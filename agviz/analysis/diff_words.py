@@ -37,6 +37,8 @@ _ROLES: Final = {
     "sum": "the sum of the gradients at its input {}",
     "accumulated": ".grad after it",
     "captured": "the gradient at its input {} that grad() returned",
+    "hook": "what a hook gave it",
+    "replaced": "the gradient that an instrument gave its input {}",
 }
 
 

@@ -190,7 +190,7 @@ class _Gathering:
         given = {
             row.slot: Health(*row[5:])
             for row in self._measured(node)
-            if row.role in {"sum", "root", "captured"}
+            if row.role in {"sum", "root", "captured", "replaced"}
         }
         found = []
         for slot in sorted(by_slot.keys() | given.keys()):

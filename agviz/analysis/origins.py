@@ -33,6 +33,8 @@ class Kind(StrEnum):
     """The gradient that the caller gave to backward or grad."""
     HOOK = "hook"
     """What a hook gave in place of finite gradients."""
+    REPLACED = "replaced"
+    """What an instrument, like the debugger, had a node given in place of finite gradients."""
     ACCUMULATED = "accumulated"
     """``.grad`` after a finite gradient was added to it."""
     CAPTURED = "captured"
@@ -115,7 +117,7 @@ class _Gone:
         _, nodes, _, consumers, slots = zip(*flows.outputs, strict=True) if flows.outputs else _NONE
         self.nodes = set(nodes)
         self._along_edges = set(zip(consumers, slots, strict=True))
-        incoming = {flow.node for flow in flows.others if flow.role in {"sum", "root", "hook"}}
+        incoming = {flow.node for flow in flows.others if flow.role in _INCOMING}
         self._given = {*consumers, *incoming}
         self._changed = {flow.node for flow in flows.others}
 
@@ -149,7 +151,7 @@ class _Gone:
         for flow in self._flows.others:
             kind = Kind(flow.role)
             is_new = True
-            if kind is Kind.SUM:
+            if kind in {Kind.SUM, Kind.REPLACED}:
                 is_new = (flow.node, flow.slot) not in self._along_edges
             elif kind in {Kind.ACCUMULATED, Kind.CAPTURED}:
                 is_new = not self.is_given(flow.node)
@@ -157,6 +159,8 @@ class _Gone:
                 yield Origin(flow.seq, self.task.id, flow.node, kind, flow.slot)
 
 
+_INCOMING: Final = frozenset({"sum", "root", "hook", "replaced"})
+"""Roles of what came to a node and no node put out."""
 _NONE: Final[tuple[tuple[int, ...], ...]] = ((), (), (), (), ())
 
 

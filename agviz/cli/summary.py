@@ -429,6 +429,7 @@ _PLACES = {
     "sum": "the sum of gradients that it receives",
     "root": "the gradient given to backward",
     "hook": "what a hook gave",
+    "replaced": "what an instrument gave it",
     "accumulated": ".grad",
     "captured": "a result of grad",
 }

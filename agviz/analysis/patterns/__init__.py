@@ -23,6 +23,7 @@ __all__ = ["RULES", "Finding", "find"]
 RULES: Final[Sequence[Callable[[Evidence], Finding | None]]] = (
     flow.root_gradient,
     flow.hook,
+    flow.replaced,
     singular.zero_times_infinity,
     forward.data,
     forward.parameter,

@@ -33,6 +33,18 @@ def root_gradient(evidence: Evidence) -> Finding | None:
     )
 
 
+def replaced(evidence: Evidence) -> Finding | None:
+    """Somebody changed the gradient in the debugger."""
+    if evidence.kind is not Kind.REPLACED or evidence.wrong is None:
+        return None
+    return Finding(
+        "gradient changed by hand",
+        f"before the node ran, what came to it was replaced by a gradient that holds"
+        f" {counts(evidence.wrong)}",
+        "Nothing of the program made it: run it without that change.",
+    )
+
+
 def hook(evidence: Evidence) -> Finding | None:
     """A hook replaced a finite gradient by one that is not."""
     if evidence.kind is not Kind.HOOK:
