@@ -23,6 +23,7 @@ class Shot(NamedTuple):
 
 
 _INTO_THE_PASS = ("n",) * 46
+_FILTER = ("f", *"leaf", "enter")
 _DARK, _LIGHT = "textual-dark", "textual-light"
 
 SHOTS = (
@@ -32,7 +33,10 @@ SHOTS = (
     Shot("view-120x40", False, 120, 40, _DARK, _INTO_THE_PASS),
     Shot("view-200x60", False, 200, 60, _DARK, _INTO_THE_PASS),
     Shot("view-light", False, 120, 40, _LIGHT, _INTO_THE_PASS),
+    Shot("view-folded", False, 120, 40, _DARK, (*_INTO_THE_PASS, "left", "left", "left")),
+    Shot("view-filtered", False, 120, 40, _DARK, (*_INTO_THE_PASS, "3", *_FILTER)),
     Shot("view-planted-nan", True, 120, 40, _DARK, ("x",)),
+    Shot("view-why", True, 120, 40, _DARK, ("x", "w")),
     Shot("view-help", False, 120, 40, _DARK, ("question_mark",)),
 )
 

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, cast
 
@@ -18,6 +19,7 @@ from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
+from agviz.tui.keys import bindings
 from agviz.tui.model import State
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import Graph
@@ -38,7 +40,6 @@ from tests.tui_support import NODES, lines, mlp, press, record, settle, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from textual.pilot import Pilot
 
@@ -849,3 +850,9 @@ async def test_a_folder_of_traces_opens_with_a_choice(tmp_path: Path) -> None:
         assert notices(session) == ["rank2.agviz is empty"]
         await press(pilot, "j", "enter")
         assert view_of(session).recording.key == (1, 0)
+
+
+def test_every_binding_is_documented() -> None:
+    told = Path(__file__).parent.parent.joinpath("docs", "terminal.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", told, re.MULTILINE)
+    assert dict(rows) == {name: binding.key for name, binding in bindings().items()}

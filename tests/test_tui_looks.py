@@ -61,6 +61,25 @@ def test_each_panel_alone(trace: Path, snap_compare: SnapCompare, panel: str) ->
     assert snap_compare(app, terminal_size=(80, 24), run_before=typing("x", panel))
 
 
+@pytest.mark.parametrize("size", SIZES[:2], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_folded_graph(trace: Path, snap_compare: SnapCompare, size: tuple[int, int]) -> None:
+    keys = [*"nnn", "left", "j", "j", "j", "left", "left"]
+    app = AgvizApp([trace])
+    assert snap_compare(app, terminal_size=size, run_before=typing(*keys))
+
+
+def test_filtered_events(trace: Path, snap_compare: SnapCompare) -> None:
+    keys = [*"nnn", "3", "f", *"check", "enter"]
+    app = AgvizApp([trace])
+    assert snap_compare(app, terminal_size=(120, 40), run_before=typing(*keys))
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+def test_an_answer(trace: Path, snap_compare: SnapCompare, theme: str) -> None:
+    app = AgvizApp([trace])
+    assert snap_compare(app, terminal_size=(80, 24), run_before=typing("w", theme=theme))
+
+
 def test_help(trace: Path, snap_compare: SnapCompare) -> None:
     app = AgvizApp([trace])
     assert snap_compare(app, terminal_size=(80, 24), run_before=typing("question_mark"))

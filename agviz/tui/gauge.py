@@ -41,10 +41,16 @@ class Entry:
         return self._line
 
 
-def measured(measure: Measure, width: int) -> Iterator[Entry]:
-    """Lines of at most ``width`` cells."""
+def measured(measure: Measure, width: int, role: str = "") -> Iterator[Entry]:
+    """Lines of at most ``width`` cells.
+
+    Args:
+        measure: of one gradient.
+        width: of the panel.
+        role: what it is; empty: as it was recorded.
+    """
     health = measure.health
-    kind = " ".join(word for word in (health.role, health.dtype, health.device) if word)
+    kind = " ".join(word for word in (role or health.role, health.dtype, health.device) if word)
     if health.unknown:
         yield _line(Span(f"{kind}: not measured, {health.unknown}", "muted"))
         return

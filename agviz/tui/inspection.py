@@ -132,6 +132,10 @@ def _gradients_in(view: View, story: Story, width: int) -> list[Entry]:
         for measure in story.measures:
             if measure.health.role in _RECEIVED and measure.health.slot == slot:
                 entries += measured(measure, width)
+        for edge, measure in story.received:
+            if edge.slot == slot:
+                producer = view.recording.label(edge.producer)
+                entries += measured(measure, width, f"put out by {producer}")
     return entries
 
 

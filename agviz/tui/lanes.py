@@ -121,10 +121,11 @@ def draw(fork: Fork, lanes: int) -> tuple[str, int]:
         fork: what happens.
         lanes: how many there is room for.
     """
-    own = fork.touched & ((1 << lanes) - 1)
+    touched = fork.touched & (fork.before | fork.after | 1 << MOST)
+    own = touched & ((1 << lanes) - 1)
     column = min(fork.column, lanes - 1)
-    hidden = fork.touched >> lanes
-    right = lanes - 1 if hidden else max(own.bit_length() - 1, column)
+    hidden = touched >> lanes or fork.column >= lanes
+    right = lanes if hidden else max(own.bit_length() - 1, column)
     left = min((own & -own).bit_length() - 1, column) if own else column
     cells = []
     for lane in range(lanes):
@@ -139,7 +140,7 @@ def draw(fork: Fork, lanes: int) -> tuple[str, int]:
         elif fork.before & fork.after & bit:
             cells.append(_CROSSING if is_between else _PASSING)
         else:
-            cells.append(_BETWEEN if is_between or (hidden and lane == right) else " ")
+            cells.append(_BETWEEN if is_between else " ")
         cells.append(_BETWEEN if left <= lane < right else " ")
     if hidden:
         cells[-1] = AWAY

@@ -267,6 +267,9 @@ class Story(NamedTuple):
     edges_out: tuple[EdgeRow, ...]
     measures: tuple[Measure, ...] = ()
     """What was measured of its gradients, in order of ``seq``."""
+    received: tuple[tuple[EdgeRow, Measure], ...] = ()
+    """What was measured of what came along the only edge into a slot, as its producer put it out:
+    hooks may have changed it since."""
     source: tuple[SourceLine, ...] = ()
     """The lines that created it, innermost first."""
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _FIRST_PIECE: Final = 300
 _PIECE: Final = 2_000
+_STORIES_KEPT: Final = 32
 _MOST_APPLIED: Final = 20_000
 """Events by which a state of a file that grows is moved on, rather than found anew."""
 
@@ -173,6 +174,8 @@ class ReaderThread(threading.Thread):
         self._playhead: Playhead
         self._last: BackwardState | None = None
         self._follows = False
+        self._stories: dict[tuple[Key, int, int], Story] = {}
+        """Those told last, by graph task, its number of events and node."""
         self._filter_now: Filter | None = None
         self._filtered = array("q")
 
@@ -264,6 +267,7 @@ class ReaderThread(threading.Thread):
             trace.close()
         self._traces, self._recording = [], None
         self._watches = []
+        self._stories.clear()
         for path in self._paths:
             self._traces.append(Trace.open(path))
             self._watches.append(FileWatch(path, self._traces[-1]))
@@ -466,8 +470,14 @@ class ReaderThread(threading.Thread):
             self._post(StoryRead(self._recording.key, self._story_of(node)))
 
     def _story_of(self, node: int) -> Story:
-        key = self._loaded.key
-        return tell(self._traces[key.file], self._track.outline, key.graph_task, node)
+        key, count = self._loaded.key, self._loaded.event_count
+        known = self._stories.pop((key, count, node), None)
+        if known is None:
+            known = tell(self._traces[key.file], self._track.outline, key.graph_task, node)
+        self._stories[key, count, node] = known
+        if len(self._stories) > _STORIES_KEPT:
+            del self._stories[next(iter(self._stories))]
+        return known
 
     def _locate(self, seq: int) -> None:
         if self._recording is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.source import source_line
@@ -9,37 +10,54 @@ from agviz.tui.histogram import sample_of
 from agviz.tui.model import Measure, SourceLine, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.traces.outline import Outline
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import NodeRow
+    from agviz.traces.rows import EdgeRow, NodeRow
 
 _MOST_FRAMES: Final = 12
 _MOST_MEASURES: Final = 64
+_MOST_SLOTS: Final = 8
 
 
 def tell(trace: Trace, outline: Outline, graph_task: int, node: int) -> Story:
     """Read everything about a node."""
     row = trace.node(graph_task, node)
     story = outline.story(node)
+    into = outline.edges_into(node)
     return Story(
         row,
         tuple(story.events),
         tuple(story.arrived),
         tuple(trace.saved(graph_task, node)),
-        tuple(outline.edges_into(node)),
+        tuple(into),
         tuple(trace.edges_from(graph_task, node)),
         tuple(_measures(trace, graph_task, node)),
+        tuple(_received(trace, graph_task, into)),
         tuple(_source(trace, row)),
     )
 
 
-def _measures(trace: Trace, graph_task: int, node: int) -> Iterator[Measure]:
+def _received(
+    trace: Trace, graph_task: int, into: Sequence[EdgeRow]
+) -> Iterator[tuple[EdgeRow, Measure]]:
+    """What came in where nothing was added up."""
+    edges_of = Counter(edge.slot for edge in into)
+    only = [edge for edge in into if edges_of[edge.slot] == 1]
+    for edge in only[:_MOST_SLOTS]:
+        for measure in _measures(trace, graph_task, edge.producer, edge.output):
+            if measure.health.role == "output":
+                yield edge, measure
+
+
+def _measures(
+    trace: Trace, graph_task: int, node: int, slot: int | None = None
+) -> Iterator[Measure]:
     """What was measured of what came in and went out, with elements where they are in the file."""
-    inside = trace.values(graph_task, node) if trace.meta.values == "full" else []
+    inside = trace.values(graph_task, node, slot) if trace.meta.values == "full" else []
     stored = {row.seq: row for row in inside}
-    for health in trace.health(graph_task, node, limit=_MOST_MEASURES):
+    for health in trace.health(graph_task, node, slot, limit=_MOST_MEASURES):
         value = stored.get(health.seq)
         if value is None or value.unknown:
             yield Measure(health, None, "" if value is None else value.unknown)

@@ -40,7 +40,7 @@ class Travel(Board):
             group=_STOP,
             id="go.previous-stop",
         ),
-        Binding("u", "until", "Until", tooltip="Run to the cursor", id="go.until"),
+        Binding("u", "until", "Run to the cursor", show=False, id="go.until"),
         Binding("x", "nonfinite", "NaN", tooltip="First non-finite", id="go.nonfinite"),
         Binding(
             "less_than_sign", "thread(-1)", "Previous thread", show=False, id="thread.previous"

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from agviz.tui.model import View
 
 
+_LANES = ((50, 4), (64, 5), (90, 6), (10_000, 10))
+"""Below so many cells of width, so many lanes."""
+
+
 class _Widths(NamedTuple):
     """Cells of the columns of a line; 0: it is left out."""
 
@@ -109,7 +113,8 @@ class Graph(LineList):
             return []
         widths = self._widths(width)
         waits = left("waits" if widths.waits > 5 else "", widths.waits)
-        text = f" {left('graph', 2 * widths.lanes)}{right('#', widths.number)} {waits}"
+        graph = left("graph" if widths.lanes > 2 else "", 2 * widths.lanes)
+        text = f" {graph}{right('#', widths.number)} {waits}"
         text += f"{left('node', widths.name)} {left('module', widths.place)}"
         return [Span(text + (f" {right('time', widths.time)}" if widths.time else ""), "muted")]
 
@@ -192,7 +197,7 @@ class Graph(LineList):
 
     def _widths(self, width: int) -> _Widths:
         columns = self.shown.recording.columns
-        most = 4 if width < 60 else 6 if width < 90 else 10
+        most = next(lanes for cells, lanes in _LANES if width < cells)
         lanes = min(max(columns.widest, 1), most)
         number = max(3, len(f"{columns.nodes:,}"))
         waits = 6 if width >= 70 else 4
