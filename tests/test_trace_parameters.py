@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 import agviz
@@ -131,3 +132,30 @@ def test_lies_are_noticed(tmp_path: Path, lie: str) -> None:
     database.close()
     with Trace.open(tmp_path / "t.agviz") as trace, pytest.raises(TraceError, match="damaged"):
         trace.parameters(trace.graph_tasks[1].id)
+
+
+def test_leaves_are_what_accumulates(tmp_path: Path) -> None:
+    """Torch gives its Error nodes no sequence number either."""
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        x = torch.ones(3, requires_grad=True)
+        y: Any = cast("Any", _Once).apply(x)
+        (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            (gradient * x).sum().backward()
+    with Trace.open(path) as trace:
+        _, last = trace.graph_tasks
+        nodes = trace.nodes(last.id)
+        assert "Error" in {node.short_name for node in nodes}
+        assert list(trace.leaves(last.id)) == [node.index for node in nodes if node.is_leaf]
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    @once_differentiable
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from agviz.traces import codec
 from agviz.traces.nodes import short_name
-from agviz.traces.rows import EdgeRow
+from agviz.traces.rows import LEAF, EdgeRow
 from agviz.traces.schema import CHECK
 from agviz_engine import events
 
@@ -48,12 +48,17 @@ def name(database: Database, contents: Contents, graph_task: int, node: int) -> 
 
 
 def leaves(database: Database, contents: Contents, graph_task: int) -> dict[int, str]:
-    """The AccumulateGrad nodes, to which torch gives no sequence number, and their parameters."""
+    """The AccumulateGrad nodes and their parameters."""
     rows = database.integers(
-        "SELECT idx, parameter FROM node WHERE graph_task = ? AND sequence_nr IS NULL ORDER BY idx",
+        "SELECT idx, parameter, name FROM node WHERE graph_task = ? AND sequence_nr IS NULL"
+        " ORDER BY idx",
         graph_task,
     )
-    return {node: contents.name(parameter) for node, parameter in rows}
+    return {
+        node: contents.name(parameter)
+        for node, parameter, called in rows
+        if short_name(contents.name(called)) == LEAF
+    }
 
 
 def captures(database: Database, graph_task: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
-from agviz.traces.rows import ExecutionRow, NodeRow, NodeStatus, NonFinite
+from agviz.traces.rows import LEAF, ExecutionRow, NodeRow, NodeStatus, NonFinite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -123,7 +123,7 @@ def make_row(columns: NodeColumns, index: int) -> NodeRow:
         num_inputs=num_inputs,
         dependencies=dependencies,
         parameter=columns.places[parameter],
-        shape=received[0] if received and short == "AccumulateGrad" else None,
+        shape=received[0] if received and short == LEAF else None,
         module=columns.places[module],
         stack=columns.stacks[columns.origins[index]] if index in columns.origins else (),
         status=status,

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from agviz_engine.instruments import Health
+
+
+LEAF: Final = "AccumulateGrad"
+"""Short name of the nodes that write to ``.grad``."""
 
 
 class NodeStatus(StrEnum):
@@ -382,7 +386,7 @@ class NodeRow:
     @property
     def is_leaf(self) -> bool:
         """True for AccumulateGrad."""
-        return self.short_name == "AccumulateGrad"
+        return self.short_name == LEAF
 
 
 class EdgeRow(NamedTuple):
