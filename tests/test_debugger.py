@@ -110,6 +110,7 @@ SORTS = {
 """Breakpoints, and the nodes of one backward pass at which each stops."""
 
 
+@pytest.mark.slow
 def test_breakpoints_of_every_sort(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN.replace("range(3)", f"range({len(SORTS) + 1})")) as debuggee:
         client = debuggee.client
@@ -133,6 +134,7 @@ def test_breakpoints_of_every_sort(tmp_path: Path) -> None:
         finish(debuggee)
 
 
+@pytest.mark.slow
 def test_a_temporary_breakpoint_goes_and_a_disabled_one_does_not_count(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN) as debuggee:
         client = debuggee.client
@@ -157,6 +159,7 @@ def test_a_temporary_breakpoint_goes_and_a_disabled_one_does_not_count(tmp_path:
         finish(debuggee)
 
 
+@pytest.mark.slow
 def test_run_until_a_node_or_the_end_of_its_graph_task(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN) as debuggee:
         client = debuggee.client
@@ -203,6 +206,7 @@ CHANGES: list[tuple[str, float | str, str, list[float]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_ways_to_change_a_gradient(tmp_path: Path) -> None:
     text = """
 import torch
@@ -234,6 +238,7 @@ torch.save(found, "result.pt")
     assert [each.tolist() for each in result(tmp_path)] == [each[3] for each in CHANGES]
 
 
+@pytest.mark.slow
 def test_what_was_made_infinite_by_hand_is_said_to_be(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
@@ -251,6 +256,7 @@ def test_what_was_made_infinite_by_hand_is_said_to_be(tmp_path: Path) -> None:
     assert result(tmp_path)[0].tolist() == [float("inf")] * 3
 
 
+@pytest.mark.slow
 def test_the_shell_sees_and_changes_what_the_node_is_given(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
@@ -276,6 +282,7 @@ def test_the_shell_sees_and_changes_what_the_node_is_given(tmp_path: Path) -> No
     assert result(tmp_path)[0].tolist() == [12.0, 15.0, 18.0]
 
 
+@pytest.mark.slow
 def test_python_that_does_not_end_is_interrupted(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
@@ -303,6 +310,7 @@ def test_python_that_does_not_end_is_interrupted(tmp_path: Path) -> None:
     assert result(tmp_path)[0].tolist() == [4.0, 5.0, 6.0]
 
 
+@pytest.mark.slow
 def test_a_backward_in_the_shell_runs_and_stops_nowhere(tmp_path: Path) -> None:
     with debug(tmp_path, FOUR_DEVICES) as debuggee:
         client = debuggee.client
@@ -336,6 +344,7 @@ torch.save([x.grad], "result.pt")
 """
 
 
+@pytest.mark.slow
 def test_a_step_over_a_hook_and_hooks_left_out(tmp_path: Path) -> None:
     with debug(tmp_path, HOOKED) as debuggee:
         client = debuggee.client
@@ -369,6 +378,7 @@ def test_a_step_over_a_hook_and_hooks_left_out(tmp_path: Path) -> None:
     assert result(tmp_path)[0].tolist() == [3.0, 3.0]
 
 
+@pytest.mark.slow
 def test_a_picked_node_runs_next_and_the_trace_replays(tmp_path: Path) -> None:
     text = """
 import torch
@@ -400,6 +410,7 @@ torch.save([x.grad], "result.pt")
     torch.testing.assert_close(result(tmp_path), natively(text))
 
 
+@pytest.mark.slow
 def test_it_stops_where_a_gradient_becomes_non_finite(tmp_path: Path) -> None:
     with debug(tmp_path, PLANTED) as debuggee:
         client = debuggee.client
@@ -454,6 +465,7 @@ except ValueError as error:
         assert finish(debuggee) == "caught no good\n"
 
 
+@pytest.mark.slow
 def test_a_stop_holds_all_threads_or_its_own(tmp_path: Path) -> None:
     with debug(tmp_path, FOUR_DEVICES) as debuggee:
         client = debuggee.client
@@ -481,6 +493,7 @@ def test_a_stop_holds_all_threads_or_its_own(tmp_path: Path) -> None:
     assert same(tmp_path, FOUR_DEVICES)
 
 
+@pytest.mark.slow
 def test_steps_of_one_thread_pass_over_the_others(tmp_path: Path) -> None:
     with debug(tmp_path, FOUR_DEVICES) as debuggee:
         client = debuggee.client
@@ -494,6 +507,7 @@ def test_steps_of_one_thread_pass_over_the_others(tmp_path: Path) -> None:
     assert same(tmp_path, FOUR_DEVICES)
 
 
+@pytest.mark.slow
 def test_reentrant_checkpointing_is_stepped_through(tmp_path: Path) -> None:
     with debug(tmp_path, CHECKPOINTED) as debuggee:
         client = debuggee.client
@@ -514,6 +528,7 @@ def test_reentrant_checkpointing_is_stepped_through(tmp_path: Path) -> None:
     assert same(tmp_path, CHECKPOINTED)
 
 
+@pytest.mark.slow
 def test_a_chain_of_20_000_nodes(tmp_path: Path) -> None:
     with debug(tmp_path, CHAIN) as debuggee:
         client = debuggee.client
@@ -527,6 +542,7 @@ def test_a_chain_of_20_000_nodes(tmp_path: Path) -> None:
     assert same(tmp_path, CHAIN)
 
 
+@pytest.mark.slow
 def test_a_pause_stops_at_the_next_event(tmp_path: Path) -> None:
     endless = TRAIN.replace("range(3)", "range(10**9)")
     with debug(tmp_path, endless) as debuggee:
@@ -541,6 +557,7 @@ def test_a_pause_stops_at_the_next_event(tmp_path: Path) -> None:
         client.go_on()
 
 
+@pytest.mark.slow
 def test_what_needs_a_stop_is_refused_while_the_program_runs(tmp_path: Path) -> None:
     with debug(tmp_path, "input_ = 1\nimport time\ntime.sleep(30)") as debuggee:
         client = debuggee.client
@@ -550,6 +567,7 @@ def test_what_needs_a_stop_is_refused_while_the_program_runs(tmp_path: Path) -> 
         assert client.where() == []
 
 
+@pytest.mark.slow
 def test_a_program_that_can_not_begin_says_why(tmp_path: Path) -> None:
     with pytest.raises(AgvizError, match=r"there is no script program\.py"):
         Debuggee(["program.py"], cwd=tmp_path, env=ENVIRONMENT)

@@ -66,6 +66,7 @@ def test_the_program_goes_on_when_its_viewer_is_killed(tmp_path: Path) -> None:
     assert all(map(torch.equal, result(tmp_path), natively(TRAIN)))
 
 
+@pytest.mark.slow
 def test_a_viewer_that_goes_or_detaches_takes_its_breakpoints_along(tmp_path: Path) -> None:
     for leave in (Client.close, Client.detach):
         with debug(tmp_path, TRAIN) as debuggee:
@@ -77,6 +78,7 @@ def test_a_viewer_that_goes_or_detaches_takes_its_breakpoints_along(tmp_path: Pa
         assert all(map(torch.equal, result(tmp_path), natively(TRAIN)))
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_is_gone(tmp_path: Path) -> None:
     with debug(tmp_path, ENDLESS) as debuggee:
         debuggee.client.set_stops(first=True)
@@ -90,6 +92,7 @@ def test_a_program_that_is_killed_is_gone(tmp_path: Path) -> None:
         assert debuggee.client.is_gone
 
 
+@pytest.mark.slow
 def test_no_program_is_left_behind(tmp_path: Path) -> None:
     stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{ENDLESS}"
     with debug(tmp_path, stubborn) as debuggee:
@@ -99,6 +102,7 @@ def test_no_program_is_left_behind(tmp_path: Path) -> None:
     assert not is_running(pid)
 
 
+@pytest.mark.slow
 def test_what_the_program_prints_is_kept_as_it_is(tmp_path: Path) -> None:
     text = """
 import os, sys
@@ -153,6 +157,7 @@ print(child > 0, x.grad.tolist(), flush=True)
         assert finish(debuggee) == "child ended with 0\nTrue [5.0, 5.0]\n"
 
 
+@pytest.mark.slow
 def test_signals_while_it_is_stopped(tmp_path: Path) -> None:
     text = ENDLESS.replace(
         "    loss.backward()",
@@ -187,6 +192,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_running_program_is_attached_to(tmp_path: Path) -> None:
     save(tmp_path, WAITS)
     runtime = tmp_path / "runtime"
@@ -225,6 +231,7 @@ def test_a_running_program_is_attached_to(tmp_path: Path) -> None:
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_set_trace_waits_for_nobody_and_stops_where_a_viewer_is(tmp_path: Path) -> None:
     text = """
 import agviz
@@ -261,6 +268,7 @@ print("done")
     assert list((runtime / "agviz").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_not_recorded_whole_is_not_debugged(tmp_path: Path) -> None:
     save(tmp_path, "raise SystemExit(7)")
     for option in (["--on", "nonfinite"], ["--steps", "1:2"]):
@@ -277,6 +285,7 @@ def test_what_is_not_recorded_whole_is_not_debugged(tmp_path: Path) -> None:
         assert "leave out --on and --steps" in finished.stderr
 
 
+@pytest.mark.slow
 def test_a_descriptor_that_is_no_socket_is_refused(tmp_path: Path) -> None:
     save(tmp_path, "raise SystemExit(7)")
     ours, theirs = socket.socketpair()
