@@ -20,6 +20,7 @@ from benchmarks import (
     reading,
     report,
     tiny,
+    viewing,
 )
 from benchmarks.contenders import NATIVE, OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS, chain
@@ -114,6 +115,19 @@ def test_explaining_is_measured_on_traces_that_need_it() -> None:
     assert [one.nonfinite > 0 for one in found.values()] == [False, True, True]
     assert all(one.events > 90_000 and one.explain_ms > 0 for one in found.values())
     assert report.explaining(found).row_count == 3
+
+
+@pytest.mark.slow
+def test_viewing_is_measured_in_a_process_of_its_own() -> None:
+    found = viewing.measure(quick=True)
+    assert found.events > 40_000
+    assert found.nodes > 4_000
+    assert 0 < found.first_screen_s <= found.all_read_s
+    assert 20 < found.peak_mb < 200
+    for latency in found.keys.values():
+        assert 0 <= latency.median <= latency.p95
+    assert found.keys["n"].cpu_median > 0
+    assert report.viewing(found).row_count == len(found.keys) + 3
 
 
 @pytest.mark.slow
