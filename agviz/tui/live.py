@@ -93,6 +93,7 @@ class LiveSession(Session):
             show=False,
             id="panel.output",
         ),
+        Binding("ctrl+z", "app.suspend_process", "Suspend", show=False, id="suspend"),
         Binding("q", "leave", "Quit", id="quit"),
     ]
 
