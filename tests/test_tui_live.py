@@ -14,6 +14,7 @@ import torch
 
 from agviz.debugger.breakpoint_file import BreakpointFile
 from agviz.debugger.breakpoints import parse
+from agviz.tui.keys import binding_ids
 from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
 from tests.debugger_support import (
     CHECKPOINTED,
@@ -264,6 +265,12 @@ def test_what_is_printed_can_not_speak_to_the_terminal() -> None:
     panel.add("line\n" * 50_000 + "x" * 10_000_000, STDOUT)
     assert panel.line_count <= 10_001
     assert max(map(len, shown(panel))) <= 2_002
+
+
+def test_keys_of_a_live_session_can_be_given_others() -> None:
+    ids = {"live.pause", "break.toggle", "breakpoints.add", "leave.end", "panel.output", "shell"}
+    assert ids <= binding_ids()
+    assert "go.next-node" in binding_ids()
 
 
 def test_breakpoints_are_described_as_they_are_written() -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from agviz.tui.arranging import PANELS
 from agviz.tui.prompt import Prompt
 from agviz.tui.screens.answer import Answer
+from agviz.tui.screens.breakpoints import Breakpoints
 from agviz.tui.screens.help import Help
+from agviz.tui.screens.leave import Leave
 from agviz.tui.screens.tasks import TaskPicker
-from agviz.tui.session import Session
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
-    owners: tuple[type[DOMNode], ...] = (Session, *PANELS, Prompt, Help, TaskPicker, Answer)
+    from agviz.tui.live import LiveSession  # which opens an application that asks this module
+
+    panels = LiveSession.PANELS
+    owners: tuple[type[DOMNode], ...] = (LiveSession, *panels, Prompt, Help, TaskPicker, Answer)
+    owners += (Breakpoints, Leave)
     return {
         binding.id: binding
         for owner in owners
