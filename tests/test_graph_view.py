@@ -6,6 +6,7 @@ The trace itself, asked another way, is the oracle.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +147,17 @@ def test_groups_are_modules_threads_or_none() -> None:
     assert "blocks.0.norm" in {item.module for item in by[By.MODULE].items}
     orders = [node.row.order for item in by[By.EXECUTION].items for node in item.nodes]
     assert orders == sorted(orders, key=lambda order: order or 0)
+
+
+def test_a_thread_that_gradients_come_back_to_is_framed_once_for_each_stay() -> None:
+    rows = Rows()
+    last = rows.node("SumBackward0")
+    for thread in (1, 1, 2, 2, 1, 1):
+        last = rows.node("MulBackward0", last, rows.node("AddBackward0", last, thread=thread))
+        rows.nodes[last] = replace(rows.nodes[last], thread=thread)
+    (column,) = compose(rows.graph(), by=By.DEVICE).columns
+    framed = [cluster.path for cluster in column.clusters]
+    assert framed == ["device 0", "device 1", "device 0, stay 2"]
 
 
 def test_repeats_and_chains_are_folded_though_there_is_room() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -72,11 +72,44 @@ def single_items(graph: Graph, by: By = By.MODULE) -> list[Item]:
         return [Item(Kind.NODE, (node,), node.row.module) for node in graph.nodes]
     if by is By.EXECUTION:
         return [Item(Kind.NODE, (node,), None) for node in graph.nodes]
-    lanes = {thread: lane.name for thread, lane in graph.lanes.items()}
-    return [
-        Item(Kind.NODE, (node,), None if node.row.thread is None else lanes[node.row.thread])
-        for node in graph.nodes
-    ]
+    stays = _stays(graph)
+    return [Item(Kind.NODE, (node,), stays.get(node.row.index)) for node in graph.nodes]
+
+
+def _stays(graph: Graph) -> dict[int, str]:
+    """For every node that was taken up: the thread that did, and for the how manieth time.
+
+    Gradients that leave a thread and come back to it begin another stay there, so that no stay is
+    left and entered again.
+    """
+    producers: defaultdict[int, list[int]] = defaultdict(list)
+    for edge in graph.edges:
+        producers[edge.row.consumer].append(edge.row.producer)
+    threads = {node.row.index: node.row.thread for node in graph.nodes}
+    changes: dict[int, int] = {}
+    for node in graph.nodes:
+        index = node.row.index
+        changes[index] = max(
+            (
+                changes.get(producer, 0) + (threads[producer] != threads[index])
+                for producer in producers[index]
+            ),
+            default=0,
+        )
+    found: dict[int, str] = {}
+    numbers: dict[tuple[int, int], int] = {}
+    known: Counter[int] = Counter()
+    for node in graph.nodes:
+        thread = node.row.thread
+        if thread is None:
+            continue
+        stay = thread, changes[node.row.index]
+        if stay not in numbers:
+            known[thread] += 1
+            numbers[stay] = known[thread]
+        again = f", stay {numbers[stay]}" if numbers[stay] > 1 else ""
+        found[node.row.index] = graph.lanes[thread].name + again
+    return found
 
 
 def links_between(items: Sequence[Item], edges: Iterable[Edge]) -> list[Link]:
