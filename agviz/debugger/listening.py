@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SUFFIX: Final = ".sock"
+_SECONDS_TO_LEAVE: Final = 2.0
+"""A viewer that has just gone may take as long to be let go of."""
 
 
 def folder() -> Path:
@@ -158,7 +160,7 @@ class Listening:
         with contextlib.suppress(OSError), contextlib.closing(connection):
             if not is_own(connection):
                 return
-            if not self._busy.acquire(blocking=False):
+            if not self._busy.acquire(timeout=_SECONDS_TO_LEAVE):
                 connection.sendall(encode({"say": "refused", "why": "another viewer is attached"}))
                 return
             try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 
+from agviz.tui.hangup import leave_with_the_terminal
 from agviz.tui.keys import binding_ids
 from agviz.tui.reader_thread import ReaderThread
 from agviz.tui.session import Session
@@ -70,6 +71,7 @@ class AgvizApp(App[None]):
             self.notify(note, severity="warning", timeout=10, markup=False)
         if not self.is_headless:
             self._leave_on_signals()
+            leave_with_the_terminal(self.hung_up)
 
     def on_unmount(self) -> None:
         """Let go of the files."""
@@ -105,6 +107,9 @@ class AgvizApp(App[None]):
                 markup=False,
             )
         self.theme_changed_signal.subscribe(self, lambda theme: settings.keep_theme(theme.name))
+
+    def hung_up(self) -> None:
+        """The terminal was closed, and this process is about to end; called on another thread."""
 
     def _leave_on_signals(self) -> None:
         """Give the terminal back as it was also when the process is told to end."""

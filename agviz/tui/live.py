@@ -83,7 +83,7 @@ class LiveSession(Session):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "toggle_breakpoint", "Break", tooltip="Breakpoint here", id="break.toggle"),
         Binding("B", "edit_breakpoints", "Breakpoints", show=False, id="break.edit"),
-        Binding("h", "hook", "Hook", tooltip="Step over a hook", show=False, id="live.hook"),
+        Binding("o", "hook", "Hook", tooltip="Step over a hook", show=False, id="live.hook"),
         Binding("exclamation_mark", "shell", "Python", priority=True, id="shell"),
         Binding("ctrl+c", "pause", "Pause", priority=True, id="live.pause"),
         Binding(
@@ -708,6 +708,11 @@ class LiveApp(AgvizApp):
         return LiveSession(
             paths, reader, client=self._client, debuggee=self._debuggee, folder=self._folder
         )
+
+    def hung_up(self) -> None:
+        """End the program, which was to be seen in that terminal."""
+        if self._debuggee is not None:
+            self._debuggee.end()
 
 
 def _nothing(_answer: object) -> None:
