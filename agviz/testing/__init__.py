@@ -1,0 +1,1 @@
+"""What the pytest plugin does once something is to be recorded."""

@@ -1,0 +1,135 @@
+"""What was chosen: marker, then command line, then environment, then ini file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from agviz.traces.measured import Values
+
+MODES: Final = ("off", "on", "retain-on-failure")
+LEVELS: Final = ("none", "health", "full")
+KINDS: Final = ("nan", "inf")
+_MARKER: Final = {"mode", "values", "fail_on", "max_norm"}
+OUTPUT: Final = "agviz-results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What holds for the whole run."""
+
+    mode: str
+    output: Path
+    values: Values
+    hide_summary: bool
+    verify: bool
+    baseline: Path | None
+    """The results of an earlier run that gradients are compared with."""
+    rtol: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What holds for one test."""
+
+    mode: str
+    values: Values
+    fail_on: frozenset[str] = frozenset()
+    max_norm: float | None = None
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """What command line, environment and ini file say.
+
+    Raises:
+        pytest.UsageError: that makes no sense.
+    """
+    mode = _one_of(MODES, "agviz", _value(config, "agviz") or "off")
+    values = _one_of(LEVELS, "agviz-values", _value(config, "agviz_values") or "health")
+    verify: bool = config.getoption("agviz_verify")
+    compare: str | None = config.getoption("agviz_compare")
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    here = Path(worker.get("agviz_here") or config.invocation_params.dir)
+    output = here / (_value(config, "agviz_output") or OUTPUT)
+    baseline = None if compare is None else here / compare
+    if verify and (mode != "off" or baseline is not None):
+        raise pytest.UsageError("--agviz-verify records nothing; use it without --agviz")
+    if baseline is not None:
+        if not baseline.is_dir():
+            raise pytest.UsageError(f"--agviz-compare: there is no folder {baseline}")
+        if baseline.resolve() == output.resolve():
+            raise pytest.UsageError(
+                f"--agviz-compare: {baseline} is where this run writes; name another --agviz-output"
+            )
+        if values == "none":
+            raise pytest.UsageError("--agviz-compare needs the values of gradients")
+        mode = "retain-on-failure" if mode == "off" else mode
+    hide = config.getoption("hide_agviz_summary")
+    return Settings(
+        mode=mode,
+        output=output,
+        values=cast("Values", values),
+        hide_summary=bool(config.getini("hide_agviz_summary") if hide is None else hide),
+        verify=verify,
+        baseline=baseline,
+        rtol=config.getoption("agviz_rtol"),
+    )
+
+
+def read_choice(item: pytest.Item, settings: Settings) -> Choice:
+    """What holds for a test: its own markers, the nearest first, go before the settings.
+
+    Raises:
+        pytest.UsageError: a marker makes no sense.
+    """
+    given: dict[str, Any] = {}
+    asks = "agviz" in getattr(item, "fixturenames", ())
+    for marker in item.iter_markers("agviz"):
+        asks = True
+        named = dict(marker.kwargs)
+        if marker.args:
+            named["mode"], *more = marker.args
+            if more:
+                raise pytest.UsageError("the marker agviz takes one argument without a name: mode")
+        if strange := set(named) - _MARKER:
+            raise pytest.UsageError(f"the marker agviz has no argument {min(strange)!r}")
+        given = named | given
+    mode = settings.mode
+    if asks and mode == "off":
+        mode = "retain-on-failure"
+    kinds = given.get("fail_on", ())
+    if isinstance(kinds, str) or not isinstance(kinds, Iterable):
+        kinds = (kinds,)
+    fail_on = frozenset(_one_of(KINDS, "fail_on", kind) for kind in kinds)
+    values = _one_of(LEVELS, "values", given.get("values", settings.values))
+    max_norm = given.get("max_norm")
+    if max_norm is not None and not (isinstance(max_norm, int | float) and max_norm >= 0):
+        raise pytest.UsageError(f"max_norm={max_norm!r} is no number from 0 on")
+    if values == "none" and (fail_on or max_norm is not None):
+        raise pytest.UsageError("fail_on and max_norm need the values of gradients")
+    return Choice(
+        mode=_one_of(MODES, "mode", given.get("mode", mode)),
+        values=cast("Values", values),
+        fail_on=fail_on,
+        max_norm=max_norm,
+    )
+
+
+def _value(config: pytest.Config, name: str) -> str:
+    """Command line, else environment, else ini file."""
+    given: str | None = config.getoption(name)
+    if given is None:
+        given = os.environ.get(f"PYTEST_{name.upper()}")
+    return str(config.getini(name) or "") if given is None else given
+
+
+def _one_of(known: tuple[str, ...], what: str, given: object) -> str:
+    if given not in known:
+        raise pytest.UsageError(f"{what}={given!r} is none of {', '.join(known)}")
+    return str(given)

@@ -1,0 +1,28 @@
+"""A folder's name for each test."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+_LONGEST: Final = 255
+"""Bytes that file systems allow a name."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:]*")
+
+
+def slug(node_id: str, rerun: int = 0) -> str:
+    """``tests-test_model.py--test_step``: what a test leaves is in a folder of this name.
+
+    Where letters had to be replaced, or there are too many, a hash keeps names apart.
+
+    Args:
+        node_id: pytest's name of the test.
+        rerun: how often it has been run before.
+    """
+    name = node_id.replace("::", "--").replace("/", "-")
+    suffix = f"-rerun{rerun}" if rerun else ""
+    plain = re.sub(r"[^A-Za-z0-9_.]+", lambda found: "-" * min(len(found[0]), 2), name).strip(".-")
+    if not _PLAIN.fullmatch(node_id) or len(plain) + len(suffix) > _LONGEST:
+        suffix = f"-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}{suffix}"
+    return plain[: _LONGEST - len(suffix)].rstrip("-") + suffix

@@ -1,0 +1,74 @@
+"""The lines at the end of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from agviz.testing.artefacts import shown
+from agviz.words import backward_passes, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pytest
+
+    from agviz.testing.artefacts import Told
+    from agviz.testing.settings import Settings
+
+_MOST: Final = 20
+
+
+def show(reporter: pytest.TerminalReporter, settings: Settings, told: Sequence[Told]) -> None:
+    """Print what was recorded, compared or verified, and what could not be."""
+    reporter.section("agviz")
+    for line in _lines(settings, told):
+        reporter.line(line)
+
+
+def _lines(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
+    if settings.verify:
+        yield from _verified(told)
+    elif settings.mode == "off" and not any(each["has_recorded"] for each in told):
+        yield "the tests that ask to be recorded ran no backward pass: nothing was recorded"
+    else:
+        yield from _recorded(settings, told)
+    for problem, count in Counter(each["problem"] for each in told if each["problem"]).items():
+        yield f"! {problem} ({plural(count, 'test')})"
+
+
+def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
+    recorded = sum(each["has_recorded"] for each in told)
+    if not recorded:
+        yield (
+            f"asked to record (--agviz={settings.mode}), but none of {plural(len(told), 'test')}"
+            " ran a backward pass: nothing was recorded"
+        )
+        return
+    kept = [each for each in told if each["trace"]]
+    yield (
+        f"{plural(recorded, 'test')} ran backward; {plural(len(kept), 'trace')} in"
+        f" {shown(settings.output)}"
+    )
+    failed = [each for each in kept if each["heading"]]
+    for each in failed[:_MOST]:
+        yield f"✗ {each['test']}: {each['heading']}"
+        yield f"    {each['command']}"
+    if len(failed) > _MOST:
+        yield f"and {len(failed) - _MOST} more"
+    without = sum(each["without_baseline"] for each in told)
+    if settings.baseline is not None:
+        yield f"{recorded - without} compared with {shown(settings.baseline)}; {without} not in it"
+
+
+def _verified(told: Sequence[Told]) -> Iterator[str]:
+    passes = sum(each["verified"] for each in told)
+    not_comparable = sum(each["not_comparable"] for each in told)
+    if not passes + not_comparable:
+        yield "asked to verify, but no test ran a backward pass: nothing was compared"
+        return
+    different = sum(bool(each["heading"]) for each in told)
+    yield (
+        f"{backward_passes(passes, 0)} ran on both engines, {plural(different, 'test')} differed;"
+        f" {backward_passes(not_comparable, 0)} could not be compared"
+    )

@@ -1,0 +1,69 @@
+"""``--agviz-verify``: the backward passes of one test on both engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agviz.after_import import after_import
+from agviz.testing.artefacts import Told, nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agviz.verify.findings import Findings
+    from agviz.verify.session import Verification
+
+
+class Verified:
+    """Compares from :meth:`start` to :meth:`stop`, if torch is imported by then."""
+
+    def __init__(self) -> None:
+        self._verification: Verification | None = None
+        self._findings: Findings | None = None
+        self._problem = ""
+        self._forget: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Compare from now on, or from the import of torch on."""
+        self._forget = after_import("torch", self._start)
+
+    def _start(self) -> None:
+        from agviz.verify.session import Verification
+        from agviz_engine import UnsupportedTorchError
+
+        verification = Verification()
+        try:
+            verification.start()
+        except UnsupportedTorchError as error:
+            self._problem = str(error)
+        else:
+            self._verification = verification
+
+    def stop(self) -> None:
+        """Give torch its engine back; a second call has no effect."""
+        self._forget()
+        if self._verification is not None:
+            self._findings = self._verification.stop()
+            self._verification = None
+
+    @property
+    def difference(self) -> str:
+        """The first difference between the engines, in words; empty: there is none."""
+        finding = None if self._findings is None else self._findings.first_difference
+        if finding is None:
+            return ""
+        differences = "; ".join(each.told() for each in finding.differences)
+        return (
+            f"agviz's engine differs from torch's in pass {finding.number}, {finding.call}() at"
+            f" {finding.place}: {differences}"
+        )
+
+    def told(self, test: str) -> Told:
+        """For the end of the run."""
+        told = nothing(test)
+        told["problem"] = self._problem
+        if self._findings is not None:
+            told["heading"] = self.difference
+            told["verified"] = self._findings.compared
+            told["not_comparable"] = self._findings.passes - self._findings.compared
+        return told
