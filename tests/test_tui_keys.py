@@ -797,6 +797,7 @@ async def test_a_trace_grows_while_it_is_shown(tmp_path: Path) -> None:
             session.reader.poll()
             session = await settle(pilot)
             assert view_of(session).recording.key != first
+            assert view_of(session).follows
             assert position(session) == view_of(session).recording.event_count > 0
             assert len(session.tasks[0]) == 2
             session = await press(pilot, "N")

@@ -78,10 +78,13 @@ class Filtered(Message):
 
 @dataclass
 class Loaded(Message):
-    """A graph task was opened; the playhead stands at its beginning."""
+    """A graph task was opened."""
 
     recording: Recording
     moment: Moment
+    """Of its beginning; of a graph task that was opened before, where the playhead stood."""
+    follows: bool
+    """Whether the playhead stays at the end."""
 
 
 @dataclass
@@ -181,7 +184,7 @@ class ReaderThread(threading.Thread):
 
     def load(self, key: Key) -> None:
         """Open a graph task: posts :class:`Loaded`, and :class:`Grown` as it is read on."""
-        self._requests.put(lambda: self._load(key))
+        self._requests.put(lambda: self._load_and_stay(key))
 
     def move(self, move: Move) -> None:
         """Move the playhead of the loaded graph task: posts :class:`Arrived`."""
@@ -279,6 +282,10 @@ class ReaderThread(threading.Thread):
         is_growing = any(trace.is_growing for trace in self._traces)
         self._post(Listed(tasks, is_anew, is_growing))
 
+    def _load_and_stay(self, key: Key) -> None:
+        self._follows = False
+        self._load(key)
+
     def _load(self, key: Key, position: int = 0) -> None:
         trace = self._traces[key.file]
         number = key.graph_task
@@ -302,7 +309,7 @@ class ReaderThread(threading.Thread):
         self._playhead = Playhead(self._track)
         if position:
             self._playhead.to_position(position)
-        self._post(Loaded(self._recording, self._moment()))
+        self._post(Loaded(self._recording, self._moment(), self._follows))
         if not columns.is_complete:
             self._requests.put(lambda: self._read_on(outline))
 

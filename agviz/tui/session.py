@@ -110,7 +110,8 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         self.forget_matches()
         columns = message.recording.columns
         first_node = columns.node_at(0) if len(columns) else None
-        self.look_at(first_node, View(recording=message.recording, moment=message.moment))
+        view = View(recording=message.recording, moment=message.moment, follows=message.follows)
+        self.look_at(first_node, view)
         self.share_room()
         if first:
             self.call_after_refresh(self.focus_chosen)
