@@ -172,9 +172,9 @@ def test_nothing_is_left_where_the_debugger_ends(terminal: Terminal, tmp_path: P
     terminal.type("clear", "Enter")
     start(terminal, tmp_path, endless)
     viewer, program = child_of(terminal)
+    terminal.run("new-session", "-d", "-s", "another")
     terminal.run("kill-pane", "-t", "agviz")  # the terminal is closed
     wait_until(lambda: not is_running(viewer) and not is_running(program))
-    terminal.run("new-session", "-d", "-s", "another")
 
 
 @needs_tmux
@@ -215,6 +215,30 @@ def test_a_running_program_is_attached_to_and_left(terminal: Terminal, tmp_path:
             assert program.poll() is None
         finally:
             program.kill()
+
+
+HUNG_UP = """
+import sys, threading, time
+from agviz.tui.hangup import leave_with_the_terminal
+leave_with_the_terminal(lambda: open("cleaned", "w").close())
+threading.excepthook = lambda _: None
+print("ready", flush=True)
+threading.Event().wait()  # as for a thread that writes no more
+"""
+
+
+@needs_tmux
+def test_a_process_that_waits_for_a_closed_terminal_ends(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    save(tmp_path, "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + HUNG_UP)
+    terminal.type(f"exec {sys.executable} program.py", "Enter")
+    terminal.wait_for(lambda screen: "ready" in screen.split())
+    pid = int(terminal.run("display-message", "-p", "-t", "agviz", "#{pane_pid}"))
+    terminal.run("new-session", "-d", "-s", "another")
+    terminal.run("kill-pane", "-t", "agviz")
+    wait_until(lambda: not is_running(pid))
+    assert (tmp_path / "cleaned").exists()
 
 
 def test_live_needs_a_terminal(tmp_path: Path) -> None:

@@ -28,11 +28,12 @@ def leave_with_the_terminal(clean_up: Callable[[], None]) -> None:
     Args:
         clean_up: called before, on a thread of its own.
     """
-    if hasattr(select, "poll") and sys.stdout.isatty():
-        waiting = threading.Thread(
-            target=_wait, args=(sys.stdout.fileno(), clean_up), name="agviz-hangup", daemon=True
-        )
-        waiting.start()
+    terminal = sys.__stdout__  # the application has another sys.stdout
+    if terminal is None or not hasattr(select, "poll") or not terminal.isatty():
+        return
+    threading.Thread(
+        target=_wait, args=(terminal.fileno(), clean_up), name="agviz-hangup", daemon=True
+    ).start()
 
 
 def _wait(descriptor: int, clean_up: Callable[[], None]) -> None:
