@@ -30,7 +30,7 @@ demo: install ## train one step of a built-in model and show its backward pass
 	$(BIN)/agviz demo
 
 test: lint ## format, lint, types and the tests that are neither slow nor need a GPU
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: install ## the slow tests
 	$(BIN)/pytest -q -m 'slow and not gpu'
