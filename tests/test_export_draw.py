@@ -207,7 +207,9 @@ def test_when_nothing_helps_the_dot_is_left(
 def test_an_unknown_format_and_a_missing_folder_are_one_sentence(
     trace: Trace, tmp_path: Path
 ) -> None:
-    with pytest.raises(DrawingError, match="can't be drawn as 'xcf': choose svg, png, pdf, html or dot"):
+    with pytest.raises(
+        DrawingError, match="can't be drawn as 'xcf': choose svg, png, pdf, html or dot"
+    ):
         render_graph(trace, tmp_path / "graph.xcf", "xcf")
     with pytest.raises(DrawingError, match=r"graph\.dot can't be written: No such file"):
         render_graph(trace, tmp_path / "missing" / "graph.svg")
