@@ -222,8 +222,9 @@ class Telling:
             The gradients that it is to be given, and whether its hooks are left out.
         """
         hear = self._hear
-        if hear.flat is not None:
-            hear.flat(
+        flat = hear.flat
+        if flat is not None:
+            flat(
                 (
                     _NODE_STARTED,
                     None,
@@ -278,9 +279,10 @@ class Telling:
     ) -> None:
         """A node has its outputs."""
         hear = self._hear
-        if hear.flat is not None:
+        flat = hear.flat
+        if flat is not None:
             thread, count = current().thread_id, len(outputs)
-            hear.flat(
+            flat(
                 (_NODE_FINISHED, None, next_seq(), clock(), thread, graph_task.id, ref.index, count)
             )
             return
@@ -311,8 +313,9 @@ class Telling:
     def released(self, graph_task: GraphTask, ref: NodeRef) -> None:
         """A node dropped what it had saved."""
         hear = self._hear
-        if hear.flat is not None:
-            hear.flat(
+        flat = hear.flat
+        if flat is not None:
+            flat(
                 (
                     _RELEASED,
                     None,
@@ -472,8 +475,9 @@ class Telling:
     ) -> None:
         """A node's outputs went to their consumers."""
         hear = self._hear
-        if hear.flat is not None:
-            self._handed_on_flat(hear.flat, graph_task.id, ref.index, happened)
+        flat = hear.flat
+        if flat is not None:
+            self._handed_on_flat(flat, graph_task.id, ref.index, happened)
         else:
             self._handed_on_to_all(graph_task, ref, happened)
         if hear.gradient_measured:
@@ -548,9 +552,10 @@ class Telling:
         """A task entered ``queue``; ``moment`` is sequence number, time in ns, size after it."""
         hear = self._hear
         seq, now, size = moment
-        if hear.flat is not None:
+        flat = hear.flat
+        if flat is not None:
             thread = current().thread_id
-            hear.flat((_PUSH, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            flat((_PUSH, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
             return
         event = events.QueuePush(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
@@ -567,9 +572,10 @@ class Telling:
         """A task left ``queue``; ``moment`` is sequence number, time in ns, size after it."""
         hear = self._hear
         seq, now, size = moment
-        if hear.flat is not None:
+        flat = hear.flat
+        if flat is not None:
             thread = current().thread_id
-            hear.flat((_POP, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            flat((_POP, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
             return
         event = events.QueuePop(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
