@@ -384,6 +384,7 @@ def test_the_inspector_names_the_exception(failed: Path) -> None:
         ("  until   layers.0 ", ("until", "layers.0")),
         ("c", ("continue", "")),
         ("u 12", ("until", "12")),
+        ("s -1", ("step", "-1")),
         ("theme nord", ("theme", "nord")),
     ],
 )
@@ -395,7 +396,7 @@ def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
     ("line", "complaint"),
     [
         ("brake 12", "There is no command brake"),
-        ("t 1", "could be thread or task or theme"),
+        ("t 1", "could be thread or tbreak or task or theme"),
         ("quit now", "takes no argument"),
         ("until", "needs an argument: until NODE"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.errors import AgvizError
 
@@ -23,6 +23,17 @@ class Usage(NamedTuple):
     help: str
 
 
+SHORTHANDS: Final = {
+    "b": "break",
+    "c": "continue",
+    "n": "next",
+    "q": "quit",
+    "s": "step",
+    "u": "until",
+}
+"""As in pdb and gdb, whatever else begins so."""
+
+
 def parse(text: str, known: Mapping[str, Usage]) -> tuple[str, str]:
     """Name and argument of a command; a beginning that fits only one name will do.
 
@@ -34,6 +45,7 @@ def parse(text: str, known: Mapping[str, Usage]) -> tuple[str, str]:
         CommandError: there is no such command, or it takes no argument, or it needs one.
     """
     name, _, argument = text.strip().partition(" ")
+    name = SHORTHANDS.get(name, name)
     argument = argument.strip()
     fitting = [name] if name in known else [c for c in known if c.startswith(name)]
     if not fitting:
