@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from agviz.errors import AgvizError, DrawingError
 from agviz.testing.attempt import DOT, GRAPH, SUMMARY, TRACE
-from agviz.testing.verdict import last_nodes, verdict
+from agviz.testing.verdict import Verdict, last_nodes, verdict
 from agviz.traces.reader import Trace
 from agviz.traces.text import clean
 
@@ -61,13 +61,15 @@ def nothing(test: str) -> Told:
     )
 
 
-def leave(folder: Path, test: str, *, is_failure: bool) -> Told:
+def leave(folder: Path, test: str, *, is_failure: bool, wrong: str = "") -> Told:
     """Write picture and summary beside a trace, and say what it tells.
 
     Args:
         folder: where the trace is.
         test: pytest's name of the test.
         is_failure: whether there is a failure to explain.
+        wrong: what the plugin failed the test for, where it did; said where the trace itself shows
+            nothing that is wrong.
 
     Raises:
         agviz.errors.AgvizError: the trace can't be read, or the folder can't be written to.
@@ -78,6 +80,8 @@ def leave(folder: Path, test: str, *, is_failure: bool) -> Told:
     told["trace"] = shown(path)
     with Trace.open(path) as trace:
         found = verdict(trace)
+        if wrong and found.verb == "view":
+            found = Verdict(wrong)
         threads = list(last_nodes(trace))
         graph, problem = _draw(trace, folder)
         _summarize(trace, folder / SUMMARY, list(found.lines()))

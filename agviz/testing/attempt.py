@@ -41,6 +41,8 @@ class Attempt:
         self.choice = choice
         self.problem = ""
         """Why nothing could be recorded."""
+        self.wrong = ""
+        """What the plugin itself failed the test for."""
         self.is_told = False
         """Whether a failure was reported already."""
         self.live = Live(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -11,7 +12,7 @@ import pytest
 import agviz_engine
 from agviz.errors import AgvizError
 from agviz.testing import checks
-from agviz.testing.artefacts import Told, leave, nothing
+from agviz.testing.artefacts import Told, leave, nothing, shown
 from agviz.testing.attempt import TRACE, Attempt
 from agviz.testing.fixture import Agviz, not_recorded
 from agviz.testing.settings import Settings, read_choice
@@ -22,6 +23,7 @@ from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from types import TracebackType
 
 _PROPERTY: Final = "agviz_"
 _ENGINE: Final = str(Path(agviz_engine.__file__).parent) + os.sep
@@ -51,8 +53,19 @@ class Session:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Begin."""
+        """Begin; complain of a marker where pytest expects a setup to fail."""
         self._stop()
+        wrong: pytest.UsageError | None = None
+        try:
+            self._begin(item)
+        except pytest.UsageError as error:
+            wrong = error
+        result = yield
+        if wrong is not None:
+            raise wrong
+        return result
+
+    def _begin(self, item: pytest.Item) -> None:
         item.user_properties[:] = [
             each for each in item.user_properties if not each[0].startswith(_PROPERTY)
         ]
@@ -65,7 +78,6 @@ class Session:
         elif self._settings.verify:
             self._verified = Verified()
             self._verified.start()
-        return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
@@ -78,10 +90,9 @@ class Session:
                 attempt.stop()
             if verified is not None:
                 verified.stop()
-        if attempt is not None and attempt.has_recorded:
-            wrong = self._check(attempt)
-        else:
-            wrong = "" if verified is None else verified.difference
+        wrong = "" if verified is None else verified.difference
+        if attempt is not None:
+            wrong = attempt.wrong = self._check(attempt)
         if wrong:
             pytest.fail(wrong, pytrace=False)
         return result
@@ -152,6 +163,11 @@ class Session:
     def _check(self, attempt: Attempt) -> str:
         """What is wrong with the gradients that a test that passed has recorded."""
         choice = attempt.choice
+        if not attempt.has_recorded:
+            if attempt.problem and (choice.fail_on or choice.max_norm is not None):
+                return f"nothing could be recorded and checked: {attempt.problem}"
+            before = self._baseline(attempt.node_id)
+            return "" if before is None else f"no backward pass ran; {shown(before)} has some"
         try:
             with attempt.open() as trace:
                 wrong = checks.not_finite(trace, choice.fail_on) if choice.fail_on else ""
@@ -170,9 +186,12 @@ class Session:
             return ""
         with Trace.open(path) as before:
             found = diff(before, trace, tolerance=Tolerance(rtol=self._settings.rtol).checked())
-        return "" if found.same else f"gradients differ from {path}: {found}"
+        if found.same:
+            return ""
+        files = shlex.join(map(shown, (path, attempt.folder / TRACE)))
+        return f"gradients are not those of {shown(path)}. {found} More: agviz diff {files}"
 
-    def _baseline(self, node_id: str) -> Any:
+    def _baseline(self, node_id: str) -> Path | None:
         if self._settings.baseline is None:
             return None
         path = self._settings.baseline / slug(node_id) / TRACE
@@ -183,7 +202,9 @@ class Session:
         told = nothing(attempt.node_id)
         if attempt.has_recorded and keep:
             try:
-                told = leave(attempt.folder, attempt.node_id, is_failure=is_failure)
+                told = leave(
+                    attempt.folder, attempt.node_id, is_failure=is_failure, wrong=attempt.wrong
+                )
             except AgvizError as error:
                 told["problem"] = str(error)
         told["has_recorded"] = attempt.has_recorded
@@ -229,9 +250,13 @@ class Session:
 
 def leave_out_our_frames(error: pytest.ExceptionInfo[BaseException]) -> None:
     """Show the traceback that torch's own engine, which is C++, would have left."""
-    kept = error.traceback.filter(lambda entry: not str(entry.path).startswith(_ENGINE))
-    if kept:
-        error.traceback = kept
+    kept: TracebackType | None = error.tb
+    while kept is not None:
+        while kept.tb_next is not None and kept.tb_next.tb_frame.f_code.co_filename.startswith(
+            _ENGINE
+        ):
+            kept.tb_next = kept.tb_next.tb_next
+        kept = kept.tb_next
 
 
 def add_section(report: pytest.TestReport, text: str) -> None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.explanation import explain
-from agviz.analysis.failure import failure, is_wrong
+from agviz.analysis.failure import failure
 from agviz.analysis.place import place
 from agviz.analysis.source import source_line
 from agviz.analysis.why import why
@@ -63,7 +63,7 @@ def verdict(trace: Trace) -> Verdict:
         agviz.errors.TraceError: the file is damaged.
     """
     wrong = failure(trace)
-    if wrong is not None and is_wrong(wrong):
+    if wrong is not None:
         return _at(wrong.frame, trace, wrong.heading, wrong.paragraph, "explain")
     failed = [task for task in trace.graph_tasks if task.status is GraphTaskStatus.FAILED]
     if failed:
