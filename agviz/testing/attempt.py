@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.after_import import after_import
@@ -24,6 +26,23 @@ GRAPH: Final = "graph.svg"
 DOT: Final = "graph.dot"
 SUMMARY: Final = "summary.txt"
 _OURS: Final = (TRACE, f"{TRACE}-wal", f"{TRACE}-shm", GRAPH, DOT, SUMMARY)
+
+
+_closing: Final = ThreadPoolExecutor(16, "agviz-closing")
+"""Completes and removes files: that is mostly waiting, and begins in the order it was asked for."""
+_pending: Final[set[Future[None]]] = set()
+
+
+def _soon(call: Callable[[], None]) -> Future[None]:
+    future = _closing.submit(call)
+    _pending.add(future)
+    future.add_done_callback(_pending.discard)
+    return future
+
+
+def wait_for_all() -> None:
+    """Wait until all files are complete, or removed."""
+    wait(tuple(_pending))
 
 
 class Attempt:
@@ -78,6 +97,10 @@ class Attempt:
         self._recording.stop()
         self.problem = self.problem or self._recording.problem
 
+    def wait(self) -> None:
+        """Wait until the file of a recording that was stopped is complete."""
+        self._recording.closed()
+
     @property
     def has_recorded(self) -> bool:
         """Whether backward was called."""
@@ -91,7 +114,10 @@ class Attempt:
         """
         if not self.has_recorded:
             raise AgvizError(self.problem or f"{self.node_id} has run no backward pass")
-        self._recording.flush()
+        if self._is_over:
+            self.wait()
+        else:
+            self._recording.flush()
 
     def open(self) -> Trace:
         """What was recorded.
@@ -104,8 +130,19 @@ class Attempt:
 
     def remove(self) -> None:
         """Remove what a run of this test has left, and nothing else."""
-        if not self.folder.is_dir():
-            return
+        if self.folder.is_dir():
+            self._remove()
+
+    def let_go(self) -> None:
+        """Remove it soon, on another thread: once the file is complete."""
+        if self.has_recorded:
+            _soon(self._remove_complete)
+
+    def _remove_complete(self) -> None:
+        self.wait()
+        self._remove()
+
+    def _remove(self) -> None:
         for name in _OURS:
             (self.folder / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # someone else's files are in it
@@ -132,6 +169,19 @@ class _Recording(Recording):
     def __init__(self, path: Path, options: Options, **about: Any) -> None:
         super().__init__(path, options, **about)
         self.problem = ""
+        self._closed: Future[None] | None = None
+
+    def closed(self) -> None:
+        """Wait for the file to be complete."""
+        if self._closed is not None:
+            self._closed.result()
+
+    def _close(self, error: BaseException | None) -> None:
+        # Completing a file takes longer than many a test, which need not wait for it.
+        if self._closed is None and self.recorder is not None:
+            self._closed = _soon(partial(super()._close, error))
+        elif self._closed is None:
+            super()._close(error)
 
     def open(self) -> Recorder:
         try:

@@ -13,7 +13,7 @@ import agviz_engine
 from agviz.errors import AgvizError
 from agviz.testing import checks
 from agviz.testing.artefacts import Told, leave, nothing, shown
-from agviz.testing.attempt import TRACE, Attempt
+from agviz.testing.attempt import TRACE, Attempt, wait_for_all
 from agviz.testing.fixture import Agviz, not_recorded
 from agviz.testing.settings import Settings, read_choice
 from agviz.testing.slug import slug
@@ -123,7 +123,7 @@ class Session:
         elif is_last and not attempt.is_told:
             keep = attempt.choice.mode == "on"
             if not keep:
-                attempt.remove()
+                attempt.let_go()
             self._attach(item, report, self._leave(attempt, is_failure=False, keep=keep))
         if is_last:
             self._attempt = None
@@ -144,8 +144,9 @@ class Session:
         node.workerinput["agviz_here"] = str(self._config.invocation_params.dir)
 
     def pytest_sessionfinish(self) -> None:
-        """Complete the file of a test that was interrupted."""
+        """Complete all files, that of a test that was interrupted too."""
         self._stop()
+        wait_for_all()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was recorded, or that nothing was."""
@@ -201,6 +202,7 @@ class Session:
         """What becomes of a recording that has ended."""
         told = nothing(attempt.node_id)
         if attempt.has_recorded and keep:
+            attempt.wait()
             try:
                 told = leave(
                     attempt.folder, attempt.node_id, is_failure=is_failure, wrong=attempt.wrong
