@@ -1,8 +1,27 @@
-"""What every test shares: how Hypothesis searches."""
+"""What every test shares: how Hypothesis searches, and that torch is left as it was found."""
 
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # `make test` draws the same examples every time and has no clock; `make fuzz` looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("fuzz", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def no_mode_left_behind() -> Iterator[None]:
+    """Whoever leaves a mode of torch on the stack changes what the tests after it see."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        assert not torch._C._len_torch_function_stack()
+        assert not torch._C._len_torch_dispatch_stack()

@@ -193,9 +193,11 @@ class CheckForward(Listener):
         mode_stack.put(self._mode)
 
     def stop(self) -> None:
-        """Hear nothing more."""
-        if not self._is_listening:
-            return
+        """Hear nothing more.
+
+        Called while a torch function is heard, it leaves the mode, which torch puts back then, for
+        the next call to take off.
+        """
         self._is_listening = False
         while self._handles:
             self._handles.pop().remove()
