@@ -56,7 +56,8 @@ def test_what_holds_which_thread_is_named(program: Program, folder: Path) -> Non
     for kind in program.all("kind"):
         assert [stand.call.kind for stand in held if stand.call] == [kind]
     for parameter in program.all("parameter"):  # of several models, it has the name of one before
-        assert all(stand.running[-1].parameter.endswith(parameter) for stand in held)
+        names = [stand.running[-1].parameter or "" for stand in held]
+        assert all(name.endswith(parameter) for name in names)
     assert found.frame is not None
     assert (Path(found.frame.file).name, found.frame.line) == (program.path.name, program.cause)
     assert found.still_ns >= TIMEOUT * 1e9
