@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from agviz.graph.cut import around as cut_around
 from agviz.graph.cut import leading_to
 from agviz.graph.marks import Marks
 from agviz.graph.model import build_graph
+from agviz.live_graph import root_nodes, walk
 from agviz.traces.nodes import undisturbed
 from agviz.traces.provenance import Provenance
 from agviz.traces.rows import (
@@ -27,15 +28,17 @@ from agviz.traces.rows import (
     SavedRow,
 )
 from agviz.traces.shape_text import read_shape
-from agviz_engine import deep_graphs, input_metadata
-from agviz_engine.node import NodeRef
+from agviz_engine import input_metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.autograd.graph import Node
     from torch.nn import Module
 
     from agviz.export.digraph import Picture
     from agviz.graph.model import Graph
+    from agviz_engine.node import NodeRef
 
 
 def draw(
@@ -86,11 +89,7 @@ def draw(
 
 def _roots(loss: Tensor | Iterable[Tensor]) -> list[Node]:
     tensors = [loss] if isinstance(loss, Tensor) else list(loss)
-    roots = [
-        torch.autograd.graph.get_gradient_edge(tensor).node
-        for tensor in tensors
-        if tensor.requires_grad
-    ]
+    roots = root_nodes(tensors)
     if not roots:
         raise AgvizError("There is no graph to draw: no tensor that was given requires grad.")
     return roots
@@ -114,8 +113,8 @@ def _names(
     return names
 
 
-def _graph(roots: Iterable[Node], names: Mapping[int, str], *, saved: bool) -> Graph:
-    refs = _walk(roots)
+def _graph(roots: Sequence[Node], names: Mapping[int, str], *, saved: bool) -> Graph:
+    refs = walk(roots)
     dtypes: dict[tuple[int, int], str] = {}
     rows = [_row(ref, names) for ref in refs]
     edges = [
@@ -153,27 +152,6 @@ def _graph(roots: Iterable[Node], names: Mapping[int, str], *, saved: bool) -> G
     )
     title = f"graph of {rows[0].short_name}"
     return build_graph(task, rows, edges, (), title=title, marks=marks, ran=False)
-
-
-def _walk(roots: Iterable[Node]) -> list[NodeRef]:
-    """All nodes, in the order in which they are met: ``found[i].index == i``."""
-    found: list[NodeRef] = []
-    refs: dict[Node, NodeRef] = {}
-
-    def ref_of(node: Node) -> NodeRef:
-        if node not in refs:
-            refs[node] = NodeRef(node, len(found))
-            found.append(refs[node])
-        return refs[node]
-
-    first = [ref_of(root) for root in dict.fromkeys(roots)]
-    for ref in found:  # it grows meanwhile
-        following: Any = ref.node.next_functions
-        ref.next_edges = tuple(
-            None if consumer is None else (ref_of(consumer), slot) for consumer, slot in following
-        )
-    deep_graphs.hold(first, found)
-    return found
 
 
 def _row(ref: NodeRef, names: Mapping[int, str]) -> NodeRow:

@@ -16,12 +16,45 @@ from agviz_engine.health import unseen
 from agviz_engine.node import NodeRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor
     from torch.autograd.graph import Node
 
     from agviz.analysis.causes import Cause
+
+
+def root_nodes(tensors: Iterable[Tensor]) -> list[Node]:
+    """The nodes, each once, at which a backward pass from these tensors would begin."""
+    return list(
+        dict.fromkeys(
+            torch.autograd.graph.get_gradient_edge(tensor).node
+            for tensor in tensors
+            if tensor.requires_grad
+        )
+    )
+
+
+def walk(roots: Sequence[Node]) -> list[NodeRef]:
+    """All nodes, in the order in which they are met: ``found[i].index == i``; the roots first."""
+    found: list[NodeRef] = []
+    refs: dict[Node, NodeRef] = {}
+
+    def ref_of(node: Node) -> NodeRef:
+        ref = refs.get(node)
+        if ref is None:
+            ref = refs[node] = NodeRef(node, len(found))
+            found.append(ref)
+        return ref
+
+    first = [ref_of(root) for root in roots]
+    for ref in found:  # it grows meanwhile
+        following: Any = ref.node.next_functions
+        ref.next_edges = tuple(
+            None if consumer is None else (ref_of(consumer), slot) for consumer, slot in following
+        )
+    deep_graphs.hold(first, found)
+    return found
 
 
 class Stop(NamedTuple):
@@ -39,19 +72,17 @@ class LiveGraph:
     """
 
     def __init__(self, roots: Iterable[Tensor]) -> None:
-        self.nodes: list[NodeRef] = []
+        first = root_nodes(roots)
+        self.nodes = walk(first)
         """In the order in which they were met, from the roots: ``nodes[i].index == i``."""
-        self._refs: dict[Node, NodeRef] = {}
-        self._roots = [
-            self._ref(torch.autograd.graph.get_gradient_edge(root).node)
-            for root in roots
-            if root.requires_grad
-        ]
-        self._walk()
-        deep_graphs.hold(self._roots, self.nodes)
+        self._producers: list[list[int]] = [[] for _ in self.nodes]
+        for ref in self.nodes:
+            for edge in ref.next_edges:
+                if edge is not None:
+                    self._producers[edge[0].index].append(ref.index)
         self._stops: dict[int, list[Stop]] = {}
         """What puts out zeros towards a node."""
-        self._alive = {root.index for root in self._roots}
+        self._alive = set(range(len(first)))
         """Nodes to which something else than zeros may come."""
         self._follow()
         self._leaves = {id(ref.node.variable): ref for ref in self.nodes if ref.is_accumulate_grad}
@@ -83,26 +114,6 @@ class LiveGraph:
     def sequence_nrs(self) -> frozenset[int]:
         """Of all nodes but the leaves."""
         return frozenset(ref.sequence_nr for ref in self.nodes if not ref.is_accumulate_grad)
-
-    def _ref(self, node: Node) -> NodeRef:
-        ref = self._refs.get(node)
-        if ref is None:
-            ref = self._refs[node] = NodeRef(node, len(self.nodes))
-            self.nodes.append(ref)
-        return ref
-
-    def _walk(self) -> None:
-        for ref in self.nodes:  # it grows meanwhile
-            following: Any = ref.node.next_functions
-            ref.next_edges = tuple(
-                None if consumer is None else (self._ref(consumer), slot)
-                for consumer, slot in following
-            )
-        self._producers: list[list[int]] = [[] for _ in self.nodes]
-        for ref in self.nodes:
-            for edge in ref.next_edges:
-                if edge is not None:
-                    self._producers[edge[0].index].append(ref.index)
 
     def _follow(self) -> None:
         waiting = list(self._alive)
