@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis import diff_words
 from agviz.analysis.comparing import Tolerance
 from agviz.analysis.diff import diff
-from agviz.cli.console import stdout_console
+from agviz.cli.console import columns_table, stdout_console
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
-    from rich.table import Table
 
     from agviz.analysis.diff_rows import Change, Divergence, PassDiff, TraceDiff
     from agviz.traces.health import HealthRow
@@ -128,7 +127,7 @@ def show(found: TraceDiff, console: Console, *, verbose: bool = False) -> None:
 
 def _show_numbers(first: Divergence, console: Console) -> None:
     """A table of the numbers of both sides; what differs is marked."""
-    table = _table("", ("", False), ("A", True), ("B", True))
+    table = columns_table("", ("", False), ("A", True), ("B", True))
     for fact in _FACTS:
         values = [_value(getattr(row, fact)) for row in (first.health_a, first.health_b)]
         differs = fact in first.facts
@@ -150,7 +149,7 @@ def _show_pass(found: PassDiff, console: Console) -> None:
     """All that differs in a graph task, in causal order."""
     from rich.text import Text
 
-    table = _table(
+    table = columns_table(
         f"Backward pass {found.a.id} of A, {found.b.id} of B",
         *(("", False), ("order", True), ("node", False), ("gradient", False), ("", False)),
         *(("A", True), ("B", True)),
@@ -171,27 +170,6 @@ def _show_pass(found: PassDiff, console: Console) -> None:
         console.print(f"~ {diff_words.change(change)}", markup=False)
     if found.other_order is not None:
         console.print(f"! {diff_words.order(found)}", markup=False)
-
-
-def _table(title: str, *columns: tuple[str, bool]) -> Table:
-    """A table of ``columns``: their headings, and whether they hold numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-    )
-    for heading, is_number in columns:
-        if is_number:
-            table.add_column(heading, justify="right", no_wrap=True)
-        else:
-            table.add_column(heading, overflow="fold")
-    return table
 
 
 def facts(found: TraceDiff) -> dict[str, Any]:

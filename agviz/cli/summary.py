@@ -15,7 +15,7 @@ from agviz.analysis.course import courses
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.version_errors import version_error
 from agviz.cli.chart import size, sparkline
-from agviz.cli.console import stdout_console
+from agviz.cli.console import columns_table, stdout_console
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.words import backward_passes, duration, plural
@@ -290,31 +290,10 @@ def _show_values(values: dict[str, Any], console: Console) -> None:
         )
 
 
-def _table(title: str, *columns: tuple[str, bool]) -> Table:
-    """A table of ``columns``: their headings, and whether they hold numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    for heading, is_number in columns:
-        if is_number:
-            table.add_column(heading, justify="right", no_wrap=True)
-        else:
-            table.add_column(heading, overflow="fold")
-    return table
-
-
 def _graph_task_table(facts: dict[str, Any]) -> Table:
     tasks = facts["graph_tasks"]
     shown, count = len(tasks["shown"]), tasks["count"]
-    table = _table(
+    table = columns_table(
         "Graph tasks" if shown == count else f"Graph tasks, the slowest {shown} of {count:,}",
         ("#", True), ("call", False), ("nodes", True), ("edges", True), ("executed", True),
         ("time", True), ("status", False),
@@ -335,7 +314,7 @@ def _graph_task_table(facts: dict[str, Any]) -> Table:
 
 
 def _thread_table(facts: dict[str, Any]) -> Table:
-    table = _table(
+    table = columns_table(
         "Threads", ("#", True), ("name", False), ("queue", False), ("nodes", True), ("busy", True),
         ("utilisation", True),
     )  # fmt: skip
@@ -353,7 +332,7 @@ def _thread_table(facts: dict[str, Any]) -> Table:
 
 
 def _type_table(facts: dict[str, Any]) -> Table:
-    table = _table(
+    table = columns_table(
         "Slowest types of nodes", ("type", False), ("calls", True), ("self", True),
         ("share", True), ("total", True), ("mean", True), ("max", True),
     )  # fmt: skip
@@ -373,7 +352,7 @@ def _type_table(facts: dict[str, Any]) -> Table:
 
 def _node_table(facts: dict[str, Any]) -> Table:
     many = facts["graph_tasks"]["count"] > 1
-    table = _table(
+    table = columns_table(
         "Slowest nodes", *([("task", True)] if many else []), ("order", True), ("node", False),
         ("module or parameter", False), ("thread", True), ("time", True), ("created by", False),
     )  # fmt: skip
@@ -391,7 +370,7 @@ def _node_table(facts: dict[str, Any]) -> Table:
 
 
 def _hook_table(facts: dict[str, Any]) -> Table:
-    table = _table(
+    table = columns_table(
         "Hooks", ("kind", False), ("hook", False), ("calls", True), ("changed", True),
         ("total", True),
     )  # fmt: skip
@@ -412,7 +391,7 @@ def _course_table(facts: dict[str, Any], console: Console) -> Table:
     title = "Over time"
     if gauges and facts["graph_tasks"]["count"] > 1:
         title = f"Over time, in backward pass {over_time['graph_task']}"
-    table = _table(title, ("", False), ("from its begin to its end", True), ("peak", True))
+    table = columns_table(title, ("", False), ("from its begin to its end", True), ("peak", True))
     table.columns[1].justify = "left"
     for gauge in gauges:
         peak = gauge["peak"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.course import in_steps
 from agviz.analysis.schedule import ORDERS, plan, simulate
 from agviz.cli.chart import size, sparkline
-from agviz.cli.console import stdout_console
+from agviz.cli.console import columns_table, stdout_console
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
@@ -179,23 +179,13 @@ def _answer(orders: Sequence[dict[str, Any]]) -> str:
     return "; ".join(gains) or "no other order takes less memory or time than torch's"
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
-    """A table of ``columns``: their headings, and whether they hold numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title_justify="left")
-    for heading, is_number in columns:
-        if is_number:
-            table.add_column(heading, justify="right", no_wrap=True)
-        else:
-            table.add_column(heading, overflow="fold")
-    return table
-
-
 def _order_table(facts: dict[str, Any], console: Console) -> Table:
-    table = _table(
-        ("order", False), ("gradient bytes over time", False), ("peak", True), ("makespan", True)
+    table = columns_table(
+        "",
+        ("order", False),
+        ("gradient bytes over time", False),
+        ("peak", True),
+        ("makespan", True),
     )
     top = max(max(order["bytes_over_time"]) for order in facts["orders"])
     for order in facts["orders"]:
@@ -213,7 +203,8 @@ def _thread_table(facts: dict[str, Any]) -> Table:
     from rich.text import Text
 
     orders = facts["orders"]
-    table = _table(
+    table = columns_table(
+        "",
         ("thread", False), ("nodes", True), ("busy", True),
         *((order["order"], True) for order in orders),
     )  # fmt: skip
