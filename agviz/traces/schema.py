@@ -14,6 +14,25 @@ APPLICATION_ID = 0x61677678
 SCHEMA_VERSION = 4
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
+_MEASURED = """\
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
+    device INTEGER NOT NULL,       -- string: "cpu"
+    layout INTEGER NOT NULL,       -- string: "strided"
+    numel INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,        -- in memory; 0: not known
+    numbers INTEGER NOT NULL,      -- how many were looked at
+    nan INTEGER NOT NULL,
+    posinf INTEGER NOT NULL,
+    neginf INTEGER NOT NULL,
+    zero INTEGER NOT NULL,
+    min REAL,                      -- of the finite numbers, as are the following;
+    max REAL,                      -- NULL: there are none
+    mean REAL,
+    norm REAL,
+    unknown INTEGER NOT NULL       -- string, why nothing was measured; 0: it was
+"""
+
 TABLES: dict[str, str] = {
     # Facts about the recording: script, argv, pid, versions, clocks, what was chosen.
     "meta": """
@@ -126,26 +145,10 @@ CREATE TABLE saved_health (
     PRIMARY KEY (graph_task, node, number)
 ) WITHOUT ROWID""",
     # What was measured of tensors that are no gradients; columns as in health.
-    "measured": """
+    "measured": f"""
 CREATE TABLE measured (
     id INTEGER PRIMARY KEY,        -- from 1
-    dtype INTEGER NOT NULL,        -- string: "float32"
-    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
-    device INTEGER NOT NULL,       -- string: "cpu"
-    layout INTEGER NOT NULL,       -- string: "strided"
-    numel INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,        -- in memory; 0: not known
-    numbers INTEGER NOT NULL,      -- how many were looked at
-    nan INTEGER NOT NULL,
-    posinf INTEGER NOT NULL,
-    neginf INTEGER NOT NULL,
-    zero INTEGER NOT NULL,
-    min REAL,                      -- of the finite numbers, as are the following;
-    max REAL,                      -- NULL: there are none
-    mean REAL,
-    norm REAL,
-    unknown INTEGER NOT NULL       -- string, why nothing was measured; 0: it was
-)""",
+{_MEASURED})""",
     # The parameters whose names are known; a set is written when it is not that of an earlier graph
     # task.
     "parameter": """
@@ -227,28 +230,12 @@ CREATE TABLE event (
 )""",
     # What was measured of gradients. A complex element counts as two numbers, of a sparse tensor
     # the stored values count. Empty at --values none.
-    "health": """
+    "health": f"""
 CREATE TABLE health (
     seq INTEGER PRIMARY KEY,       -- seq of the event: NonFiniteChecked for what a node puts out,
                                    -- GradientAccumulated for a root's gradient and for the sum
                                    -- of several, LeafAccumulated, GradientCaptured
-    dtype INTEGER NOT NULL,        -- string: "float32"
-    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
-    device INTEGER NOT NULL,       -- string: "cpu"
-    layout INTEGER NOT NULL,       -- string: "strided"
-    numel INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,        -- in memory; 0: not known
-    numbers INTEGER NOT NULL,      -- how many were looked at
-    nan INTEGER NOT NULL,
-    posinf INTEGER NOT NULL,
-    neginf INTEGER NOT NULL,
-    zero INTEGER NOT NULL,
-    min REAL,                      -- of the finite numbers, as are the following;
-    max REAL,                      -- NULL: there are none
-    mean REAL,
-    norm REAL,
-    unknown INTEGER NOT NULL       -- string, why nothing was measured; 0: it was
-)""",
+{_MEASURED})""",
     # Gradients that were copied, or were to be: a row for each that flowed, as long as there was
     # room. Empty unless --values full.
     "tensor": """
