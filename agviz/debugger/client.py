@@ -13,7 +13,7 @@ import socket
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger.breakpoints import Breakpoint
 from agviz.debugger.protocol import (
@@ -26,12 +26,12 @@ from agviz.debugger.protocol import (
     field,
 )
 from agviz.errors import AgvizError
+from agviz.traces.closable import Closable
 from agviz.traces.text import clean, clean_message
 from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from agviz.debugger.stops import Hold, How, Nonfinite
 
@@ -134,7 +134,7 @@ class Stops:
     hold: Hold
 
 
-class Client:
+class Client(Closable):
     """A connection to a debugged program.
 
     Args:
@@ -168,17 +168,6 @@ class Client:
             target=self._read, args=(lines,), name="agviz-client", daemon=True
         )
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Go; the program runs on."""

@@ -12,16 +12,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from agviz.debugger.client import Client, GoneError
 from agviz.errors import AgvizError
+from agviz.traces.closable import Closable
 from agviz.traces.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from agviz.debugger.client import Notice
 
@@ -49,7 +49,7 @@ class Output:
         self.file.close()
 
 
-class Debuggee:
+class Debuggee(Closable):
     """A program that was started to be debugged.
 
     Args:
@@ -93,15 +93,8 @@ class Debuggee:
                 raise
             raise AgvizError(said.removeprefix("agviz: ") or "the program has not begun") from None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the program, and let go of it."""
         self.end()
         self.client.close()
         self._close_output()

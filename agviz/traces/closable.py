@@ -14,7 +14,7 @@ class Closable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file; a second call has no effect."""
+        """Let go of what it holds; a second call has no effect."""
 
     def __enter__(self) -> Self:
         return self
