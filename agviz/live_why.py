@@ -13,7 +13,7 @@ from agviz.analysis.phrases import not_in_graph, reached, stopped, unreached
 from agviz.analysis.why import known_name
 from agviz.errors import AgvizError
 from agviz.live_graph import LiveGraph
-from agviz.traces.rows import ParameterRow
+from agviz.traces.rows import ParameterRow, visible
 from agviz_engine.health import name_of, shape_of
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ class _Live:
         if self._forward is None:
             return None, None
         frames = self._forward.frames(node)
-        frame = next((frame for frame in reversed(frames) if not frame.hidden), None)
-        return frame, self._forward.names.module(node.sequence_nr)
+        return visible(frames), self._forward.names.module(node.sequence_nr)
 
 
 def _shape(parameter: Tensor) -> tuple[int, ...] | None:

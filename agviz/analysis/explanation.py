@@ -14,7 +14,7 @@ from agviz.analysis.origins import Kind, spread
 from agviz.analysis.patterns import find
 from agviz.analysis.source import source_line
 from agviz.errors import AgvizError
-from agviz.traces.rows import GraphTaskStatus
+from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words import plural
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ def _frame(trace: Trace, node: NodeRow, evidence: Evidence) -> Frame | None:
     blamed = evidence.blame
     if evidence.kind is Kind.ROOT:
         called = trace.call_site(node.graph_task)
-        return next((frame for frame in reversed(called) if not frame.hidden), node.frame)
+        return visible(called) or node.frame
     if blamed is not None and not evidence.is_blamed and blamed.op.frame is not None:
         return blamed.op.frame
     return node.frame

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
-from agviz.analysis.standing import find_stands, find_waits, visible
-from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.analysis.standing import find_stands, find_waits
+from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
 from agviz.words import duration, plural
 
 if TYPE_CHECKING:

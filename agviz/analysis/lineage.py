@@ -21,6 +21,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
+from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -337,8 +338,7 @@ def _around_checkpoint(op: ForwardOpRow) -> Frame | None:
     """The user's line that called checkpoint, where ``op`` was called within it."""
     for place in range(len(op.stack) - 1, -1, -1):
         if op.stack[place].file.endswith(_CHECKPOINT):
-            outer = op.stack[:place]
-            return next((frame for frame in reversed(outer) if not frame.hidden), None)
+            return visible(op.stack[:place])
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.source import source_line
-from agviz.traces.rows import NodeStatus, ThreadRow
+from agviz.traces.rows import NodeStatus, ThreadRow, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,11 +97,6 @@ class Stand:
     def title(self) -> str:
         """``thread 1 (pt_autograd_0)``, ``MainThread``."""
         return self.name if self.thread is None else f"thread {self.thread.id} ({self.name})"
-
-
-def visible(stack: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's code; None where there is none."""
-    return next((frame for frame in reversed(stack) if not frame.hidden), None)
 
 
 def find_stands(

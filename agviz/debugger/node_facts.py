@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from agviz.traces.rows import visible
+
 if TYPE_CHECKING:
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
@@ -86,4 +88,4 @@ class NodeFacts:
     @property
     def line(self) -> Frame | None:
         """The innermost frame that is the program's own."""
-        return next((frame for frame in reversed(self.stack) if not frame.hidden), None)
+        return visible(self.stack)

@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz_engine.instruments import Health
 
 
@@ -149,6 +151,11 @@ class Frame(NamedTuple):
         return f"{self.file}:{self.line} in {self.function}"
 
 
+def visible(stack: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's code; None where there is none."""
+    return next((frame for frame in reversed(stack) if not frame.hidden), None)
+
+
 class SavedRow(NamedTuple):
     """A tensor that a node had saved for its backward when the dependencies were computed."""
 
@@ -256,7 +263,7 @@ class ForwardOpRow:
     @property
     def frame(self) -> Frame | None:
         """The innermost frame of the user's code that called it; None where not known."""
-        return next((frame for frame in reversed(self.stack) if not frame.hidden), None)
+        return visible(self.stack)
 
     @property
     def line(self) -> str | None:
@@ -312,7 +319,7 @@ class DumpedThread(NamedTuple):
     @property
     def frame(self) -> Frame | None:
         """The innermost frame of the user's code; None where there is none."""
-        return next((frame for frame in reversed(self.stack) if not frame.hidden), None)
+        return visible(self.stack)
 
 
 class DumpRow(NamedTuple):
@@ -376,7 +383,7 @@ class NodeRow:
     @property
     def frame(self) -> Frame | None:
         """The innermost frame of the user's code that created it; None where not known."""
-        return next((frame for frame in reversed(self.stack) if not frame.hidden), None)
+        return visible(self.stack)
 
     @property
     def line(self) -> str | None:
