@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients, Told
 from agviz.analysis.lineage import Lineage, last_name
+from agviz.analysis.measures import bad
 from agviz.analysis.phrases import by_node, not_in_graph, reached, unreached
 from agviz.analysis.vanishing import Arrived, Vanishing
 from agviz.errors import AgvizError
@@ -195,7 +196,7 @@ class _Why:
         reason = ""
         if found.told is Arrived.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
-        elif health is not None and health.nan + health.posinf + health.neginf:
+        elif bad(health):
             reason = "not finite: see agviz explain"
         elif self._passes[0].id not in {task.id, task.parent}:
             reason = f"from backward pass {task.id}; later ones gave it none"

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agviz.analysis.measures import bad, magnitude
 from agviz.analysis.origins import Kind, spread
 from agviz.graph.critical import NO_PATH, CriticalPath
 
@@ -124,9 +125,7 @@ class _Health:
         self.received = {
             node: row.dtype for (node, _), row in sorted(received.items(), key=_place, reverse=True)
         }
-        self.nonfinite = frozenset(
-            place for place, row in by_output.items() if row.nan + row.posinf + row.neginf
-        )
+        self.nonfinite = frozenset(place for place, row in by_output.items() if bad(row))
         self.zeros = frozenset(place for place, row in by_output.items() if _is_zero(row))
         self._put_out = put_out
         self._largest: dict[int, float] = {}
@@ -164,9 +163,7 @@ def _is_zero(row: HealthRow) -> bool:
 
 def _largest(row: HealthRow) -> float | None:
     """The largest finite magnitude; None where that is not known, or something is not finite."""
-    if row.nan + row.posinf + row.neginf or row.min is None or row.max is None:
-        return None
-    return max(abs(row.min), abs(row.max))
+    return None if bad(row) or row.min is None else magnitude(row)
 
 
 def _place(entry: tuple[tuple[int, int], HealthRow]) -> tuple[int, int]:

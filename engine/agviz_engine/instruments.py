@@ -69,6 +69,11 @@ class Health(NamedTuple):
     unknown: str
     """Why there are no numbers (``numbers`` is 0 then); empty where there are."""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether nothing non-finite was found."""
+        return not (self.nan or self.posinf or self.neginf)
+
 
 class SavedValue(NamedTuple):
     """Something that a node had saved, by :func:`agviz_engine.saved_values.measured`."""

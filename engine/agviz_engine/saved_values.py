@@ -54,7 +54,7 @@ def look(ref: NodeRef, outputs: Sequence[Tensor | None]) -> Looked:
     """Measure what a node put out, and where that is not finite what it still has."""
     with unseen():
         found = [None if output is None else measure(output) for output in outputs]
-    is_broken = any(one and (one.nan or one.posinf or one.neginf) for one in found)
+    is_broken = any(one is not None and not one.is_finite for one in found)
     return Looked(outputs, found, measured(ref) if is_broken else ())
 
 

@@ -95,7 +95,7 @@ def _first_nonfinite(gradients: Sequence[Tensor | None]) -> Tensor | None:
 
 def _note_given(graph_task: GraphTask, ref: NodeRef, health: Health) -> None:
     """Remember where a non-finite gradient came in that no node put out as it is."""
-    if health.nan or health.posinf or health.neginf:
+    if not health.is_finite:
         graph_task.nonfinite.add(ref.index)
 
 
