@@ -96,7 +96,21 @@ def _probes() -> list[Finding]:
         return [Finding("engine", ok=False, found=f"torch can't be imported: {error}")]
     except agviz_engine.UnsupportedTorchError as error:
         return [Finding("engine", ok=False, found=str(error))]
-    return [Finding("engine", ok=True, found=f"{what}: {where}") for what, where in found.items()]
+    findings = [Finding("engine", ok=True, found=f"{what}: {at}") for what, at in found.items()]
+    return [*findings, _health_kernel()]
+
+
+def _health_kernel() -> Finding:
+    from agviz_engine import health_kernel
+
+    if health_kernel.is_built():
+        return Finding("gradients", ok=True, found="measured in one pass, by compiled code")
+    return Finding(
+        "gradients",
+        ok=True,
+        found="measured by torch's reductions: the compiled code, which is quicker, is not built",
+        remedy="to build it, have a C compiler (cc) on PATH and install agviz again",
+    )
 
 
 def _graphviz() -> Finding:

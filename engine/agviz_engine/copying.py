@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from agviz_engine.health import COMPRESSED, name_of, same_memory, shape_of, unwrapped, why_unknown
+from agviz_engine.elements import COMPRESSED
+from agviz_engine.health import name_of, same_memory, shape_of, unwrapped, why_unknown
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agviz_engine import events, installed
+from agviz_engine import events, health_kernel, installed
 from agviz_engine.health import measure, unseen
 from agviz_engine.instruments import Health, Instrument, Live
 from tests.unnoticed import noticed
@@ -113,7 +113,18 @@ def by_numpy(tensor: Tensor) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(params=["compiled", "torch"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What does the measuring of dense floats."""
+    if request.param == "torch":
+        monkeypatch.setattr(health_kernel, "_functions", {})
+    elif not health_kernel.is_built():
+        pytest.skip("no C compiler was there when agviz was installed")
+    return cast("str", request.param)
+
+
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.usefixtures("by")
 def test_as_numpy_says(seed: int) -> None:
     """1,000 tensors in all: counts and extremes exactly, sums as well as float32 can."""
     rng = Random(seed)
@@ -286,16 +297,16 @@ def test_what_changed_behind_the_version_is_measured_again(where: str) -> None:
 
 
 def test_a_view_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from agviz_engine import health
+    from agviz_engine import elements
 
     calls: list[Tensor] = []
-    many = health._many
+    of_chunk = elements._of_chunk
 
     def counted(chunk: Tensor) -> Any:
         calls.append(chunk)
-        return many(chunk)
+        return of_chunk(chunk)
 
-    monkeypatch.setattr(health, "_many", counted)
+    monkeypatch.setattr(elements, "_of_chunk", counted)
     x = torch.ones(6, 10, requires_grad=True)
     instrument = Heard()
     with installed(instrument):
@@ -347,6 +358,6 @@ def test_an_exotic_tensor_does_not_end_the_backward(monkeypatch: pytest.MonkeyPa
     def broken(*_: object) -> None:
         raise NotImplementedError("no such kernel")
 
-    monkeypatch.setattr("agviz_engine.health._many", broken)
+    monkeypatch.setattr("agviz_engine.elements._of_chunk", broken)
     found = measured(torch.ones(100))
     assert (found.unknown, found.numbers, found.shape) == ("NotImplementedError", 0, (100,))

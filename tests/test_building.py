@@ -1,0 +1,69 @@
+"""The wheel that is built, with and without a C compiler."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BUILT = "agviz_engine/_health_kernel.so"
+
+
+def built(tmp_path: Path, compiler: str) -> tuple[str, Path]:
+    """What the builder said, and the wheel, of a copy of the sources."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py", "agviz", "engine"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    (source / ".gitignore").write_text("*.so\n")
+    finished = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=source,
+        env={**os.environ, "CC": compiler},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    return finished.stdout + finished.stderr, wheel
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) is on PATH")
+def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_path: Path) -> None:
+    _, wheel = built(tmp_path, "cc")
+    assert re.search(r"-py3-none-(linux|macosx)_\w+\.whl$", wheel.name), wheel.name
+    with zipfile.ZipFile(wheel) as content:
+        assert BUILT in content.namelist()
+        content.extractall(tmp_path / "installed")
+    measure = (
+        "import torch; from agviz_engine import health_kernel as k;"
+        "print(k.measured(torch.tensor([3.0, -4.0, 0.0])))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", measure],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.startswith("(0, 0, 0, 1, 3, -4.0, 3.0, -0.333"), found.stdout
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"), [("no-such-cc", "no C compiler (no-such-cc)"), ("false", "can't be")]
+)
+def test_without_a_compiler_the_wheel_is_for_all(tmp_path: Path, compiler: str, said: str) -> None:
+    output, wheel = built(tmp_path, compiler)
+    assert said in output
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as content:
+        assert BUILT not in content.namelist()
