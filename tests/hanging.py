@@ -16,7 +16,7 @@ from tests.gallery_frame import Program, programs
 
 TIMEOUT = 0.5
 """Seconds without an event after which a recording says where everything stands."""
-_LONGEST = 30.0
+_LONGEST = 120.0
 
 
 def hang(program: Program, folder: Path) -> None:

@@ -85,7 +85,7 @@ def test_the_time_of_the_engine_is_found() -> None:
     found = phases.measure(chain(3_000), 3)
     assert found.samples > 0
     assert sum(phase.share for phase in found.phases) == pytest.approx(1)
-    assert found.phases[0].name == "the node itself"
+    assert any(phase.name == "the node itself" and phase.share for phase in found.phases)
     assert 0 <= found.garbage < 1
     assert report.breakdown("chain", found)
 

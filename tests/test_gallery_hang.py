@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("hang")
     call = [sys.executable, "-m", "tests.hanging", str(made), *(p.name for p in PROGRAMS)]
     root = Path(__file__).parents[1]
-    ended = subprocess.run(call, cwd=root, capture_output=True, text=True, check=False, timeout=300)
+    ended = subprocess.run(call, cwd=root, capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stderr
     return made
 

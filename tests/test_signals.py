@@ -116,7 +116,7 @@ def test_where_a_stuck_backward_stands(hang: str, tmp_path: Path, programs: list
 def test_stacks_are_told_while_the_interpreter_is_locked(
     tmp_path: Path, programs: list[Program]
 ) -> None:
-    text = BEGIN.replace("HANG", "sum(itertools.repeat(1, 300_000_000))")
+    text = BEGIN.replace("HANG", "sum(itertools.repeat(1, 1_000_000_000))")
     program = Program(text, tmp_path, *ON_SIGNAL)
     programs.append(program)
     program.says("stuck")
