@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.screen import Screen
 
 from agviz.tui.model import Playhead, View
@@ -40,7 +40,7 @@ class Board(Screen[None]):
     VERBS: ClassVar[Mapping[str, Usage]] = {}
     """What this part adds to the commands."""
 
-    view: reactive[View | None] = reactive(None)
+    view: var[View | None] = var(None)
 
     def __init__(self, paths: Sequence[Path], reader: ReaderThread) -> None:
         super().__init__()

@@ -28,11 +28,14 @@ class Bar(Widget):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.view: View | None = None
+        self._drawn = Text()
 
     def show(self, view: View) -> None:
         """Draw the facts of ``view``."""
         self.view = view
-        self.refresh()
+        before = self._drawn
+        if self.render() != before:
+            self.refresh()
 
     def start(self, view: View) -> Text:
         """What stands before the facts."""
@@ -44,9 +47,11 @@ class Bar(Widget):
 
     def render(self) -> Text:
         """The facts that have room."""
-        if self.view is None:
-            return Text("agviz", style="bold")
-        line, facts = self.start(self.view), self.facts(self.view)
+        self._drawn = Text("agviz", style="bold") if self.view is None else self._line(self.view)
+        return self._drawn
+
+    def _line(self, view: View) -> Text:
+        line, facts = self.start(view), self.facts(view)
         while facts:
             text = _BETWEEN.join(fact for _, fact in facts)
             if len(facts) == 1 or line.cell_len + Text(text).cell_len <= self.content_size.width:

@@ -93,7 +93,7 @@ class Events(LineList):
             self.line_count = self.view.recording.event_count if which is None else 0
             self._go_to_playhead()
             self._tell()
-        self.refresh()
+        self.redraw()
 
     def show_filtered(self, which: Filter, seqs: Sequence[int]) -> None:
         """List the events that were found."""
@@ -102,7 +102,7 @@ class Events(LineList):
             self.line_count = len(seqs)
             self._go_to_playhead()
             self._tell()
-            self.refresh()
+            self.redraw()
 
     def go_to(self, offset: int, seq: int) -> None:
         """Put the cursor on an event, or on the last one before it that is listed.
@@ -141,7 +141,7 @@ class Events(LineList):
         self._pages[read.page] = list(zip(read.positions, read.events, strict=False))
         while len(self._pages) > _MOST_PAGES:
             self._pages.popitem(last=False)
-        self.refresh()
+        self.redraw()
 
     def event_at(self, index: int) -> e.Event | None:
         """The event of a line, or None where its page is not here yet (it is asked for then)."""

@@ -186,7 +186,7 @@ class Graph(LineList):
         """Show what is folded now."""
         self.line_count = self.folding.lines
         self.put_cursor(self.folding.line_of(place))
-        self.refresh()
+        self.redraw()
 
     def _put_cursor_on(self, node: int) -> None:
         place = self.folding.place_of(node)

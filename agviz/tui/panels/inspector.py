@@ -45,7 +45,7 @@ class Inspector(LineList):
                 self._entries = []
                 self.line_count = 0
             return
-        self._entries = inspect(view, story, max(20, self.inner_width - 1))
+        self._entries = inspect(view, story, max(20, self.inner_width - 2))
         self.line_count = len(self._entries)
         if self._node != node:
             self._node = node

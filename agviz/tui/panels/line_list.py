@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
-from textual.reactive import reactive
+from textual.reactive import var
 
 from agviz.tui.panels.panel import Panel
 from agviz.tui.text import Line, Span, plain
 
 if TYPE_CHECKING:
     from textual import events
-    from textual.strip import Strip
 
 _LINES_AROUND = 3
 """Lines above and below the cursor that stay in sight."""
@@ -36,8 +35,10 @@ class LineList(Panel):
 
     EMPTY: ClassVar[str] = ""
 
-    cursor: reactive[int] = reactive(0)
-    line_count: reactive[int] = reactive(0)
+    cursor: var[int] = var(0)
+    line_count: var[int] = var(0)
+    virtual_size = var(Size(0, 0))
+    """Other than in a widget of Textual's, another one needs no new layout of the screen."""
 
     def line(self, index: int, width: int) -> Line:
         """Line ``index``, at most ``width`` cells wide."""
@@ -51,22 +52,22 @@ class LineList(Panel):
     def cursor_moved(self) -> None:
         """The user moved the cursor."""
 
-    def render_line(self, y: int) -> Strip:
-        """Draw line ``y`` of the screen."""
-        width = self.inner_width
+    def row(self, y: int) -> tuple[Line, str]:
+        """The header, a line or nothing."""
+        width = self.inner_width - 1  # beside the scrollbar one cell stays blank
         header = self.header(width)
         if header is not None:
             if y == 0:
-                return self.strip(header, width)
+                return header, ""
             y -= 1
         index = y + self.scroll_offset.y
         if index >= self.line_count:
             text = self.EMPTY if self.line_count == 0 and y == 1 and self.view else ""
-            return self.strip([Span(f" {text}", "muted")], width)
+            return [Span(f" {text}", "muted")], ""
         background = ""
         if index == self.cursor:
             background = "cursor" if self.has_focus else "cursor-blurred"
-        return self.strip(self.line(index, width), width, background)
+        return self.line(index, width), background
 
     def copy_text(self) -> str:
         """The line under the cursor."""
@@ -101,7 +102,20 @@ class LineList(Panel):
     def watch_line_count(self, count: int) -> None:
         """Let the scrollbar know."""
         self.virtual_size = Size(0, count + self.header_height)
+        if self.is_attached:
+            self.vertical_scrollbar.window_virtual_size = self.virtual_size.height
+            self.scroll_y = self.validate_scroll_y(self.scroll_y)
         self.cursor = self.validate_cursor(self.cursor)
+        self.redraw()
+
+    def watch_cursor(self) -> None:
+        """Move what marks it."""
+        self.redraw()
+
+    def watch_scroll_y(self, _old_value: float, new_value: float) -> None:
+        """Move the scrollbar and the lines."""
+        self.vertical_scrollbar.position = new_value
+        self.redraw()
 
     def on_resize(self) -> None:
         """Keep the cursor on the screen."""

@@ -58,7 +58,7 @@ class Output(LineList):
         if at_end:
             self.put_cursor(self.line_count - 1)
         self.subtitle(f"{self.line_count:,} lines" if self.line_count else "")
-        self.refresh()
+        self.redraw()
 
     @property
     def last_lines(self) -> list[str]:

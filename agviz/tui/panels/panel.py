@@ -8,15 +8,17 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.containers import Container
+from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Self
 
     from agviz.tui.model import View
-    from agviz.tui.text import Span
+    from agviz.tui.text import Line, Span
 
 LOOKS = (
     *("waiting", "ready", "running", "done", "skipped", "failed", "unknown"),
@@ -39,7 +41,11 @@ class Panels(Container):
 
 
 class Panel(ScrollView):
-    """Base of the panels: shows a :class:`~agviz.tui.model.View` and reads nothing itself."""
+    """Base of the panels: shows a :class:`~agviz.tui.model.View` and reads nothing itself.
+
+    What has changed is said by :meth:`redraw`. Only lines that then look different are painted: a
+    key changes few of them, and painting a screen takes longer than all the rest.
+    """
 
     ALLOW_SELECT = False
 
@@ -62,6 +68,11 @@ class Panel(ScrollView):
         self.view: View | None = None
         self._looks: dict[tuple[str, str], Style] = {}
         self.border_title = self.HEADING
+        self._is_stale = False
+        self._rows: list[tuple[Line, str]] = []
+        """The lines as they were when they were last compared."""
+        self._subtitle = ""
+        self._borders_only = False
 
     def show(self, view: View) -> None:
         """Draw ``view``, where it differs in what this panel draws from the one before."""
@@ -69,7 +80,49 @@ class Panel(ScrollView):
         if before is None or any(
             getattr(before, field) is not getattr(view, field) for field in self.DRAWS
         ):
-            self.refresh()
+            self.redraw()
+
+    def row(self, y: int) -> tuple[Line, str]:
+        """What stands on line ``y`` of the screen, and the look that is its background."""
+        raise NotImplementedError
+
+    def render_line(self, y: int) -> Strip:
+        """Draw line ``y`` of the screen."""
+        line, background = self.row(y)
+        return self.strip(line, self.inner_width, background)
+
+    def redraw(self) -> None:
+        """Paint the lines that look different now, once everything that is to come has come."""
+        self._is_stale = True
+        self.check_idle()
+
+    def on_idle(self) -> None:
+        """Find these lines."""
+        if self._is_stale:
+            self._is_stale = False
+            before = self._rows
+            width, height = self.scrollable_content_region.size
+            self._rows = [self.row(y) for y in range(height)]
+            if len(before) != height:
+                self.refresh()
+            else:
+                pairs = enumerate(zip(before, self._rows, strict=True))
+                changed = [Region(0, y, width, 1) for y, (old, new) in pairs if old != new]
+                if changed:
+                    self.refresh(*changed)
+
+    def refresh(
+        self,
+        *regions: Region,
+        repaint: bool = True,
+        layout: bool = False,
+        recompose: bool = False,
+    ) -> Self:
+        """Paint the whole panel, or parts of it."""
+        if self._borders_only:
+            width, height = self.content_size
+            regions = (Region(-1, height, width + 2, 1),)
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     @property
     def shown(self) -> View:
@@ -84,7 +137,11 @@ class Panel(ScrollView):
 
     def subtitle(self, text: str) -> None:
         """Put ``text``, which may come from a trace, at the right of the lower border."""
-        self.border_subtitle = Text(text)
+        if text != self._subtitle:
+            self._subtitle = text
+            self._borders_only = True
+            self.border_subtitle = Text(text)
+            self._borders_only = False
 
     def notify_style_update(self) -> None:
         """Forget the styles of the theme that was."""

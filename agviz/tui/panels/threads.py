@@ -14,7 +14,6 @@ from agviz.tui.timeline import Lane, Window
 
 if TYPE_CHECKING:
     from textual import events
-    from textual.strip import Strip
 
     from agviz.tui.model import View
 
@@ -120,17 +119,14 @@ class Threads(Panel):
         window, begin = self._shown, self.view.recording.task.begin_ns
         return f"{duration(int(window.begin - begin))} to {duration(int(window.end - begin))}"
 
-    def render_line(self, y: int) -> Strip:
-        """Draw the axis or a line of a lane."""
-        width = self.inner_width
+    def row(self, y: int) -> tuple[Line, str]:
+        """The axis or a line of a lane."""
         if self.view is None:
-            return self.strip([], width)
+            return [], ""
         if y == 0:
-            return self.strip(self._axis(), width)
+            return self._axis(), ""
         thread, first = self._lane_at(y)
-        if thread is None:
-            return self.strip(self._now(y), width)
-        return self.strip(self._lane(thread, first=first), width)
+        return self._now(y) if thread is None else self._lane(thread, first=first), ""
 
     def action_zoom(self, factor: float) -> None:
         """Show ``factor`` times as much time, around the playhead where that is in sight."""
@@ -141,19 +137,19 @@ class Threads(Panel):
         if not window.begin <= around <= window.end:
             around = (window.begin + window.end) / 2
         self._window = window.zoomed(factor, around, self.view.recording.span_ns)
-        self.refresh()
+        self.redraw()
 
     def action_fit(self) -> None:
         """Show the whole graph task."""
         self._window = None
-        self.refresh()
+        self.redraw()
 
     def action_pan(self, share: float) -> None:
         """Move on by a share of what is shown."""
         if self.view is not None:
             columns = share * self._columns
             self._window = self._shown.panned(columns, self.view.recording.span_ns)
-            self.refresh()
+            self.redraw()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Put the playhead on the execution that the mouse points at, and follow the mouse."""
