@@ -114,9 +114,8 @@ def _parts(gradient: Tensor) -> Iterator[Part]:
 def _of_chunk(chunk: Tensor) -> Part:
     if chunk.dtype not in _SUMMABLE and chunk.numel() > FEW:
         chunk = chunk.to(torch.float64 if chunk.dtype in _WIDENED else torch.float32)
-    in_one_pass = health_kernel.measured(chunk)
-    if in_one_pass is not None:
-        return Part(chunk.numel(), *in_one_pass)
+    if health_kernel.serves(chunk):
+        return Part(chunk.numel(), *health_kernel.measured(chunk))
     return _few(chunk.tolist()) if chunk.numel() <= FEW else _many(chunk)
 
 

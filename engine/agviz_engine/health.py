@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
-from agviz_engine import native_run
+from agviz_engine import health_kernel, native_run
 from agviz_engine.elements import COMPRESSED, FEW, Part, is_dense, numbers_of
 from agviz_engine.instruments import Health
 from agviz_engine.recent import Recent
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 _C = cast("Any", torch._C)
 _profiler_enabled = _C._autograd._profiler_enabled
 _PLAIN = (Tensor, Parameter)
-_thread = threading.local()
+_dispatch_keys = _C._dispatch_keys
+_DENSE_ON_CPU = _dispatch_keys(torch.empty(0)).raw_repr()
+"""Neither sparse, nested or wrapped, nor a conjugate, a negative or all zeros in name only."""
 _next_generation = itertools.count(1).__next__
 _generation = [0]
 
@@ -60,6 +62,48 @@ def unseen() -> Iterator[None]:
     finally:
         if profiled:
             _C._autograd._enable_record_function(True)
+
+
+def health_of(gradient: Tensor) -> Health:
+    """As :func:`measure`; may be called anywhere."""
+    at_once = _measured_at_once(gradient)
+    if at_once is not None:
+        return at_once
+    with unseen():
+        return measure(gradient)
+
+
+def _measured_at_once(gradient: Tensor) -> Health | None:
+    """What :func:`measure` finds, where nothing needs to be dispatched for it; else None.
+
+    Most gradients are like that. Few lines, because they run when the node has just driven the
+    interpreter out of the processor's caches: each counts several times.
+    """
+    if (
+        type(gradient) not in _PLAIN
+        or _C._is_torch_function_mode_enabled()
+        or _C._len_torch_dispatch_stack()
+        or _dispatch_keys(gradient).raw_repr() != _DENSE_ON_CPU
+        or not (gradient.is_contiguous() or is_dense(gradient))
+    ):
+        return None
+    dtype, numel, storage = gradient.dtype, gradient.numel(), gradient.untyped_storage()
+    if dtype not in health_kernel.FUNCTIONS or not numel or not storage.nbytes():
+        return None
+    address, place = gradient.data_ptr(), storage._cdata
+    state = _generation[0], gradient._version, address, numel, dtype, False, False
+    memory = _thread.known
+    known = memory.get(place)
+    if known is None or known.state != state:
+        part = Part(numel, *health_kernel.measured_at(address, numel, dtype))
+        known = _Known(StorageWeakRef(storage), state, part)
+        memory.keep(place, known)
+    _, nan, posinf, neginf, zero, finite, low, high, mean, norm = known.whole
+    shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
+    facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
+    if finite:
+        return Health(*facts, nan, posinf, neginf, zero, low, high, mean, norm, "")
+    return Health(*facts, nan, posinf, neginf, zero, None, None, None, None, "")
 
 
 def measure(gradient: Tensor) -> Health:
@@ -130,11 +174,6 @@ def unknown(why: str) -> Health:
     return _unknown(("", None, "", ""), (0, 0), why)
 
 
-def is_finite(gradient: Tensor) -> bool:
-    """Whether nothing non-finite is found in it; call it within :func:`unseen`. Does not raise."""
-    return measure(gradient).is_finite
-
-
 def _unknown(
     facts: tuple[str, tuple[int, ...] | None, str, str], sizes: tuple[int, int], why: str
 ) -> Health:
@@ -158,6 +197,13 @@ def shape_of(gradient: Tensor) -> tuple[int, ...] | None:
     return shape if all(type(size) is int for size in shape) else None
 
 
+def _is_freed(gradient: Tensor) -> bool:
+    """Whether its storage was resized to nothing, as FSDP does with what it has gathered."""
+    if gradient.layout is not torch.strided or not gradient.numel():
+        return False
+    return not gradient.untyped_storage().nbytes()
+
+
 def why_unknown(gradient: Tensor) -> str:
     """Why the elements of an unwrapped gradient can't be looked at; empty where they can."""
     if type(gradient) not in _PLAIN:
@@ -166,6 +212,8 @@ def why_unknown(gradient: Tensor) -> str:
         return "has no elements to look at (meta)"
     if gradient.is_nested:
         return "a nested tensor"
+    if _is_freed(gradient):
+        return "its memory was given back"
     if gradient.layout is not torch.strided and not (
         gradient.is_sparse or gradient.layout in COMPRESSED
     ):
@@ -180,6 +228,16 @@ class _Known(NamedTuple):
     """Keeps the storage's address, but not its memory, from being used for another."""
     state: tuple[Any, ...]
     whole: Part
+
+
+class _OfThread(threading.local):
+    """What a thread has measured last, by storage."""
+
+    def __init__(self) -> None:
+        self.known: Recent[int, _Known] = Recent()
+
+
+_thread = _OfThread()
 
 
 def forget() -> None:
@@ -209,7 +267,7 @@ def _remembered(gradient: Tensor) -> Part:
     ):
         return numbers_of(gradient)
     storage = gradient.untyped_storage()
-    memory: Recent[int, _Known] = _thread.__dict__.setdefault("known", Recent())
+    memory = _thread.known
     known = memory.get(storage._cdata)
     if known is None or known.state != state:
         known = _Known(StorageWeakRef(storage), state, numbers_of(gradient))

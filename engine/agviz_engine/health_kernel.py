@@ -36,31 +36,30 @@ _thread = _OfThread()
 
 def serves(tensor: Tensor) -> bool:
     """Whether there is such code for tensors of its dtype on its device."""
-    return tensor.dtype in _functions and tensor.device.type == "cpu"
+    return tensor.dtype in FUNCTIONS and tensor.device.type == "cpu"
 
 
-def measured(flat: Tensor) -> tuple[Any, ...] | None:
+def measured(flat: Tensor) -> tuple[Any, ...]:
     """How many elements are NaN, +Inf, -Inf, 0 and finite; min, max, mean and norm of the finite.
 
     Args:
-        flat: One-dimensional, not empty, its bytes as they are read (no conj, no neg).
-
-    Returns:
-        None where there is no such code for it: :func:`serves`.
+        flat: One-dimensional, not empty, of those that the code :func:`serves`, its bytes as they
+            are read (no conj, no neg).
     """
-    if not serves(flat):
-        return None
-    functions = _functions[flat.dtype]
     flat = flat.contiguous()
-    numel = flat.numel()
+    return measured_at(flat.data_ptr(), flat.numel(), flat.dtype)
+
+
+def measured_at(address: int, numel: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    """As :func:`measured`, of ``numel`` elements that lie side by side from ``address`` on."""
     part = _thread.part
-    functions[numel >= _OTHERS_RUN_MEANWHILE](flat.data_ptr(), numel, part)
+    FUNCTIONS[dtype][numel >= _OTHERS_RUN_MEANWHILE](address, numel, part)
     return _part.unpack(part)
 
 
 def is_built() -> bool:
     """Whether the compiled code is there."""
-    return bool(_functions)
+    return bool(FUNCTIONS)
 
 
 def _of(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
@@ -83,4 +82,5 @@ def _load() -> dict[torch.dtype, tuple[Any, Any]]:
     return {dtype: (keeping[dtype], releasing[dtype]) for dtype in keeping}
 
 
-_functions = _load()
+FUNCTIONS = _load()
+"""By dtype; empty where nothing is built."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from agviz_engine import events, saved_values
-from agviz_engine.health import held_bytes, is_finite, measure, unseen
+from agviz_engine.health import health_of, held_bytes
 from agviz_engine.instruments import Health, Live, Looked, Registry, clock, next_seq
 from agviz_engine.thread_state import current, next_thread
 
@@ -83,14 +83,10 @@ def _accumulated(
     )
 
 
-def _health(gradient: Tensor) -> Health:
-    with unseen():
-        return measure(gradient)
-
-
 def _first_nonfinite(gradients: Sequence[Tensor | None]) -> Tensor | None:
-    with unseen():
-        return next((g for g in gradients if isinstance(g, Tensor) and not is_finite(g)), None)
+    return next(
+        (g for g in gradients if isinstance(g, Tensor) and not health_of(g).is_finite), None
+    )
 
 
 def _note_given(graph_task: GraphTask, ref: NodeRef, health: Health) -> None:
@@ -258,7 +254,7 @@ class Telling:
             live.gradient = gradient = inputs[slot]
             hear.emit(hear.intervened, event, live)
             if hear.gradient_measured and gradient is not None:
-                health = _health(gradient)
+                health = health_of(gradient)
                 self._measured(event, gradient, health, live)
                 graph_task.nonfinite.discard(ref.index)
                 _note_given(graph_task, ref, health)
@@ -343,7 +339,7 @@ class Telling:
         live = self.live(graph_task, ref)
         hear.emit(hear.leaf_accumulated, event, live)
         if gradient is not None:
-            self._measured(event, gradient, _health(gradient), live)
+            self._measured(event, gradient, health_of(gradient), live)
 
     def captured(
         self,
@@ -359,7 +355,7 @@ class Telling:
             live = self.live(graph_task, ref)
             hear.emit(hear.gradient_captured, event, live)
             if gradient is not None:
-                self._measured(event, gradient, _health(gradient), live)
+                self._measured(event, gradient, health_of(gradient), live)
 
     def non_finite_checked(
         self,
@@ -389,7 +385,7 @@ class Telling:
             if gradient is None:
                 continue
             known = looked.health[i] if looked and looked.outputs[i] is gradient else None
-            health = known or _health(gradient)
+            health = known or health_of(gradient)
             found = health.nan, health.posinf, health.neginf
             live.gradient = gradient
             event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, i, *found)
@@ -444,7 +440,7 @@ class Telling:
             hear.emit(hear.hook_called, event, live)
             wrong = _first_nonfinite(gave) if changed and hear.gradient_measured else None
             if wrong is not None and _first_nonfinite(given) is None:
-                self._measured(event, wrong, _health(wrong), live)
+                self._measured(event, wrong, health_of(wrong), live)
                 graph_task.nonfinite.add(ref.index)
 
         return report
@@ -465,7 +461,7 @@ class Telling:
             )
             hear.emit(hear.gradient_accumulated, event, live)
             if hear.gradient_measured:
-                health = _health(gradient)
+                health = health_of(gradient)
                 self._measured(event, gradient, health, live)
                 _note_given(graph_task, ref, health)
             live.gradient = None
@@ -495,7 +491,7 @@ class Telling:
                 if remaining and fact.consumer.num_inputs == 1:
                     continue
                 event = _accumulated(graph_task, ref, fact)
-                live, health = self.live(graph_task, ref), _health(fact.gradient)
+                live, health = self.live(graph_task, ref), health_of(fact.gradient)
                 self._measured(event, fact.gradient, health, live)
                 _note_given(graph_task, fact.consumer, health)
 

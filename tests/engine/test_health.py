@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agviz_engine import events, health_kernel, installed
-from agviz_engine.health import measure, unseen
+from agviz_engine import elements, events, health_kernel, installed
+from agviz_engine.health import health_of, measure, unseen
 from agviz_engine.instruments import Health, Instrument, Live
 from tests.unnoticed import noticed
 
@@ -117,7 +117,7 @@ def by_numpy(tensor: Tensor) -> dict[str, Any]:
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What does the measuring of dense floats."""
     if request.param == "torch":
-        monkeypatch.setattr(health_kernel, "_functions", {})
+        monkeypatch.setattr(health_kernel, "FUNCTIONS", {})
     elif not health_kernel.is_built():
         pytest.skip("no C compiler was there when agviz was installed")
     return cast("str", request.param)
@@ -296,17 +296,16 @@ def test_what_changed_behind_the_version_is_measured_again(where: str) -> None:
     assert [h.max for _, name, _, h in instrument.found if name == "ViewBackward0"][-1] == 2.0
 
 
-def test_a_view_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from agviz_engine import elements
+def test_a_view_is_measured_once(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    home, name = (health_kernel, "measured_at") if by == "compiled" else (elements, "_of_chunk")
+    measuring = getattr(home, name)
 
-    calls: list[Tensor] = []
-    of_chunk = elements._of_chunk
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return measuring(*given)
 
-    def counted(chunk: Tensor) -> Any:
-        calls.append(chunk)
-        return of_chunk(chunk)
-
-    monkeypatch.setattr(elements, "_of_chunk", counted)
+    monkeypatch.setattr(home, name, counted)
     x = torch.ones(6, 10, requires_grad=True)
     instrument = Heard()
     with installed(instrument):
@@ -361,3 +360,19 @@ def test_an_exotic_tensor_does_not_end_the_backward(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("agviz_engine.elements._of_chunk", broken)
     found = measured(torch.ones(100))
     assert (found.unknown, found.numbers, found.shape) == ("NotImplementedError", 0, (100,))
+
+
+def test_a_gradient_whose_memory_was_given_back_is_not_looked_at() -> None:
+    tensor = torch.ones(100)
+    tensor.untyped_storage().resize_(0)
+    found = measured(tensor)
+    assert (found.unknown, found.shape) == ("its memory was given back", (100,))
+    assert health_of(tensor) == found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_measured_at_once_is_as_measured(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(100):
+        tensor = random_tensor(rng)
+        assert repr(health_of(tensor)) == repr(measured(tensor))
