@@ -17,7 +17,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES, Event
@@ -37,6 +37,9 @@ next_seq: Callable[[], int] = itertools.count().__next__
 def method_name(event_type: type[Event]) -> str:
     """Name of the Instrument method that hears ``event_type``: ``QueuePush`` -> ``queue_push``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
+
+
+_METHODS: Final = tuple(method_name(event_type) for event_type in EVENT_TYPES)
 
 
 class Health(NamedTuple):
@@ -196,6 +199,7 @@ HOT = (
 them all, its ``note_flat(flat)``, if it has one, gets them as ``(kind, None, *fields)`` instead:
 ``kind`` is the position in ``EVENT_TYPES``, and neither an event nor a live view is made. It must
 not raise."""
+_HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
 
 
 class Registry:
@@ -260,13 +264,14 @@ class Registry:
 
     def _index(self) -> None:
         self.generation += 1
-        for event_type in EVENT_TYPES:
-            name = method_name(event_type)
-            listeners: list[Listener] = []
-            for instrument in self._instruments:
-                listener = getattr(instrument, name, None) or getattr(instrument, "any_event", None)
+        heard: dict[str, list[Listener]] = {name: [] for name in _METHODS}
+        for instrument in self._instruments:
+            any_event = getattr(instrument, "any_event", None)
+            for name, listeners in heard.items():
+                listener = getattr(instrument, name, None) or any_event
                 if listener is not None:
                     listeners.append(listener)
+        for name, listeners in heard.items():
             setattr(self, name, tuple(listeners))
         self.gradient_measured = self._listeners("gradient_measured")
         self.saved_measured = self._listeners("saved_measured")
@@ -280,7 +285,7 @@ class Registry:
         if len(self._instruments) != 1:
             return None
         (instrument,) = self._instruments
-        if any(hasattr(instrument, method_name(hot)) for hot in HOT):
+        if any(hasattr(instrument, name) for name in _HOT_METHODS):
             return None
         return getattr(instrument, "note_flat", None)
 
