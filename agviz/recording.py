@@ -100,16 +100,18 @@ class Recording(Instrument):
             "timeout": options.timeout,
             **self._about,
         }
-        if options.on:
-            self.recorder = FlightRecorder(self.path, on=options.on, keep=options.keep, **common)
-        else:
-            self.recorder = Recorder(self.path, **common)
+        self.recorder = self._make_recorder(common)
         self.recorder.forward = self.forward
         self.recorder.when_timed_out = self._timed_out
         if self._is_child and "multiprocessing.util" in sys.modules:
             # Its children leave without exit handlers, and forget what was said before they began.
             sys.modules["multiprocessing.util"].Finalize(None, self._exit, exitpriority=-100)
         return self.recorder
+
+    def _make_recorder(self, common: dict[str, Any]) -> Recorder:
+        if self.options.on:
+            return FlightRecorder(self.path, on=self.options.on, keep=self.options.keep, **common)
+        return Recorder(self.path, **common)
 
     def start(self) -> None:
         """Put the engine in torch's place. Imports torch.

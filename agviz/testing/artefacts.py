@@ -24,6 +24,8 @@ class Told(TypedDict):
     """What one report tells the end of the run of a test: plain, so that workers can send it."""
 
     test: str
+    part: str
+    """Empty: setup and call."""
     has_recorded: bool
     problem: str
     """Why nothing could be recorded, or what is wrong with what was."""
@@ -36,6 +38,8 @@ class Told(TypedDict):
     command: str
     """Opens the trace, or says more of the verdict."""
     section: str
+    shows_something: bool
+    """Whether the trace itself shows something that is wrong."""
     without_baseline: bool
     """Whether it should have been compared and there was nothing to compare it with."""
     verified: int
@@ -43,10 +47,11 @@ class Told(TypedDict):
     not_comparable: int
 
 
-def nothing(test: str) -> Told:
+def nothing(test: str, part: str = "") -> Told:
     """Of a test that left nothing."""
     return Told(
         test=test,
+        part=part,
         has_recorded=False,
         problem="",
         heading="",
@@ -55,18 +60,19 @@ def nothing(test: str) -> Told:
         summary="",
         command="",
         section="",
+        shows_something=False,
         without_baseline=False,
         verified=0,
         not_comparable=0,
     )
 
 
-def leave(folder: Path, test: str, *, is_failure: bool, wrong: str = "") -> Told:
+def leave(folder: Path, told: Told, *, is_failure: bool, wrong: str = "") -> Told:
     """Write picture and summary beside a trace, and say what it tells.
 
     Args:
         folder: where the trace is.
-        test: pytest's name of the test.
+        told: what is known of it so far, and is added to.
         is_failure: whether there is a failure to explain.
         wrong: what the plugin failed the test for, where it did; said where the trace itself shows
             nothing that is wrong.
@@ -75,12 +81,12 @@ def leave(folder: Path, test: str, *, is_failure: bool, wrong: str = "") -> Told
         agviz.errors.AgvizError: the trace can't be read, or the folder can't be written to.
     """
     path = folder / TRACE
-    told = nothing(test)
     told["has_recorded"] = True
     told["trace"] = shown(path)
     with Trace.open(path) as trace:
         found = verdict(trace)
-        if wrong and found.verb == "view":
+        told["shows_something"] = found.verb != "view"
+        if wrong and not told["shows_something"]:
             found = Verdict(wrong)
         threads = list(last_nodes(trace))
         graph, problem = _draw(trace, folder)

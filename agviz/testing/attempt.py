@@ -1,24 +1,24 @@
-"""One run of one test: its recording, and the folder that its files go to."""
+"""What is recorded of one run of a test, and the folder that its files go to."""
 
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.after_import import after_import
-from agviz.errors import AgvizError, TraceError
+from agviz.errors import AgvizError
 from agviz.options import Options, asked_to_check_forward
 from agviz.recorded import Recorded
 from agviz.recording import Recording
+from agviz.traces.deferred import DeferredRecorder
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agviz.testing.settings import Choice
+    from agviz.traces.provenance import Provenance
     from agviz.traces.recorder import Recorder
 
 TRACE: Final = "trace.agviz"
@@ -26,40 +26,37 @@ GRAPH: Final = "graph.svg"
 DOT: Final = "graph.dot"
 SUMMARY: Final = "summary.txt"
 _OURS: Final = (TRACE, f"{TRACE}-wal", f"{TRACE}-shm", GRAPH, DOT, SUMMARY)
-
-
-_closing: Final = ThreadPoolExecutor(16, "agviz-closing")
-"""Completes and removes files: that is mostly waiting, and begins in the order it was asked for."""
-_pending: Final[set[Future[None]]] = set()
-
-
-def _soon(call: Callable[[], None]) -> Future[None]:
-    future = _closing.submit(call)
-    _pending.add(future)
-    future.add_done_callback(_pending.discard)
-    return future
-
-
-def wait_for_all() -> None:
-    """Wait until all files are complete, or removed."""
-    wait(tuple(_pending))
+TEARDOWN: Final = "teardown"
+"""What a test's fixtures do after it is a part of its own."""
+PATIENCE: Final = 0.5
+"""Seconds of a test, from its first backward on, that are recorded in memory."""
 
 
 class Attempt:
     """Records from :meth:`start` to :meth:`stop`, if torch is imported by then.
 
+    Then either :meth:`keep` or :meth:`let_go` says what becomes of it.
+
     Args:
         node_id: pytest's name of the test.
-        folder: where the trace goes; made when backward is called first.
+        folder: where the trace goes.
         choice: what holds for the test.
+        provenance: where nodes come from, in all tests.
+        before: what was recorded of the same test until now, whose names go on to hold.
     """
 
-    def __init__(self, node_id: str, folder: Path, choice: Choice) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        folder: Path,
+        choice: Choice,
+        provenance: Provenance,
+        before: Attempt | None = None,
+    ) -> None:
         self.node_id = node_id
+        self.part = "" if before is None else TEARDOWN
         self.folder = folder
         self.choice = choice
-        self.problem = ""
-        """Why nothing could be recorded."""
         self.wrong = ""
         """What the plugin itself failed the test for."""
         self.is_told = False
@@ -67,16 +64,22 @@ class Attempt:
         self.live = Live(self)
         self._recording = _Recording(
             folder / TRACE,
-            Options(values=choice.values, check_forward=asked_to_check_forward()),
+            Options(values=choice.values, check_forward=asked_to_check_forward(), provenance=False),
+            patience=0.0 if choice.mode == "on" else PATIENCE,
             script=node_id,
             argv=[],
         )
+        self._recording.provenance = provenance
+        if before is not None:
+            self._recording.names = before._recording.names
+        self._problem = ""
         self._forget: Callable[[], None] = lambda: None
         self._is_over = False
 
     def start(self) -> None:
         """Record from now on, or from the import of torch on. An older run's files go."""
-        self.remove()
+        if self.folder.is_dir():
+            self._remove()
         self._forget = after_import("torch", self._start)
 
     def _start(self) -> None:
@@ -85,26 +88,41 @@ class Attempt:
         try:
             self._recording.start()
         except UnsupportedTorchError as error:
-            self.problem = str(error)
+            self._problem = str(error)
 
     def stop(self) -> None:
-        """Give torch its engine back and complete the file; a second call has no effect."""
-        if self._is_over:
-            return
-        self._is_over = True
-        self._forget()
-        self.live.close()
-        self._recording.stop()
-        self.problem = self.problem or self._recording.problem
+        """Give torch its engine back; a second call has no effect."""
+        if not self._is_over:
+            self._is_over = True
+            self._forget()
+            self.live.close()
+            self._recording.stop()
 
-    def wait(self) -> None:
-        """Wait until the file of a recording that was stopped is complete."""
-        self._recording.closed()
+    def keep(self) -> None:
+        """Complete the file."""
+        self.stop()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def let_go(self) -> None:
+        """Leave no file."""
+        self.stop()
+        if self._recorder is not None:
+            self._recorder.give_up()
 
     @property
     def has_recorded(self) -> bool:
         """Whether backward was called."""
-        return self._recording.recorder is not None
+        return self._recorder is not None
+
+    @property
+    def problem(self) -> str:
+        """Why nothing could be recorded, or written."""
+        return self._problem or (self._recorder.problem if self._recorder is not None else "")
+
+    def measured(self) -> Iterator[Any] | None:
+        """What :meth:`DeferredRecorder.measured` gives; None: it has to be read from the file."""
+        return None if self._recorder is None else self._recorder.measured()
 
     def flush(self) -> None:
         """Have everything so far be readable.
@@ -112,12 +130,11 @@ class Attempt:
         Raises:
             agviz.errors.AgvizError: there is nothing yet.
         """
-        if not self.has_recorded:
+        if self._recorder is None:
             raise AgvizError(self.problem or f"{self.node_id} has run no backward pass")
-        if self._is_over:
-            self.wait()
-        else:
-            self._recording.flush()
+        self._recorder.flush()
+        if self.problem:
+            raise AgvizError(self.problem)
 
     def open(self) -> Trace:
         """What was recorded.
@@ -128,19 +145,9 @@ class Attempt:
         self.flush()
         return Trace.open(self.folder / TRACE)
 
-    def remove(self) -> None:
-        """Remove what a run of this test has left, and nothing else."""
-        if self.folder.is_dir():
-            self._remove()
-
-    def let_go(self) -> None:
-        """Remove it soon, on another thread: once the file is complete."""
-        if self.has_recorded:
-            _soon(self._remove_complete)
-
-    def _remove_complete(self) -> None:
-        self.wait()
-        self._remove()
+    @property
+    def _recorder(self) -> DeferredRecorder | None:
+        return self._recording.deferred
 
     def _remove(self) -> None:
         for name in _OURS:
@@ -164,32 +171,23 @@ class Live(Recorded):
 
 
 class _Recording(Recording):
-    """Makes the folder when backward is called for the first time."""
+    """Keeps what it records in memory, and leaves open what becomes of it.
 
-    def __init__(self, path: Path, options: Options, **about: Any) -> None:
+    Args:
+        path: the file that may be written.
+        options: what to record.
+        patience: as of :class:`~agviz.traces.deferred.DeferredRecorder`.
+        about: for the reader.
+    """
+
+    def __init__(self, path: Path, options: Options, *, patience: float, **about: Any) -> None:
         super().__init__(path, options, **about)
-        self.problem = ""
-        self._closed: Future[None] | None = None
+        self.deferred: DeferredRecorder | None = None
+        self._patience = patience
 
-    def closed(self) -> None:
-        """Wait for the file to be complete."""
-        if self._closed is not None:
-            self._closed.result()
+    def _make_recorder(self, common: dict[str, Any]) -> Recorder:
+        self.deferred = DeferredRecorder(self.path, patience=self._patience, **common)
+        return self.deferred
 
-    def _close(self, error: BaseException | None) -> None:
-        # Completing a file takes longer than many a test, which need not wait for it.
-        if self._closed is None and self.recorder is not None:
-            self._closed = _soon(partial(super()._close, error))
-        elif self._closed is None:
-            super()._close(error)
-
-    def open(self) -> Recorder:
-        try:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise TraceError(f"{self.path.parent} can't be made: {error.strerror}") from error
-            return super().open()
-        except TraceError as error:
-            self.problem = str(error)
-            raise
+    def _close(self, error: BaseException | None) -> None:  # noqa: ARG002
+        self._is_over = True

@@ -13,19 +13,30 @@ import agviz_engine
 from agviz.errors import AgvizError
 from agviz.testing import checks
 from agviz.testing.artefacts import Told, leave, nothing, shown
-from agviz.testing.attempt import TRACE, Attempt, wait_for_all
+from agviz.testing.attempt import PATIENCE, TEARDOWN, TRACE, Attempt
 from agviz.testing.fixture import Agviz, not_recorded
-from agviz.testing.settings import Settings, read_choice
+from agviz.testing.settings import Choice, Settings, read_choice
 from agviz.testing.slug import slug
 from agviz.testing.terminal import show
 from agviz.testing.verified import Verified
+from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
     from types import TracebackType
 
-_PROPERTY: Final = "agviz_"
+_PROPERTIES: Final = (
+    ("verdict", "heading"),
+    ("trace", "trace"),
+    ("graph", "graph"),
+    ("summary", "summary"),
+)
+"""Names in a report, and in what is told."""
+_DIED_EARLY: Final = (
+    f"no trace: a backward pass is in a file {PATIENCE:g} s after the first of its test;"
+    " with --agviz=on it is at once"
+)
 _ENGINE: Final = str(Path(agviz_engine.__file__).parent) + os.sep
 
 
@@ -40,21 +51,23 @@ class Session:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config = config
         self._settings = settings
-        self._attempt: Attempt | None = None
+        self._provenance = Provenance()
+        self._attempts: list[Attempt] = []
+        """Of the test that runs: of its setup and call, and then of its teardown."""
         self._verified: Verified | None = None
-        self._told: dict[str, Told] = {}
-        """By test, as reports came in: in this process, or from workers."""
+        self._told: dict[tuple[str, str], Told] = {}
+        """By test and part, as reports came in: in this process, or from workers."""
 
     def handle(self, item: pytest.Item) -> Agviz:
         """What the fixture gives."""
-        if self._attempt is None:
+        if not self._attempts:
             raise not_recorded(item.nodeid)
-        return Agviz(self._attempt)
+        return Agviz(self._attempts[-1])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Begin; complain of a marker where pytest expects a setup to fail."""
-        self._stop()
+        self._end()
         wrong: pytest.UsageError | None = None
         try:
             self._begin(item)
@@ -67,22 +80,34 @@ class Session:
 
     def _begin(self, item: pytest.Item) -> None:
         item.user_properties[:] = [
-            each for each in item.user_properties if not each[0].startswith(_PROPERTY)
+            each for each in item.user_properties if not each[0].startswith("agviz_")
         ]
         choice = read_choice(item, self._settings)
         if choice.mode != "off":
-            rerun = getattr(item, "execution_count", 1) - 1  # of pytest-rerunfailures
-            folder = self._settings.output / slug(item.nodeid, rerun)
-            self._attempt = Attempt(item.nodeid, folder, choice)
-            self._attempt.start()
+            self._record(item, choice)
         elif self._settings.verify:
             self._verified = Verified()
             self._verified.start()
 
+    def _cancel_timer(self, item: pytest.Item) -> None:
+        """Have pytest-timeout not count what it takes to explain a failure."""
+        if self._config.pluginmanager.has_plugin("timeout"):
+            self._config.hook.pytest_timeout_cancel_timer(item=item)
+
+    def _record(self, item: pytest.Item, choice: Choice, before: Attempt | None = None) -> None:
+        rerun = getattr(item, "execution_count", 1) - 1  # of pytest-rerunfailures
+        name = slug(item.nodeid, rerun, "" if before is None else TEARDOWN)
+        attempt = Attempt(
+            item.nodeid, self._settings.output / name, choice, self._provenance, before
+        )
+        self._attempts.append(attempt)
+        attempt.start()
+
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
         """End, and fail the test where its gradients are not as they have to be."""
-        attempt, verified = self._attempt, self._verified
+        attempt = self._attempts[-1] if self._attempts else None
+        verified = self._verified
         try:
             result = yield
         finally:
@@ -98,6 +123,18 @@ class Session:
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Record what fixtures do after the test for itself."""
+        if self._attempts:
+            self._attempts[-1].stop()
+            self._record(item, self._attempts[-1].choice, self._attempts[-1])
+        try:
+            return (yield)
+        finally:
+            if self._attempts:
+                self._attempts[-1].stop()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -105,37 +142,32 @@ class Session:
         if call.excinfo is not None and not self._config.getoption("fulltrace"):
             leave_out_our_frames(call.excinfo)
         report = yield
-        attempt, verified = self._attempt, self._verified
-        if verified is not None and (report.failed or report.when == "teardown"):
-            verified.stop()
-            self._attach(item, report, verified.told(item.nodeid))
-            self._verified = None
-        if attempt is None:
-            return report
         is_last = report.when == "teardown"
-        if report.failed or is_last:
-            attempt.stop()
-        if report.failed and not attempt.is_told:
-            if attempt.has_recorded and self._config.pluginmanager.has_plugin("timeout"):
-                self._config.hook.pytest_timeout_cancel_timer(item=item)
-            attempt.is_told = True
-            self._attach(item, report, self._leave(attempt, is_failure=True))
-        elif is_last and not attempt.is_told:
-            keep = attempt.choice.mode == "on"
-            if not keep:
-                attempt.let_go()
-            self._attach(item, report, self._leave(attempt, is_failure=False, keep=keep))
+        verified = self._verified
+        if verified is not None and (report.failed or is_last):
+            verified.stop()
+            self._attach(item, report, [verified.told(item.nodeid)])
+            self._verified = None
+        attempts = [attempt for attempt in self._attempts if not attempt.is_told]
+        if not attempts:
+            return report
+        if report.failed:
+            if any(attempt.has_recorded for attempt in attempts):
+                self._cancel_timer(item)
+            self._attach(item, report, self._explain(attempts))
+        elif is_last:
+            self._attach(item, report, [self._part(attempt) for attempt in attempts])
         if is_last:
-            self._attempt = None
+            self._attempts = []
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hear what a report tells, wherever it was made."""
-        told: Told | None = getattr(report, "agviz", None)
-        if told is not None:
-            self._told[told["test"]] = told
-        elif report.failed and report.nodeid not in self._told:
+        told: list[Told] = getattr(report, "agviz", [])
+        for each in told:
+            self._told[each["test"], each["part"]] = each
+        if not told and report.failed and (report.nodeid, "") not in self._told:
             self._explain_crash(report)
 
     @pytest.hookimpl(optionalhook=True)
@@ -144,19 +176,22 @@ class Session:
         node.workerinput["agviz_here"] = str(self._config.invocation_params.dir)
 
     def pytest_sessionfinish(self) -> None:
-        """Complete all files, that of a test that was interrupted too."""
-        self._stop()
-        wait_for_all()
+        """Keep what was recorded of a test that was interrupted."""
+        for attempt in self._attempts:
+            if attempt.has_recorded and not attempt.is_told:
+                self._told[attempt.node_id, attempt.part] = self._part(attempt, is_failure=True)
+        self._end()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was recorded, or that nothing was."""
         if not self._settings.hide_summary:
             show(terminalreporter, self._settings, list(self._told.values()))
 
-    def _stop(self) -> None:
-        if self._attempt is not None:
-            self._attempt.stop()
-            self._attempt = None
+    def _end(self) -> None:
+        """Stop where the test before had no end."""
+        for attempt in self._attempts:
+            attempt.stop()
+        self._attempts = []
         if self._verified is not None:
             self._verified.stop()
             self._verified = None
@@ -169,9 +204,8 @@ class Session:
                 return f"nothing could be recorded and checked: {attempt.problem}"
             before = self._baseline(attempt.node_id)
             return "" if before is None else f"no backward pass ran; {shown(before)} has some"
-        checks_values = bool(choice.fail_on) or choice.max_norm is not None
-        if not checks_values and self._baseline(attempt.node_id) is None:
-            return ""  # opening the file would wait until it is complete
+        if not self._is_doubtful(attempt) and self._baseline(attempt.node_id) is None:
+            return ""
         try:
             with attempt.open() as trace:
                 wrong = checks.not_finite(trace, choice.fail_on) if choice.fail_on else ""
@@ -180,6 +214,25 @@ class Session:
                 return wrong or self._compare(trace, attempt)
         except AgvizError as error:
             return f"what was recorded can't be checked: {error}"
+
+    @staticmethod
+    def _is_doubtful(attempt: Attempt) -> bool:
+        """Whether gradients have to be looked at more closely, which takes a file."""
+        choice = attempt.choice
+        if not choice.fail_on and choice.max_norm is None:
+            return False
+        measured = attempt.measured()
+        return measured is None or any(
+            each.nan
+            or each.posinf
+            or each.neginf
+            or (
+                choice.max_norm is not None
+                and each.norm is not None
+                and each.norm > choice.max_norm
+            )
+            for each in measured
+        )
 
     def _compare(self, trace: Trace, attempt: Attempt) -> str:
         from agviz.analysis.comparing import Tolerance
@@ -201,56 +254,71 @@ class Session:
         path = self._settings.baseline / slug(node_id) / TRACE
         return path if path.is_file() else None
 
-    def _leave(self, attempt: Attempt, *, is_failure: bool, keep: bool = True) -> Told:
+    def _explain(self, attempts: Sequence[Attempt]) -> list[Told]:
+        """What a failure is explained by: each part that shows something, else the last."""
+        told = [self._part(attempt, is_failure=True) for attempt in reversed(attempts)]
+        for attempt in attempts:
+            attempt.is_told = True
+        first = next((each for each in told if each["trace"]), told[0])
+        for each in told:
+            if not each["shows_something"] and each is not first:
+                each["section"] = ""
+        return told
+
+    def _part(self, attempt: Attempt, *, is_failure: bool = False) -> Told:
         """What becomes of a recording that has ended."""
-        told = nothing(attempt.node_id)
-        if attempt.has_recorded and keep:
-            attempt.wait()
-            try:
-                told = leave(
-                    attempt.folder, attempt.node_id, is_failure=is_failure, wrong=attempt.wrong
-                )
-            except AgvizError as error:
-                told["problem"] = str(error)
+        told = nothing(attempt.node_id, attempt.part)
+        if not (is_failure or attempt.choice.mode == "on"):
+            attempt.let_go()
+        elif attempt.has_recorded:
+            attempt.keep()
+            if not attempt.problem:
+                try:
+                    told = leave(attempt.folder, told, is_failure=is_failure, wrong=attempt.wrong)
+                except AgvizError as error:
+                    told["problem"] = str(error)
         told["has_recorded"] = attempt.has_recorded
         told["problem"] = attempt.problem or told["problem"]
         told["without_baseline"] = (
             attempt.has_recorded
+            and not attempt.part
             and self._settings.baseline is not None
             and self._baseline(attempt.node_id) is None
         )
         return told
 
     @staticmethod
-    def _attach(item: pytest.Item, report: pytest.TestReport, told: Told) -> None:
-        """Put a section and properties into a report, and all of it for the end of the run."""
+    def _attach(item: pytest.Item, report: pytest.TestReport, told: list[Told]) -> None:
+        """Put sections and properties into a report, and all of it for the end of the run."""
         cast("Any", report).agviz = told
-        properties = [
-            (f"{_PROPERTY}{name}", str(cast("Any", told)[key]))
-            for name, key in (
-                ("verdict", "heading"),
-                *((n, n) for n in ("trace", "graph", "summary")),
-            )
-            if cast("Any", told)[key]
-        ]
-        item.user_properties += properties
-        report.user_properties += properties
-        if told["section"]:
-            add_section(report, told["section"])
+        for each in told:
+            found: dict[str, Any] = cast("Any", each)
+            properties = [
+                ("_".join(filter(None, ("agviz", each["part"], name))), found[key])
+                for name, key in _PROPERTIES
+                if found[key] and (each["section"] or not each["heading"])
+            ]
+            item.user_properties += properties
+            report.user_properties += properties
+            if each["section"]:
+                add_section(report, each["section"])
 
     def _explain_crash(self, report: pytest.TestReport) -> None:
         """Tell of a test whose worker died, from what it had written until then."""
-        folder = self._settings.output / slug(report.nodeid)
-        if report.when in {"setup", "call", "teardown"} or not (folder / TRACE).is_file():
+        if report.when in {"setup", "call", "teardown"}:
             return
-        try:
-            told = leave(folder, report.nodeid, is_failure=True)
-        except AgvizError as error:
-            told = nothing(report.nodeid)
-            told["problem"] = str(error)
-        self._told[report.nodeid] = told
-        if told["section"]:
-            add_section(report, told["section"])
+        for part in (TEARDOWN, ""):
+            folder = self._settings.output / slug(report.nodeid, part=part)
+            told = nothing(report.nodeid, part)
+            if (folder / TRACE).is_file():
+                try:
+                    told = leave(folder, told, is_failure=True)
+                except AgvizError as error:
+                    told["problem"] = str(error)
+                self._told[report.nodeid, part] = told
+                add_section(report, told["section"] or _DIED_EARLY)
+                return
+        add_section(report, _DIED_EARLY)
 
 
 def leave_out_our_frames(error: pytest.ExceptionInfo[BaseException]) -> None:

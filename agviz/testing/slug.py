@@ -11,7 +11,7 @@ _LONGEST: Final = 255
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:]*")
 
 
-def slug(node_id: str, rerun: int = 0) -> str:
+def slug(node_id: str, rerun: int = 0, part: str = "") -> str:
     """``tests-test_model.py--test_step``: what a test leaves is in a folder of this name.
 
     Where letters had to be replaced, or there are too many, a hash keeps names apart.
@@ -19,9 +19,10 @@ def slug(node_id: str, rerun: int = 0) -> str:
     Args:
         node_id: pytest's name of the test.
         rerun: how often it has been run before.
+        part: of the test.
     """
     name = node_id.replace("::", "--").replace("/", "-")
-    suffix = f"-rerun{rerun}" if rerun else ""
+    suffix = "".join([f"-rerun{rerun}" if rerun else "", f"-{part}" if part else ""])
     plain = re.sub(r"[^A-Za-z0-9_.]+", lambda found: "-" * min(len(found[0]), 2), name).strip(".-")
     if not _PLAIN.fullmatch(node_id) or len(plain) + len(suffix) > _LONGEST:
         suffix = f"-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}{suffix}"

@@ -38,10 +38,11 @@ def _lines(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
 
 
 def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
-    recorded = sum(each["has_recorded"] for each in told)
+    recorded = len({each["test"] for each in told if each["has_recorded"]})
     if not recorded:
+        tests = plural(len({each["test"] for each in told}), "test")
         yield (
-            f"asked to record (--agviz={settings.mode}), but none of {plural(len(told), 'test')}"
+            f"asked to record (--agviz={settings.mode}), but none of {tests}"
             " ran a backward pass: nothing was recorded"
         )
         return
@@ -52,13 +53,15 @@ def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
     )
     failed = [each for each in kept if each["heading"]]
     for each in failed[:_MOST]:
-        yield f"✗ {each['test']}: {each['heading']}"
+        part = f" ({each['part']})" if each["part"] else ""
+        yield f"✗ {each['test']}{part}: {each['heading']}"
         yield f"    {each['command']}"
     if len(failed) > _MOST:
         yield f"and {len(failed) - _MOST} more"
     without = sum(each["without_baseline"] for each in told)
     if settings.baseline is not None:
-        yield f"{recorded - without} compared with {shown(settings.baseline)}; {without} not in it"
+        compared = sum(each["has_recorded"] and not each["part"] for each in told) - without
+        yield f"{compared} compared with {shown(settings.baseline)}; {without} not in it"
 
 
 def _verified(told: Sequence[Told]) -> Iterator[str]:

@@ -174,49 +174,55 @@ class Recorder(Instrument, Closable):
         files = None if provenance is None else provenance.files
         self._lookout = Lookout(self._start_ns, timeout, files)
         torch = sys.modules.get("torch")
-        create(
-            self.path,
-            {
-                "script": sys.argv[0] if script is None else script,
-                "argv": sys.argv[1:] if argv is None else argv,
-                "pid": os.getpid(),
-                "started_unix_ns": time.time_ns(),
-                "start_ns": self._start_ns,
-                "end_ns": None,
-                "python": platform.python_version(),
-                "torch": "" if torch is None else str(torch.__version__),
-                "agviz": __version__,
-                "choice": self._choice(),
-                "check_forward": check_forward,
-                "values": values,
-                "values_stopped": "",
-                "stopped": "",
-            },
-            page_bytes=PAGE_BYTES if self._copier is None or max_bytes else PAGE_BYTES_FOR_VALUES,
-        )
-        self._closing = False
+        self._facts: dict[str, Any] = {
+            "script": sys.argv[0] if script is None else script,
+            "argv": sys.argv[1:] if argv is None else argv,
+            "pid": os.getpid(),
+            "started_unix_ns": time.time_ns(),
+            "start_ns": self._start_ns,
+            "end_ns": None,
+            "python": platform.python_version(),
+            "torch": "" if torch is None else str(torch.__version__),
+            "agviz": __version__,
+            "choice": self._choice(),
+            "check_forward": check_forward,
+            "values": values,
+            "values_stopped": "",
+            "stopped": "",
+        }
+        self._closing = threading.Event()
         self._values_stopped = ""
         """Why gradients are no longer copied; the writer notes it in the file and clears it."""
         self._stopped = ""
         """Why the recording has come to a regular end before it was closed."""
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
-        self._thread.start()
+        self._begin_writing()
         _recorders.add(self)
+
+    def _begin_writing(self) -> None:
+        self._create()
+        self._thread.start()
+
+    def _create(self) -> None:
+        """Make the file."""
+        small = self._copier is None or self._max_bytes is not None
+        page_bytes = PAGE_BYTES if small else PAGE_BYTES_FOR_VALUES
+        create(self.path, self._facts, page_bytes=page_bytes)
         atexit.register(self.close)
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
         atexit.unregister(self.close)
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         self._thread.join()
-        self._note = self._keep = _ignore
+        self._note = self._keep = ignore
 
     @property
     def is_recording(self) -> bool:
         """False once it was closed, or had to stop."""
-        return self._note is not _ignore
+        return self._note is not ignore
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until everything heard so far can be read from the file.
@@ -479,10 +485,7 @@ class Recorder(Instrument, Closable):
             if self._max_bytes is not None:
                 writer.limit(self._max_bytes)
             self._drain_until_closed(writer)
-            writer.build_indexes()
-            writer.write_meta({"end_ns": time.monotonic_ns(), "stopped": self._stopped})
-            with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
-                shortcuts.store(self.path, writer)  # the file is complete without them
+            self._complete(writer)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._stop(f"can't be written any longer ({error})")
             with contextlib.suppress(sqlite3.Error):
@@ -491,14 +494,20 @@ class Recorder(Instrument, Closable):
             with contextlib.suppress(sqlite3.Error):
                 writer.close()
 
+    def _complete(self, writer: Writer) -> None:
+        writer.build_indexes()
+        writer.write_meta({"end_ns": time.monotonic_ns(), "stopped": self._stopped})
+        with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
+            shortcuts.store(self.path, writer)  # the file is complete without them
+
     def _drain_until_closed(self, writer: Writer) -> None:
         while True:
-            closing = self._closing
+            closing = self._closing.is_set()
             self._drain(writer)
             if closing or self._stopped:
                 return
             self._look(writer)
-            time.sleep(_SECONDS_AFTER_COMMIT)
+            self._closing.wait(_SECONDS_AFTER_COMMIT)
             self._wake.wait(_SECONDS_BETWEEN_COMMITS)
             self._wake.clear()
 
@@ -563,7 +572,7 @@ class Recorder(Instrument, Closable):
         self._stop(f"has reached its limit of {most:,} bytes")
 
     def _stop(self, why: str) -> None:
-        self._note = self._keep = _ignore
+        self._note = self._keep = ignore
         self._waiting.clear()
         self._beside.clear()
         self._lookout.under_way.clear()
@@ -574,7 +583,7 @@ class Recorder(Instrument, Closable):
             self.when_stopped()
 
     def _forked(self) -> None:
-        self._note = self._keep = _ignore
+        self._note = self._keep = ignore
         self._waiting.clear()
         self._beside.clear()
         self._lookout.under_way.clear()
@@ -610,8 +619,8 @@ def _is_needed(thing: Beside, told: set[int]) -> bool:
     return isinstance(thing, ForwardOps) and thing.graph_task == NO_GRAPH_TASK
 
 
-def _ignore(waiting: object) -> None:
-    pass
+def ignore(waiting: object) -> None:
+    """Keep nothing, in place of what keeps events."""
 
 
 def _taken(things: deque[T]) -> list[T]:

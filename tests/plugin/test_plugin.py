@@ -153,17 +153,22 @@ import os, time, torch
 
 class Dies(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx, x, seconds):
+        ctx.seconds = seconds
         return x.clone()
 
     @staticmethod
     def backward(ctx, g):
-        time.sleep(0.5)
+        time.sleep(ctx.seconds)
         os._exit(3)
 
 
 def test_dies():
-    Dies.apply(torch.ones(2, requires_grad=True) * 2).sum().backward()
+    Dies.apply(torch.ones(2, requires_grad=True) * 2, 1.5).sum().backward()
+
+
+def test_dies_early():
+    Dies.apply(torch.ones(2, requires_grad=True) * 2, 0).sum().backward()
 """
 
 
@@ -256,7 +261,7 @@ def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
 def test_workers_leave_the_same_and_one_that_dies_spoils_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_suite=SUITE, test_dies=DIES)
     result = run(pytester, "--agviz=retain-on-failure", "-n", "2")
-    result.assert_outcomes(passed=4, failed=8, errors=1, xfailed=1)
+    result.assert_outcomes(passed=4, failed=9, errors=1, xfailed=1)
     results = pytester.path / "agviz-results"
     assert folders(results) == FAILED | {"test_dies.py--test_dies"}
     for name in folders(results):
@@ -266,6 +271,7 @@ def test_workers_leave_the_same_and_one_that_dies_spoils_nothing(pytester: pytes
     output = result.stdout.str()
     assert "SqrtBackward0 of Distance" in section(output, "test_nan")
     assert "✗ test_dies.py::test_dies: backward pass" in output
+    assert "with --agviz=on it is at once" in output
     result.stdout.fnmatch_lines(["13 tests ran backward; 8 traces in agviz-results"])
 
 

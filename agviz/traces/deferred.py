@@ -1,0 +1,158 @@
+"""A recorder whose file is made late, or never.
+
+To make a file and to complete it takes longer than many a test or call that is to be recorded only
+in case. So everything waits in memory until somebody asks for the file, until there is much of it,
+or until some time has passed: from then on it is in the file what a program has done before it hung
+or was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from agviz.errors import TraceError
+from agviz.traces.codec import LAYOUTS, MEASURED
+from agviz.traces.recorder import Recorder, ignore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+    from agviz.traces.writer import Writer
+
+
+class DeferredRecorder(Recorder):
+    """Keeps what it hears in memory, and makes its file, and the folder for it, when it is needed.
+
+    That is at the first :meth:`flush`, at :meth:`close`, or after ``patience``. A folder or file
+    that can't be made ends the recording with a warning.
+
+    Args:
+        path: the file to write; an older trace of this name is replaced.
+        patience: seconds until the file is made in any case; 0: it is made at once.
+        recording: whatever else :class:`~agviz.traces.recorder.Recorder` takes.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, patience: float, **recording: Any) -> None:
+        self._patience = patience
+        self._opening = threading.Lock()
+        self._is_in_memory = True
+        self._is_given_up = False
+        self._is_new_folder = False
+        self.problem = ""
+        """Why there is no file although there has to be one."""
+        super().__init__(path, **recording)
+
+    def open(self) -> None:
+        """Make the file, unless that was done, and go on writing to it."""
+        with self._opening:
+            if not self._is_in_memory or self._is_given_up:
+                return
+            folder = self.path.parent
+            self._is_new_folder = not folder.exists()
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._create()
+            except OSError as error:
+                self.problem = f"{folder} can't be made: {error.strerror}"
+            except TraceError as error:
+                self.problem = str(error)
+            self._is_in_memory = False
+            if self.problem:
+                self._stop(f"can't be written ({self.problem})")
+            else:
+                self._thread.start()
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """As of any recorder; the file is there from then on."""
+        self.open()
+        return super().flush(timeout)
+
+    def close(self) -> None:
+        """Complete the file, which is there then; a second call has no effect."""
+        self.open()
+        if not self.problem and not self._is_given_up:
+            super().close()
+
+    def give_up(self) -> None:
+        """End the recording and leave no file; a folder that was made for it goes, too."""
+        with self._opening:
+            self._is_given_up = True
+            self._note = self._keep = ignore
+            self._waiting.clear()
+            self._beside.clear()
+        if self._is_in_memory or self.problem:
+            return
+        super().close()
+        for end in ("", "-wal", "-shm"):
+            self.path.with_name(f"{self.path.name}{end}").unlink(missing_ok=True)
+        if self._is_new_folder:
+            with contextlib.suppress(OSError):  # someone else's files are in it
+                self.path.parent.rmdir()
+
+    def measured(self) -> Iterator[Any] | None:
+        """The :data:`~agviz.traces.measured.Measured` in memory; None: they are in the file."""
+        waiting = self._waiting[:]
+        return _measured(waiting) if self._is_in_memory else None
+
+    def _begin_writing(self) -> None:
+        if self._patience:
+            _clock.remember(time.monotonic() + self._patience, self)
+        else:
+            self.open()
+
+    def _complete(self, writer: Writer) -> None:
+        if not self._is_given_up:
+            super()._complete(writer)
+
+
+def _measured(waiting: list[Any]) -> Iterator[Any]:
+    place = 0
+    while place < len(waiting):
+        kind = waiting[place]
+        layout = LAYOUTS[kind]
+        if kind == MEASURED:
+            yield layout.make(waiting[place + 2 : place + layout.width])
+        place += layout.width
+
+
+class _Clock:
+    """Makes the files of recordings that last, on one thread for all.
+
+    To start a thread takes as long as to record a small pass. It ends when it has nothing to do.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._due: deque[tuple[float, DeferredRecorder]] = deque()
+
+    def remember(self, when: float, recorder: DeferredRecorder) -> None:
+        """Have ``recorder`` make its file at a time of ``time.monotonic()``."""
+        with self._lock:
+            self._due.append((when, recorder))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="agviz-patience", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._due:
+                    self._thread = None
+                    return
+                when, recorder = self._due.popleft()
+            if recorder.is_recording:
+                time.sleep(max(0.0, when - time.monotonic()))
+                recorder.open()
+
+
+_clock = _Clock()
+os.register_at_fork(after_in_child=_clock.__init__)  # type: ignore[misc]
