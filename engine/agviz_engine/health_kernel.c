@@ -4,15 +4,19 @@
  * compiler was there to build it, torch's own reductions find the same numbers in five passes.
  *
  * The quick pass adds LANES independent columns, which compilers turn into vector instructions
- * without leave to reorder anything, and carries short columns over into doubles. It answers where
- * all is finite and no square overflowed or vanished; else the careful passes do.
+ * without leave to reorder anything, and carries short columns over into doubles. It goes block by
+ * block, and blocks are added up in their order, so that the answer is the same however many
+ * threads there are. It answers where all is finite and no square overflowed or vanished; else the
+ * careful passes do.
  */
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #define LANES 32
-#define ROWS 32
+#define ROWS 64
+#define BLOCK (1 << 16)
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -32,11 +36,25 @@ struct part {
     double min, max, mean, norm;
 };
 
+struct block {
+    int64_t zeros;
+    double min, max, sum, squares;
+};
+
+struct work {
+    const void *elements;
+    int64_t count, next;
+    struct block *blocks;
+};
+
+/* GOMP_parallel of the OpenMP library that torch uses, so that its threads do the work. */
+typedef void (*parallel_t)(void (*)(void *), void *, unsigned, unsigned);
+
 #define DEFINE(REAL, COUNT, NAME, LEAST, MOST)                                                     \
-    FOR_EACH_PROCESSOR static int NAME##_quick(const REAL *x, int64_t n, struct part *part)        \
+    FOR_EACH_PROCESSOR static struct block NAME##_block(const REAL *x, int64_t n)                  \
     {                                                                                              \
-        double sum = 0, squares = 0;                                                               \
-        int64_t zeros = 0, i = 0;                                                                  \
+        struct block b = {0};                                                                      \
+        int64_t i = 0;                                                                             \
         REAL low[LANES], high[LANES];                                                              \
         for (int j = 0; j < LANES; j++) {                                                          \
             low[j] = INFINITY;                                                                     \
@@ -56,9 +74,9 @@ struct part {
                     z[j] += v == 0;                                                                \
                 }                                                                                  \
             for (int j = 0; j < LANES; j++) {                                                      \
-                sum += s[j];                                                                       \
-                squares += q[j];                                                                   \
-                zeros += z[j];                                                                     \
+                b.sum += s[j];                                                                     \
+                b.squares += q[j];                                                                 \
+                b.zeros += z[j];                                                                   \
             }                                                                                      \
         }                                                                                          \
         REAL min = INFINITY, max = -INFINITY;                                                      \
@@ -68,18 +86,58 @@ struct part {
         }                                                                                          \
         for (; i < n; i++) {                                                                       \
             REAL v = x[i];                                                                         \
-            sum += v;                                                                              \
-            squares += (double)v * v;                                                              \
+            b.sum += v;                                                                            \
+            b.squares += (double)v * v;                                                            \
             min = v < min ? v : min;                                                               \
             max = v > max ? v : max;                                                               \
-            zeros += v == 0;                                                                       \
+            b.zeros += v == 0;                                                                     \
         }                                                                                          \
-        if (!isfinite(sum) || !isfinite(squares))                                                  \
+        b.min = min;                                                                               \
+        b.max = max;                                                                               \
+        return b;                                                                                  \
+    }                                                                                              \
+                                                                                                   \
+    static void NAME##_worker(void *given)                                                         \
+    {                                                                                              \
+        struct work *work = given;                                                                 \
+        for (;;) {                                                                                 \
+            int64_t block = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED);                  \
+            int64_t begin = block * BLOCK, left = work->count - begin;                             \
+            if (left <= 0)                                                                         \
+                return;                                                                            \
+            const REAL *x = work->elements;                                                        \
+            work->blocks[block] = NAME##_block(x + begin, left < BLOCK ? left : BLOCK);            \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    static int NAME##_quick(                                                                       \
+        const REAL *x, int64_t n, struct part *part, parallel_t parallel, unsigned threads)        \
+    {                                                                                              \
+        struct block few[16], *blocks = few, all = {.min = INFINITY, .max = -INFINITY};            \
+        int64_t count = (n + BLOCK - 1) / BLOCK;                                                   \
+        if (count > 16 && !(blocks = malloc(count * sizeof *blocks)))                              \
             return 0;                                                                              \
-        double magnitude = -(double)min > max ? -(double)min : max;                                \
-        if (zeros < n && !(magnitude > LEAST && magnitude < MOST))                                 \
+        struct work work = {x, n, 0, blocks};                                                      \
+        if (parallel && threads > 1 && count > 1)                                                  \
+            parallel(NAME##_worker, &work, threads < count ? threads : (unsigned)count, 0);        \
+        else                                                                                       \
+            NAME##_worker(&work);                                                                  \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            all.zeros += blocks[i].zeros;                                                          \
+            all.sum += blocks[i].sum;                                                              \
+            all.squares += blocks[i].squares;                                                      \
+            all.min = blocks[i].min < all.min ? blocks[i].min : all.min;                           \
+            all.max = blocks[i].max > all.max ? blocks[i].max : all.max;                           \
+        }                                                                                          \
+        if (blocks != few)                                                                         \
+            free(blocks);                                                                          \
+        if (!isfinite(all.sum) || !isfinite(all.squares))                                          \
             return 0;                                                                              \
-        *part = (struct part){0, 0, 0, zeros, n, min + 0.0, max + 0.0, sum / n, sqrt(squares)};    \
+        double magnitude = -all.min > all.max ? -all.min : all.max;                                \
+        if (all.zeros < n && !(magnitude > LEAST && magnitude < MOST))                             \
+            return 0;                                                                              \
+        double mean = all.sum / n, norm = sqrt(all.squares);                                       \
+        *part = (struct part){0, 0, 0, all.zeros, n, all.min + 0.0, all.max + 0.0, mean, norm};    \
         return 1;                                                                                  \
     }                                                                                              \
                                                                                                    \
@@ -119,9 +177,10 @@ struct part {
         *part = p;                                                                                 \
     }                                                                                              \
                                                                                                    \
-    EXPORTED void agviz_health_##NAME(const REAL *x, int64_t n, struct part *part)                 \
+    EXPORTED void agviz_health_##NAME(                                                             \
+        const REAL *x, int64_t n, struct part *part, parallel_t parallel, unsigned threads)        \
     {                                                                                              \
-        if (!NAME##_quick(x, n, part))                                                             \
+        if (!NAME##_quick(x, n, part, parallel, threads))                                          \
             NAME##_careful(x, n, part);                                                            \
     }
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _FILE = Path(__file__).with_name("_health_kernel.so")
 _part = struct.Struct("5q4d")
-_OTHERS_RUN_MEANWHILE = 1 << 18
-"""From so many elements on, other Python threads run meanwhile."""
+_LARGE = 1 << 17
+"""From so many elements on, several threads share the work, and other Python threads may run."""
 
 
 class _OfThread(threading.local):
@@ -53,7 +53,11 @@ def measured(flat: Tensor) -> tuple[Any, ...]:
 def measured_at(address: int, numel: int, dtype: torch.dtype) -> tuple[Any, ...]:
     """As :func:`measured`, of ``numel`` elements that lie side by side from ``address`` on."""
     part = _thread.part
-    FUNCTIONS[dtype][numel >= _OTHERS_RUN_MEANWHILE](address, numel, part)
+    keeping, releasing = FUNCTIONS[dtype]
+    if numel < _LARGE:
+        keeping(address, numel, part, None, 1)
+    else:
+        releasing(address, numel, part, _PARALLEL, torch.get_num_threads())
     return _part.unpack(part)
 
 
@@ -68,7 +72,13 @@ def _of(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
         torch.float64: library.agviz_health_float64,
     }
     for function in functions.values():
-        function.argtypes = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+        function.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_uint,
+        )
         function.restype = None
     return functions
 
@@ -82,5 +92,15 @@ def _load() -> dict[torch.dtype, tuple[Any, Any]]:
     return {dtype: (keeping[dtype], releasing[dtype]) for dtype in keeping}
 
 
+def _parallel() -> int | None:
+    """Where GNU OpenMP's ``GOMP_parallel`` is that torch uses; None where it uses another."""
+    library = Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"
+    try:
+        return ctypes.cast(ctypes.CDLL(str(library)).GOMP_parallel, ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None
+
+
+_PARALLEL = _parallel()
 FUNCTIONS = _load()
 """By dtype; empty where nothing is built."""

@@ -376,3 +376,18 @@ def test_measured_at_once_is_as_measured(seed: int) -> None:
     for _ in range(100):
         tensor = random_tensor(rng)
         assert repr(health_of(tensor)) == repr(measured(tensor))
+
+
+@pytest.mark.skipif(not health_kernel.is_built(), reason="no C compiler was there")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_number_of_threads_changes_no_digit(dtype: torch.dtype) -> None:
+    tensor = torch.randn(1_300_001, dtype=dtype)
+    before = torch.get_num_threads()
+    found = set()
+    try:
+        for threads in (1, 2, 3, 8):
+            torch.set_num_threads(threads)
+            found.add(measured(tensor))
+    finally:
+        torch.set_num_threads(before)
+    assert len(found) == 1
