@@ -261,6 +261,12 @@ def test_live_needs_a_terminal(tmp_path: Path) -> None:
 class _Bare(Output):
     """The panel without a screen to be drawn on."""
 
+    def watch_line_count(self, count: int) -> None:
+        pass
+
+    def redraw(self) -> None:
+        pass
+
     def put_cursor(self, index: int) -> None:
         pass
 

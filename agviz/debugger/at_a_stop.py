@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger import tensors as of_tensors
 from agviz.debugger.protocol import field
+from agviz.debugger.sampling import sample
 from agviz.debugger.shell import Shell
 from agviz.debugger.tensors import TensorError
 from agviz.errors import AgvizError
@@ -26,15 +27,20 @@ if TYPE_CHECKING:
 
 Request = dict[str, Any]
 _LONGEST_LINE: Final = 10_000
+_MOST_SAMPLES: Final = 64
 
 
 def tensors(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    """The tensors that can be looked at, with their health."""
-    told = []
+    """The tensors that can be looked at, with their health; where wanted, samples of them."""
+    wants_samples = field(request, "samples", bool, False)
+    told: list[dict[str, Any]] = []
     with unseen():
         for what, name, tensor in _tensors(stop):
             health = measure(tensor)
-            told.append({"what": what, "name": name, "health": _health(health)})
+            found: dict[str, Any] = {"what": what, "name": name, "health": _health(health)}
+            if wants_samples and len(told) < _MOST_SAMPLES and not health.unknown:
+                found["sample"] = sample(tensor, health)
+            told.append(found)
     return {"tensors": told}
 
 

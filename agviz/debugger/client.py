@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     from agviz.debugger.stops import Hold, How, Nonfinite
 
+WHATS: Final = ("gradient", "output", "input", "grad", "parameter", "saved")
+"""What a tensor can be at a stop: the gradient that the event is about, what the node puts out, was
+given, what stands in ``.grad`` of its parameter, the parameter, what it had saved."""
 _SECONDS: Final = 60.0
 _GONE: Final = "the program has gone"
 
@@ -106,14 +109,24 @@ Notice = Stopped | Said
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Some of a tensor's elements, see :mod:`agviz.debugger.sampling`."""
+
+    first: tuple[str, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TensorAtHand:
     """A tensor that can be looked at."""
 
     what: str
-    """``input``, ``output``, ``gradient``, ``saved``, ``parameter`` or ``grad``."""
+    """One of :data:`WHATS`."""
     name: str
     """Number of the slot, or torch's name of what was saved."""
     health: Health
+    sample: Sampled | None = None
+    """None: none was asked for, or its elements can't be looked at."""
 
 
 @dataclass(frozen=True)
@@ -219,9 +232,9 @@ class Client(Closable):
         """Run on, in one thread or in all."""
         self._ask("continue", thread=thread)
 
-    def until(self, graph_task: int, node: int) -> None:
-        """Run on to a node, or the end of its graph task."""
-        self._ask("until", graph_task=graph_task, node=node)
+    def until(self, graph_task: int, node: int, thread: int | None = None) -> None:
+        """Have a stopped thread run on to a node, or the end of its graph task."""
+        self._ask("until", graph_task=graph_task, node=node, thread=thread)
 
     def pause(self, thread: int | None = None) -> None:
         """Stop at the next event of a thread, or of any."""
@@ -277,13 +290,22 @@ class Client(Closable):
 
     # -- at a stop --------------------------------------------------------------------------------
 
-    def tensors(self, thread: int | None = None) -> list[TensorAtHand]:
-        """The tensors that can be looked at."""
+    def tensors(self, thread: int | None = None, *, samples: bool = False) -> list[TensorAtHand]:
+        """The tensors that can be looked at.
+
+        Args:
+            thread: which stands still; None: the one that stopped last.
+            samples: whether some of their elements are told, too.
+        """
+        told = self._ask("tensors", thread=thread, samples=samples)
         return [
             TensorAtHand(
-                _text(each, "what"), _text(each, "name"), _health(field(each, "health", dict))
+                _what(each),
+                _text(each, "name"),
+                _health(field(each, "health", dict)),
+                _sampled(each.get("sample")),
             )
-            for each in _list(self._ask("tensors", thread=thread), "tensors")
+            for each in _list(told, "tensors")
         ]
 
     def tensor(
@@ -475,6 +497,13 @@ def _breakpoint(told: Mapping[str, Any]) -> Breakpoint:
     return Breakpoint.from_json(told.get("breakpoint"))
 
 
+def _what(told: Mapping[str, Any]) -> str:
+    what = field(told, "what", str)
+    if what not in WHATS:
+        raise ProtocolError(f"{what[:50]!r} is no kind of tensor")
+    return what
+
+
 def _text(told: Mapping[str, Any], name: str) -> str:
     return clean(field(told, name, str))
 
@@ -495,6 +524,19 @@ def _health(told: Mapping[str, Any]) -> Health:
         _text(told, "unknown"),
     ]
     return Health._make(facts)
+
+
+def _sampled(told: object) -> Sampled | None:
+    if told is None:
+        return None
+    if not isinstance(told, dict):
+        raise ProtocolError("'sample' is no object")
+    first, counts = field(told, "first", list), field(told, "counts", list)
+    if not all(type(each) is str for each in first):
+        raise ProtocolError("'first' are no texts")
+    if not all(type(each) is int and each >= 0 for each in counts):
+        raise ProtocolError("'counts' are no counts")
+    return Sampled(tuple(map(clean, first)), tuple(counts))
 
 
 def _real(value: object) -> float | None:

@@ -177,7 +177,8 @@ def _go_on(debugger: Debugger, request: Request) -> Mapping[str, Any]:
 
 
 def _until(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    debugger.until(field(request, "graph_task", int), field(request, "node", int))
+    node = field(request, "node", int)
+    debugger.until(field(request, "graph_task", int), node, _thread(request))
     return {}
 
 

@@ -144,26 +144,33 @@ class Debugger(Instrument):
 
         Args:
             how: how far.
-            thread: of this thread; None: of any. A step past a hook is that of a stopped node.
+            thread: of this thread, which need not stand itself where a stop holds all; None: of
+                any. A step past a hook is that of a stopped node.
 
         Raises:
             NotStoppedError: there is nothing to step from.
         """
         with self._lock:
-            stop = self._stop_of(thread)
+            is_elsewhere = thread not in self._stops and self._hold == "all" and how != "hook"
+            stop = self._stop_of(None if is_elsewhere else thread)
             node: int | None = getattr(stop.event, "node", None)
             whose = stop.event.thread if how == "hook" or self._hold == "one" else thread
             self._steps[whose] = Step(how, whose, stop.event.graph_task, node)
             self._run_on(stop)
 
-    def until(self, graph_task: int, node: int) -> None:
+    def until(self, graph_task: int, node: int, thread: int | None = None) -> None:
         """Run on to a node, or the end of its graph task.
 
+        Args:
+            graph_task: whose node it is.
+            node: the node.
+            thread: which runs on; None: the one that stopped last.
+
         Raises:
-            NotStoppedError: nothing stands still.
+            NotStoppedError: it does not stand still.
         """
         with self._lock:
-            stop = self._stop_of(None)
+            stop = self._stop_of(thread)
             self._untils.append(Until(graph_task, node))
             self._run_on(stop)
 
@@ -310,7 +317,11 @@ class Debugger(Instrument):
         return self._stops[thread]
 
     def _run_on(self, stop: Stop) -> None:
+        """Let it run, and those that would hold it."""
         self._release(stop)
+        if self._hold == "all":
+            for other in list(self._stops.values()):
+                self._release(other)
         self._lock.notify_all()
 
     def _release(self, stop: Stop) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agviz.traces import codec
 from agviz.traces.nodes import short_name
@@ -11,8 +11,11 @@ from agviz.traces.schema import CHECK
 from agviz_engine import events
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
+    from agviz.traces.rows import Frame
 
 
 def edges_into(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
@@ -45,6 +48,48 @@ def name(database: Database, contents: Contents, graph_task: int, node: int) -> 
     if not rows:
         raise database.damaged("an edge leads to a node that is not there")
     return short_name(contents.name(rows[0][0]))
+
+
+class Identity(NamedTuple):
+    """What tells one node from others, without the rest of its row."""
+
+    node: int
+    name: str
+    """Torch's name."""
+    sequence_nr: int | None
+    """None: it is an AccumulateGrad."""
+    device: int
+    """Index of its queue."""
+    parameter: str
+    """Name of the parameter that it accumulates into; empty: none."""
+    module: str
+    """Path of the module whose forward made it, or that has the parameter; empty: none."""
+    stack: tuple[Frame, ...]
+    """Where the forward made it, outermost frame first; empty where that is not known."""
+
+
+def identities(database: Database, contents: Contents, graph_task: int) -> Iterator[Identity]:
+    """The nodes of a graph task, by index."""
+    rows = database.integers(
+        "SELECT idx, name, coalesce(sequence_nr, -1), queue, parameter, module,"
+        " coalesce(stack, 0) FROM node LEFT JOIN origin"
+        " ON origin.graph_task = node.graph_task AND origin.node = node.idx"
+        " WHERE node.graph_task = ? ORDER BY idx",
+        graph_task,
+    )
+    for node, called, sequence_nr, queue, parameter, module, stack in rows:
+        if stack and stack not in contents.stacks:
+            raise database.damaged("a stack is missing")
+        owner = contents.name(parameter)
+        yield Identity(
+            node,
+            contents.name(called),
+            None if sequence_nr < 0 else sequence_nr,
+            queue,
+            owner,
+            owner.rpartition(".")[0] if owner else contents.name(module),
+            contents.stacks[stack] if stack else (),
+        )
 
 
 def leaves(database: Database, contents: Contents, graph_task: int) -> dict[int, str]:

@@ -19,6 +19,7 @@ from agviz.traces import (
     outline,
     over_time,
     parameters,
+    process,
     saved_health,
     values,
     version_errors,
@@ -62,9 +63,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.traces.around import Identity
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.nonfinite import Flows
+    from agviz.traces.process import Place, Turn
     from agviz.traces.state import BackwardState
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
@@ -321,6 +324,11 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return around.name(self._database, self._contents(), graph_task, node)
 
+    def identities(self, graph_task: int) -> Iterator[Identity]:
+        """What tells the nodes of a graph task from one another, by index."""
+        self.graph_task(graph_task)
+        return around.identities(self._database, self._contents(), graph_task)
+
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
         """The edges that lead into a node, by slot."""
         self.graph_task(graph_task)
@@ -502,6 +510,36 @@ class Trace(Closable):
             None where there are not so many.
         """
         return outline.start_near(self._database, graph_task, seq, count, thread)
+
+    def near(
+        self, seq: int, count: int, *, thread: int | None = None, nodes: bool = False
+    ) -> Place | None:
+        """Where the ``count``-th event after another stands, before it where negative.
+
+        Args:
+            seq: of the other; any number will do.
+            count: not 0.
+            thread: only what this thread did; None: any.
+            nodes: count only where a node was taken up.
+
+        Returns:
+            In whichever graph task it is; None where there are not so many.
+        """
+        return process.near(self._database, seq, count, thread=thread, nodes=nodes)
+
+    def turns_beside(
+        self, graph_task: int, after: int, until: int, limit: int = 1000
+    ) -> list[Turn]:
+        """What threads took up in other graph tasks than one between two events, in order.
+
+        Args:
+            graph_task: the one that is left out.
+            after: ``seq`` of the first of the events, which is not told itself.
+            until: of the last, which is.
+            limit: at most so many.
+        """
+        contents = self._contents()
+        return process.turns_beside(self._database, contents, graph_task, after, until, limit)
 
     def is_checked(self, graph_task: int) -> bool:
         """Whether gradients of a graph task were looked at for NaN and infinities."""

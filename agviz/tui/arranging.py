@@ -105,7 +105,7 @@ class Arranging(Board):
         if self.view is None:
             return
         panels = self.query_one("#panels")
-        lanes = len(self.view.recording.thread_ids)
+        lanes = len(self.view.threads)
         wide = self.has_class("-wide")
         height = min(max(lanes * (2 if wide else 1) + 3, _LEAST_THREADS), _MOST_THREADS)
         panels.styles.grid_rows = f"{height} {'3fr 2fr' if wide else '1fr 1fr'}"

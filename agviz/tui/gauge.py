@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from agviz.tui.describe import nonfinite
 from agviz.tui.histogram import bars
-from agviz.tui.text import Line, Span, left, wrap
+from agviz.tui.text import Line, Span, left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,11 +28,15 @@ class Entry:
     Args:
         line: the line, or what makes it when it is first seen.
         node: where it leads; None: nowhere.
+        command: the beginning of a command about what stands there; empty: there is none.
     """
 
-    def __init__(self, line: Line | Callable[[], Line], node: int | None = None) -> None:
+    def __init__(
+        self, line: Line | Callable[[], Line], node: int | None = None, command: str = ""
+    ) -> None:
         self._line = line
         self.node = node
+        self.command = command
 
     @property
     def line(self) -> Line:
@@ -98,7 +103,7 @@ def _cell(value: float, low: float, high: float, width: int) -> int:
 
 
 def _elements(sample: Sample, width: int) -> Iterator[Entry]:
-    pieces = wrap(" ".join(sample.first), max(1, width - 2))[:_MOST_LINES]
+    pieces = textwrap.wrap(" ".join(sample.first), max(1, width - 2))[:_MOST_LINES]
     for number, piece in enumerate(pieces):
         yield _line(Span("  " if number else "[ ", "muted"), Span(piece.strip(), "name"))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from agviz.tui.at_hand import at_hand
 from agviz.tui.describe import nonfinite
 from agviz.tui.gauge import Entry, measured
 from agviz.tui.highlighting import highlight
@@ -34,6 +35,8 @@ def inspect(view: View, story: Story, width: int) -> list[Entry]:
     """The description of a node for lines of ``width`` cells."""
     node = story.node
     return [
+        *_standing(view, node, width),
+        *at_hand(view, width),
         *_facts(view, node, width),
         *_problems(node, story.events, width),
         *_gradients_in(view, story, width),
@@ -55,8 +58,8 @@ def _heading(text: str) -> list[Entry]:
     return [Entry([]), Entry([Span(text, "heading")])]
 
 
-def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
-    recording, moment = view.recording, view.moment
+def _standing(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
+    moment = view.moment
     state = moment.node_state(node.index)
     remaining = moment.remaining(node.index, node.dependencies)
     words = f"{state.glyph} {state.label}"
@@ -64,6 +67,10 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
         words += f" for {remaining} of {count(node.dependencies, 'dependency', 'dependencies')}"
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)
+
+
+def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
+    recording, state = view.recording, view.moment.node_state(node.index)
     if node.order is None or node.thread is None or node.start_ns is None:
         told = "never ran" if recording.is_over else "not yet"
         if state is State.UNKNOWN:
@@ -75,7 +82,10 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
         yield from _fact("Execution", number, width)
         start = milliseconds(node.start_ns - recording.task.begin_ns)
         took = duration(node.duration_ns)
-        when = f"at {start} ms for {took}" if took else f"at {start} ms, did not end"
+        is_on = not recording.is_over and recording.meta.end_ns is None
+        when = f"at {start} ms for {took}"
+        if not took:
+            when = f"at {start} ms, {'has not ended yet' if is_on else 'did not end'}"
         yield from _fact("Ran", when, width)
     if node.module:
         yield from _fact("Module", node.module, width, "place")

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from agviz.debugger.client import TensorAtHand
     from agviz.traces.health import HealthRow
     from agviz.traces.outline import Arrived as ArrivedGradients
     from agviz.traces.rows import EdgeRow, Frame, GraphTaskRow, Meta, NodeRow, SavedRow, ThreadRow
     from agviz.traces.state import BackwardState, QueueContents
+    from agviz.tui.beside import Beside
     from agviz.tui.columns import Columns, NodeFacts
     from agviz.tui.histogram import Sample
     from agviz_engine.events import Event
@@ -274,6 +276,32 @@ class Story(NamedTuple):
     """The lines that created it, innermost first."""
 
 
+class Mark(StrEnum):
+    """A breakpoint at a node, by what it will do."""
+
+    STOPS = "stops"
+    ONCE = "once"
+    DISABLED = "disabled"
+
+    @property
+    def glyph(self) -> str:
+        """One cell that says it."""
+        return _MARKS[self]
+
+
+_MARKS = {Mark.STOPS: "◆", Mark.ONCE: "◈", Mark.DISABLED: "◇"}
+
+
+class AtHand(NamedTuple):
+    """What a stopped program lets one look at."""
+
+    graph_task: int
+    node: int
+    seq: int
+    """Of the event behind which it stands."""
+    tensors: tuple[TensorAtHand, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class View:
     """Everything a panel needs to draw itself."""
@@ -288,6 +316,39 @@ class View:
     """Only this thread; None: all."""
     follows: bool = False
     """Whether the playhead stays at the end of a trace that grows."""
+    found: tuple[int, str] | None = None
+    """A node that was searched for, and which of how many it is."""
+    is_live: bool = False
+    """Whether there is a program that can be stopped."""
+    marks: Mapping[int, Mark] = field(default_factory=dict)
+    """Breakpoints, by node."""
+    at_hand: AtHand | None = None
+    """The tensors of the node that a program stands at."""
+    stands: frozenset[int] = frozenset()
+    """Threads of the program that stand still."""
+    beside: Beside | None = None
+    """What the program's threads do in other graph tasks."""
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """Begin and end of the graph task; of one that goes on, what is known of it by now."""
+        begin, end = self.recording.span_ns
+        return begin, max(end, self.moment.time_ns or 0)
+
+    @property
+    def threads(self) -> list[int]:
+        """Threads that have a part in what is shown, by id."""
+        threads = {*self.recording.thread_ids, *self.stands}
+        return sorted(threads if self.beside is None else {*threads, *self.beside.threads})
+
+    @property
+    def tensors(self) -> Sequence[TensorAtHand]:
+        """Those of the node that was read, where the playhead is where the program stands."""
+        found, event = self.at_hand, self.moment.event
+        if found is None or event is None or self.story is None:
+            return ()
+        key = self.recording.key.graph_task, self.story.node.index, event.seq
+        return found.tensors if key == (found.graph_task, found.node, found.seq) else ()
 
 
 class Track(Protocol):

@@ -191,6 +191,20 @@ class ReaderThread(threading.Thread):
         self._moves.put(move)
         self._requests.put(self._move)
 
+    def travel(self, count: int, *, thread: int | None, nodes: bool) -> None:
+        """Move the playhead by events of the whole process, into whichever graph task.
+
+        Args:
+            count: number of events; negative: backwards.
+            thread: count only what this thread did; None: any.
+            nodes: count only where a node was taken up.
+        """
+        self._requests.put(lambda: self._travel(count, thread, nodes=nodes))
+
+    def go(self, graph_task: int, seq: int) -> None:
+        """Move the playhead behind an event, which may be of another graph task."""
+        self._requests.put(lambda: self._go(graph_task, seq))
+
     def follow(self, *, on: bool) -> None:
         """Keep the playhead at the end of a graph task that goes on, or let it be."""
         self._requests.put(lambda: self._follow(on=on))
@@ -386,7 +400,32 @@ class ReaderThread(threading.Thread):
             self._follows = False
             self._arrive(before)
 
+    def _travel(self, count: int, thread: int | None, *, nodes: bool) -> None:
+        if self._recording is None:
+            return
+        trace, playhead = self._traces[self._loaded.key.file], self._playhead
+        seq = playhead.seq if playhead.position else self._loaded.task.begin_seq
+        place = trace.near(seq, count, thread=thread, nodes=nodes)
+        if place is None:
+            self._arrive(playhead.position)
+        else:
+            self._go(place.graph_task, place.seq)
+
+    def _go(self, graph_task: int, seq: int) -> None:
+        if self._recording is None:
+            return
+        self._follows = False
+        file = self._loaded.key.file
+        before = self._playhead.position
+        if graph_task != self._loaded.key.graph_task:
+            before = -1
+            self._load(Key(file, graph_task), self._traces[file].position(seq, graph_task) + 1)
+        self._playhead.to_seq(seq)
+        self._tell_growth()
+        self._arrive(before)
+
     def _arrive(self, before: int) -> None:
+        self._read_around(self._playhead.position)
         moment = self._moment()
         story = None if moment.node is None else self._story_of(moment.node)
         moved = self._playhead.position != before

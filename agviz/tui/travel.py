@@ -16,7 +16,7 @@ from agviz.tui.panels.events import Events
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agviz.tui.model import Recording
+    from agviz.tui.model import View
     from agviz.tui.panels.threads import Threads
 
 _NODE, _EVENT, _STOP = (Binding.Group(name, compact=True) for name in ("Node", "Event", "Continue"))
@@ -110,8 +110,8 @@ class Travel(Board):
         """Go by the next or previous thread's nodes only."""
         if self.view is None:
             return
-        threads = self.view.recording.thread_ids
-        if self.view.thread is None:
+        threads = self.view.threads
+        if self.view.thread not in threads:
             chosen = threads[0 if by > 0 else -1]
         else:
             chosen = threads[(threads.index(self.view.thread) + by) % len(threads)]
@@ -158,7 +158,7 @@ class Travel(Board):
 
     def complete_thread(self, argument: str) -> Iterable[str]:
         """Numbers of threads."""
-        numbers = [] if self.view is None else self.view.recording.thread_ids
+        numbers = [] if self.view is None else self.view.threads
         return [each for each in ("all", *map(str, numbers)) if each.startswith(argument)]
 
     def command_nonfinite(self, _argument: str) -> None:
@@ -168,13 +168,13 @@ class Travel(Board):
     def command_thread(self, argument: str) -> None:
         """``:thread``."""
         if self.view is not None:
-            self.only(_thread_named(argument, self.view.recording))
+            self.only(_thread_named(argument, self.view))
 
 
-def _thread_named(argument: str, recording: Recording) -> int | None:
+def _thread_named(argument: str, view: View) -> int | None:
     if argument == "all":
         return None
     thread = commands.number(argument.lstrip("T"))
-    if thread not in recording.thread_ids:
+    if thread not in view.threads:
         raise commands.CommandError(f"No node ran on a thread T{thread}.")
     return thread

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from agviz.tui.folding import Fold, Folding
 from agviz.tui.lanes import draw
-from agviz.tui.model import State
+from agviz.tui.model import Mark, State
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.text import PLAYHEAD, Line, Span, count, duration, left, right, tail
 
@@ -26,6 +26,7 @@ class _Widths(NamedTuple):
     lanes: int
     """Two cells each."""
     number: int
+    mark: int
     waits: int
     name: int
     place: int
@@ -36,7 +37,8 @@ class Graph(LineList):
     """One line per node, or per fold of neighbours."""
 
     HEADING = "Graph"
-    DRAWS = ("recording", "moment", "thread")
+    DRAWS = ("recording", "moment", "thread", "marks")
+    HAS_HEADER = True
     EMPTY = "No nodes: the dependencies were never computed."
     HELP = (
         "Every node in the order in which it was executed; those that have not run stand at the"
@@ -46,7 +48,8 @@ class Graph(LineList):
         " to those it gives gradients to. … says that there are more lanes than fit, » that the"
         " node has one of these.\n\n"
         "Space folds the neighbours that are of one module or form a chain into one line; left"
-        " folds more: a repeated block, the module around; right less."
+        " folds more: a repeated block, the module around; right less.\n\n"
+        "In front of a node, ◆ is a breakpoint, ◈ one that stops once, ◇ one that is switched off."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e,space", "fold", "Fold", id="graph.fold"),
@@ -112,7 +115,8 @@ class Graph(LineList):
         if self.view is None:
             return []
         widths = self._widths(width)
-        waits = left("waits" if widths.waits > 5 else "", widths.waits)
+        waits = " " * (widths.mark - 1)
+        waits += left("waits" if widths.waits > 5 else "", widths.waits)
         graph = left("graph" if widths.lanes > 2 else "", 2 * widths.lanes)
         text = f" {graph}{right('#', widths.number)} {waits}"
         text += f"{left('node', widths.name)} {left('module', widths.place)}"
@@ -202,9 +206,10 @@ class Graph(LineList):
         number = max(3, len(f"{columns.nodes:,}"))
         waits = 6 if width >= 70 else 4
         time = 8 if width >= 56 else 0
-        rest = width - 1 - 2 * lanes - number - 1 - waits - 1 - (time + 1 if time else 0)
+        mark = 2 if self.shown.is_live else 1
+        rest = width - 1 - 2 * lanes - number - mark - waits - 1 - (time + 1 if time else 0)
         name = min(28, max(14, rest * 11 // 20))
-        return _Widths(lanes, number, waits, name, max(0, rest - name), time)
+        return _Widths(lanes, number, mark, waits, name, max(0, rest - name), time)
 
     def _node(self, place: int, node: int, width: int) -> Line:
         moment, widths = self.shown.moment, self._widths(width)
@@ -217,7 +222,7 @@ class Graph(LineList):
         line = [
             *self._lanes(place, place + 1, Span(state.glyph, state.value), widths.lanes),
             Span(right(f"{facts.order:,}" if facts.order else "-", widths.number), "number"),
-            Span(" "),
+            self._mark([node], widths.mark),
             Span(left(waits, widths.waits), "waiting"),
             Span(left(facts.short_name, widths.name), "name" if happened else ""),
             Span(" "),
@@ -242,7 +247,8 @@ class Graph(LineList):
         states = moment.count_states(nodes)
         line = [
             *self._lanes(fold.start, fold.end, Span("▸", "heading"), widths.lanes),
-            Span(" " * (widths.number + 1)),
+            Span(" " * widths.number),
+            self._mark(nodes, widths.mark),
         ]
         for state in State:
             if states[state]:
@@ -256,6 +262,16 @@ class Graph(LineList):
             total = self._time(nodes) if set(states) == {State.DONE} else 0
             line.append(Span(" " + right(duration(total) if total else "", widths.time), "number"))
         return line
+
+    def _mark(self, nodes: list[int], width: int) -> Span:
+        """The breakpoint of some nodes that says most."""
+        marks = self.shown.marks
+        here = {marks[node] for node in nodes if node in marks} if marks else set()
+        for mark in Mark:
+            if mark in here:
+                look = "muted" if mark is Mark.DISABLED else "breakpoint"
+                return Span(left(mark.glyph, width), look)
+        return Span(" " * width)
 
     def _time(self, nodes: list[int]) -> int:
         facts = self.shown.recording.node

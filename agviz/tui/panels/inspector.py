@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.message import Message
 
 from agviz.tui.inspection import inspect
 from agviz.tui.panels.line_list import LineList
@@ -19,16 +20,24 @@ class Inspector(LineList):
     """Facts about a node, and links to its neighbours."""
 
     HEADING = "Inspector"
-    DRAWS = ("recording", "moment", "selected", "story")
+    DRAWS = ("recording", "moment", "selected", "story", "at_hand")
     EMPTY = "No node is selected yet: press n, or choose one in the list of nodes."
     HELP = (
         "The selected node: where it stands at the playhead, the gradients it received and gave,"
         " its hooks, and its edges.\n\n"
-        "Enter on an edge goes to the node at its other end."
+        "Enter on an edge goes to the node at its other end. Where a program stands at the node,"
+        " its tensors are shown as they are now; enter on one of them prints a part of it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "follow", "Follow", id="inspector.follow"),
     ]
+
+    class CommandBegun(Message):
+        """The user wants to say something about what stands in a line."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -64,9 +73,11 @@ class Inspector(LineList):
         super().on_resize()
 
     def action_follow(self) -> None:
-        """Look at the node at the other end of the edge under the cursor."""
-        node = self._entries[self.cursor].node if self._entries else None
-        if node is None:
-            self.notify("This line is no edge: put the cursor on a line with → or ←.")
+        """Look at the node at the other end of the edge under the cursor, or at a tensor."""
+        entry = self._entries[self.cursor] if self._entries else None
+        if entry is not None and entry.node is not None:
+            self.post_message(self.NodeSelected(entry.node))
+        elif entry is not None and entry.command:
+            self.post_message(self.CommandBegun(entry.command))
         else:
-            self.post_message(self.NodeSelected(node))
+            self.notify("This line is no edge: put the cursor on a line with → or ←.")

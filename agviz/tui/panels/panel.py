@@ -24,6 +24,7 @@ LOOKS = (
     *("waiting", "ready", "running", "done", "skipped", "failed", "unknown"),
     "nonfinite",
     *("muted", "name", "place", "number", "heading", "playhead", "match"),
+    "breakpoint",
     *("lane", "keyword", "string", "comment"),
     *("cursor", "cursor-blurred", "lane-past", "lane-past-other", "lane-future", "lane-now"),
     *("lane-past-name", "lane-past-other-name"),

@@ -15,6 +15,7 @@ from agviz.tui.timeline import Lane, Window
 if TYPE_CHECKING:
     from textual import events
 
+    from agviz.tui.beside import Elsewhere
     from agviz.tui.model import View
 
 _ZOOM = Binding.Group("Zoom", compact=True)
@@ -30,12 +31,14 @@ class Threads(Panel):
     """Lanes over a common axis of time, with the playhead across them."""
 
     HEADING = "Threads"
-    DRAWS = ("recording", "moment", "thread")
+    DRAWS = ("recording", "moment", "thread", "stands", "beside")
     HELP = (
         "A lane per thread that took part, with the nodes it executed in time. █ has happened at"
         " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
         " the playhead; the mouse puts it there, and moves it while its button is held.\n\n"
-        "The lane with ▶ is the one that < and > chose: n and N then go by its nodes only."
+        "The lane with ▶ is the one that < and > chose: n and N then go by its nodes only.\n\n"
+        "Of a program that runs, ■ is a thread that stands still, and ▒ what a thread did in"
+        " another backward pass meanwhile; the mouse goes there."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -64,9 +67,19 @@ class Threads(Panel):
             super().__init__()
             self.seq = seq
 
+    class ElsewherePicked(Message):
+        """The user points at an execution in another graph task."""
+
+        def __init__(self, seq: int, graph_task: int) -> None:
+            super().__init__()
+            self.seq = seq
+            self.graph_task = graph_task
+
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._lanes: dict[int, Lane] = {}
+        self._beside: dict[int, Lane] = {}
+        """What threads did in other graph tasks."""
         self._known = -1
         """Version of the columns that the lanes are of."""
         self._span = (0, 1)
@@ -82,21 +95,27 @@ class Threads(Panel):
         if before is None or not recording.is_same(before.recording):
             self._window = None
             self._known = -1
-        if self._known != columns.version or recording.span_ns != self._span:
-            self._known, self._span = columns.version, recording.span_ns
+        has_grown = self._known != columns.version or view.span_ns != self._span
+        if has_grown or view.threads != list(self._lanes):
+            self._known, self._span = columns.version, view.span_ns
             nothing = Lane((), (), (), 0)
             self._lanes = {
                 thread: columns.lane(thread, self._span[1])
                 if thread in columns.by_thread
                 else nothing
-                for thread in recording.thread_ids
+                for thread in view.threads
+            }
+        if has_grown or before is None or before.beside is not view.beside:
+            beside = {} if view.beside is None else view.beside.threads
+            self._beside = {
+                thread: executions.lane(self._span[1]) for thread, executions in beside.items()
             }
         if self._window is not None and (before is None or before.moment is not view.moment):
-            self._window = self._window.showing(self._playhead_ns, recording.span_ns)
+            self._window = self._window.showing(self._playhead_ns, view.span_ns)
         self._describe()
 
     def _describe(self) -> None:
-        begin, end = self.shown.recording.span_ns
+        begin, end = self.shown.span_ns
         lines = max(1, self.scrollable_content_region.height - 1)
         reading = "" if self.shown.recording.columns.is_complete else ", reading …"
         hidden = f", {lines} shown" if lines < len(self._lanes) else ""
@@ -119,8 +138,9 @@ class Threads(Panel):
         window, begin = self._shown, self.view.recording.task.begin_ns
         return f"{duration(int(window.begin - begin))} to {duration(int(window.end - begin))}"
 
-    def row(self, y: int) -> tuple[Line, str]:
+    def row(self, y: int, width: int) -> tuple[Line, str]:
         """The axis or a line of a lane."""
+        del width
         if self.view is None:
             return [], ""
         if y == 0:
@@ -136,7 +156,7 @@ class Threads(Panel):
         around: float = self._playhead_ns
         if not window.begin <= around <= window.end:
             around = (window.begin + window.end) / 2
-        self._window = window.zoomed(factor, around, self.view.recording.span_ns)
+        self._window = window.zoomed(factor, around, self.view.span_ns)
         self.redraw()
 
     def action_fit(self) -> None:
@@ -148,7 +168,7 @@ class Threads(Panel):
         """Move on by a share of what is shown."""
         if self.view is not None:
             columns = share * self._columns
-            self._window = self._shown.panned(columns, self.view.recording.span_ns)
+            self._window = self._shown.panned(columns, self.view.span_ns)
             self.redraw()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
@@ -176,7 +196,13 @@ class Threads(Panel):
         lane = self._lanes.get(thread)
         column = min(max(offset.x - self._label_width, -1), self._columns)
         place = lane.at(self._shown.time(column + 1)) if lane else None
-        if place is not None:
+        cells = self._cells(thread) if thread in self._lanes else []
+        elsewhere = cells[column][1] if 0 <= column < len(cells) else None
+        if elsewhere is not None:
+            if elsewhere.seq != self._picked:
+                self._picked = elsewhere.seq
+                self.post_message(self.ElsewherePicked(elsewhere.seq, elsewhere.graph_task))
+        elif place is not None:
             columns = self.view.recording.columns
             seq = columns.seqs[columns.by_thread[thread][place] - 1]
             if seq != self._picked:
@@ -205,7 +231,7 @@ class Threads(Panel):
 
     @property
     def _shown(self) -> Window:
-        begin, end = self.shown.recording.span_ns
+        begin, end = self.shown.span_ns
         return self._window or Window(begin, end, self._columns)
 
     @property
@@ -253,7 +279,10 @@ class Threads(Panel):
         thread, recording = threads[index], self.shown.recording
         tasks = self.shown.moment.state.running().get(thread, ())
         inside = [
-            recording.label(t.node) for t in tasks if t.graph_task == recording.key.graph_task
+            recording.label(t.node)
+            if t.graph_task == recording.key.graph_task
+            else f"node {t.node} of backward #{t.graph_task}"
+            for t in tasks
         ]
         label = Span("  " + left(recording.thread_label(thread), self._label_width - 2), "name")
         if not inside:
@@ -282,23 +311,44 @@ class Threads(Panel):
         ]
 
     def _lane(self, thread: int, *, first: bool) -> Line:
-        view, lane, window = self.shown, self._lanes[thread], self._shown
+        view, window = self.shown, self._shown
         label = view.recording.thread_label(thread) if first else ""
         mark = "▶" if first and view.thread == thread else " "
-        line = [Span(f"{mark} ", "playhead"), Span(left(label, self._label_width - 2), "name")]
-        cells = lane.cells(window, self._playhead_ns)
+        line = [Span(f"{mark} ", "playhead")]
+        if first and thread in view.stands:
+            line = [Span(mark, "playhead"), Span("■", "breakpoint")]
+        line.append(Span(left(label, self._label_width - 2), "name"))
+        cells = self._cells(thread)
         playhead = window.column(self._playhead_ns)
         column = 0
         while column < len(cells):
-            index, end = cells[column], column + 1
-            while end < len(cells) and cells[end] == index:
+            cell, end = cells[column], column + 1
+            while end < len(cells) and cells[end] == cell:
                 end += 1
-            if index < 0:
+            index, elsewhere = cell
+            if elsewhere is not None:
+                text = "▒" * (end - column)
+                if end - column >= _NAME_FROM and first:
+                    text = left(f"▒{elsewhere.name}", end - column).replace(" ", "▒")
+                line += _with_playhead(text, "lane-future", playhead - column)
+            elif index < 0:
                 line += _with_playhead("·" * (end - column), "muted", playhead - column)
             else:
                 line.append(self._block(thread, index, end - column, first=first))
             column = end
         return line
+
+    def _cells(self, thread: int) -> list[tuple[int, Elsewhere | None]]:
+        """For every cell the execution it shows, or -1, and what is there in other graph tasks."""
+        own = self._lanes[thread].cells(self._shown, self._playhead_ns)
+        view, lane = self.shown, self._beside.get(thread)
+        if lane is None or view.beside is None:
+            return [(index, None) for index in own]
+        other, executions = lane.cells(self._shown), view.beside.threads[thread]
+        return [
+            (index, executions[place] if index < 0 <= place else None)
+            for index, place in zip(own, other, strict=True)
+        ]
 
     def _block(self, thread: int, index: int, width: int, *, first: bool) -> Span:
         columns = self.shown.recording.columns

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.errors import AgvizError
 from agviz.traces.text import clean
+from agviz.tui.marking import mark_of
 from agviz.tui.text import count, right
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ class Breakpoints(ModalScreen[None]):
 
 def describe(each: Breakpoint) -> str:
     """A breakpoint on one line."""
-    mark = "●" if each.enabled else "○"
     once = " once" if each.temporary else ""
     hits = f"   {count(each.hits, 'hit')}" if each.hits else ""
-    return clean(f"{mark} {right(str(each.number), 3)}{once}  {each.describe()}{hits}")
+    return clean(
+        f"{mark_of(each).glyph} {right(str(each.number), 3)}{once}  {each.describe()}{hits}"
+    )

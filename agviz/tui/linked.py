@@ -1,0 +1,180 @@
+"""Linked: what every part of a live session builds on. It knows where the program stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.debugger.client import RefusedError
+from agviz.tui.link import Ear, Link
+from agviz.tui.panels.output import ANSWER, Output
+from agviz.tui.session import Session
+from agviz.tui.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from agviz.debugger.client import Client, Stopped
+    from agviz.debugger.launch import Debuggee
+    from agviz.tui.beside import Beside
+    from agviz.tui.link import Refused, Told
+    from agviz.tui.model import AtHand, Key, Mark, View
+    from agviz.tui.reader_thread import ReaderThread
+    from agviz_engine.instruments import Health
+
+_NO_MARKS: Final[Mapping[int, Mark]] = {}
+
+
+class Linked(Session):
+    """A session with a program behind it.
+
+    Args:
+        paths: its trace file.
+        reader: the thread that reads it.
+        client: speaks with the program.
+        debuggee: the program, where it was started from here.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        reader: ReaderThread,
+        *,
+        client: Client,
+        debuggee: Debuggee | None,
+    ) -> None:
+        super().__init__(paths, reader)
+        self.link = Link(client, self.post_message)
+        self.ear = Ear(client, self.post_message)
+        self.debuggee = debuggee
+        self.stops: dict[int, Stopped] = {}
+        """Where threads stand, by thread; the last that stopped is the last."""
+        self.looked_at: int | None = None
+        """The thread whose stop is looked at; None: the one that stopped last."""
+        self.is_over = False
+        self.runs_python = False
+        self.marks: Mapping[int, Mark] = _NO_MARKS
+        self.marked: Key | None = None
+        """The graph task that the marks are of."""
+        self.at_hand: AtHand | None = None
+        self.beside: Beside | None = None
+        self.thread: int | None = None
+        """The thread by whose nodes one goes, whichever graph task is shown; None: any."""
+
+    @property
+    def stop(self) -> Stopped | None:
+        """Where the thread stands that is looked at; None: it runs, or the program has ended."""
+        if self.looked_at is not None:
+            return self.stops.get(self.looked_at)
+        return next(reversed(self.stops.values()), None)
+
+    @property
+    def output(self) -> Output:
+        """What the program prints."""
+        return self.query_one(Output)
+
+    # What is shown beside the recording.
+
+    def look_at(self, node: int | None, view: View) -> None:
+        """Show ``view``, with what is known of the program."""
+        super().look_at(node, self.alive(view))
+
+    def only(self, thread: int | None) -> None:
+        """Go by one thread's nodes only, in whichever graph task; None: by all."""
+        self.thread = thread
+        super().only(thread)
+
+    def alive(self, view: View) -> View:
+        """``view`` with what is known of the program."""
+        key = view.recording.key
+        return replace(
+            view,
+            is_live=True,
+            thread=self.thread,
+            marks=self.marks if self.marked == key else _NO_MARKS,
+            at_hand=self.at_hand,
+            stands=frozenset(self.stops),
+            beside=self.beside if self.beside is not None and self.beside.key == key else None,
+        )
+
+    def show_alive(self) -> None:
+        """Draw what is known of the program anew."""
+        if self.view is not None:
+            self.view = self.alive(self.view)
+
+    # Asking.
+
+    def ask_program(
+        self, question: Callable[[Client], Any], then: Callable[[Any], None] | None = None
+    ) -> None:
+        """Ask the program something, and have the answer taken."""
+        self.link.ask(question, then or _nothing)
+
+    def ask_thread(
+        self, question: Callable[[Client, int], Any], then: Callable[[Any], None]
+    ) -> None:
+        """Ask something of the stopped thread."""
+        if self.is_stopped() and self.stop is not None:
+            thread = self.stop.thread
+            self.ask_program(lambda client: question(client, thread), then)
+
+    def ask_quietly(self, question: Callable[[Client], Any], then: Callable[[Any], None]) -> None:
+        """Ask what nobody misses where the program has gone on meanwhile."""
+
+        def quietly(client: Client) -> Any:
+            try:
+                return question(client)
+            except RefusedError:
+                return None
+
+        def take(answer: Any) -> None:
+            if answer is not None:
+                then(answer)
+
+        self.ask_program(quietly, take)
+
+    def on_told(self, message: Told) -> None:
+        """A question was answered."""
+        message.then(message.answer)
+
+    def on_refused(self, message: Refused) -> None:
+        """It could not be."""
+        self.runs_python = False
+        if not self.is_over:
+            self.notify(message.sentence, severity="warning", markup=False)
+
+    def is_stopped(self) -> bool:
+        """Whether there is a stop to do something at; where there is none, that is said."""
+        if self.stop is None:
+            over = "has ended" if self.is_over else "runs; ctrl+c pauses it"
+            self.notify(f"The program {over}.")
+        return self.stop is not None
+
+    def answer(self, text: str) -> None:
+        """Show an answer beside what the program prints."""
+        self.output.add(f"{text}\n", ANSWER)
+        self.show_output()
+
+    def show_output(self) -> None:
+        """Have the output seen where only one panel is."""
+        if self.has_class("-narrow") or self.has_class("-low"):
+            self.action_show_panel("output")
+
+
+def _nothing(_answer: object) -> None:
+    pass
+
+
+def in_words(health: Health) -> str:
+    """What was measured, on one line."""
+    shape = "?" if health.shape is None else str(list(health.shape))
+    facts = [f"{shape} {health.dtype}"]
+    facts += [
+        count(number, name)
+        for number, name in ((health.nan, "NaN"), (health.posinf, "+Inf"), (health.neginf, "-Inf"))
+        if number
+    ]
+    if health.norm is not None:
+        facts.append(f"{health.min:.4g} … {health.max:.4g}, norm {health.norm:.4g}")
+    return ", ".join(facts)

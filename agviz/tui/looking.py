@@ -1,0 +1,145 @@
+"""Looking: tensors, gradients, hooks, the queue and Python at a stop."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from agviz.tui.commands import CommandError, Usage
+from agviz.tui.linked import Linked, in_words
+from agviz.tui.model import AtHand
+from agviz.tui.panels.output import ANSWER, INPUT
+from agviz.tui.prompt import COMMAND, SHELL, Prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from agviz.debugger.client import Client, Shown, TensorAtHand
+    from agviz.tui.panels.inspector import Inspector
+
+
+class Looking(Linked):
+    """What can be done with the node that a thread stands at."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("exclamation_mark", "shell", "Python", priority=True, id="shell"),
+    ]
+
+    VERBS: ClassVar[Mapping[str, Usage]] = {
+        "tensors": Usage("", "list the tensors at this stop"),
+        "print": Usage("WHAT [NAME] [INDEX]", "show a tensor: input 0 [0:3]"),
+        "change": Usage("SLOT HOW VALUE [INDEX]", "change a gradient: 0 multiply 2, 0 set 1 [3]"),
+        "skiphooks": Usage("", "leave out the node's hooks"),
+        "pick": Usage("NODE", "run a ready node right after this one"),
+        "python": Usage("LINE", "run a line of Python at this node"),
+    }
+
+    def look_at_tensors(self) -> None:
+        """Have the tensors of the node measured that the thread stands at."""
+        stop = self.stop
+        if stop is None or stop.node is None:
+            return
+        thread, node = stop.thread, stop.node
+
+        def take(found: list[TensorAtHand]) -> None:
+            if self.stop is stop:
+                self.at_hand = AtHand(stop.graph_task, node, stop.seq, tuple(found))
+                self.show_alive()
+
+        self.ask_quietly(lambda client: client.tensors(thread, samples=True), take)
+
+    def action_shell(self) -> None:
+        """Open a line for Python at the stopped node."""
+        if self.is_stopped():
+            self.action_ask(SHELL)
+
+    def on_prompt_answered(self, message: Prompt.Answered) -> None:
+        """Run a line of Python; what else is typed is not ours."""
+        if message.kind == SHELL:
+            message.prevent_default()
+            self.command_python(message.text)
+            self.call_after_refresh(self.action_shell)
+
+    def on_inspector_command_begun(self, message: Inspector.CommandBegun) -> None:
+        """Let a command be written to its end."""
+        self.ask(COMMAND, message.text)
+
+    def command_tensors(self, _argument: str) -> None:
+        """``:tensors``."""
+        self.ask_thread(lambda client, thread: client.tensors(thread), self._list_tensors)
+
+    def command_print(self, argument: str) -> None:
+        """``:print``."""
+        match = re.fullmatch(r"(\w+)(?:\s+([^\[\s]\S*))?(?:\s*(\[[^\]]*\]?))?", argument)
+        if match is None:
+            raise CommandError("Say what to print, like input 0 [0:3]; :tensors lists all.")
+        what, name, index = match[1], match[2] or "", match[3] or ""
+        if what in {"input", "output"} and not name:
+            name = "0"
+        self.ask_thread(
+            lambda client, thread: client.tensor(what, name, index, thread), self._print
+        )
+
+    def complete_print(self, argument: str) -> Iterable[str]:
+        """What can be looked at."""
+        found = () if self.at_hand is None else self.at_hand.tensors
+        known = [f"{each.what} {each.name}".rstrip() for each in found]
+        return [each for each in known if each.startswith(argument)]
+
+    def command_change(self, argument: str) -> None:
+        """``:change``."""
+        match = re.fullmatch(r"(\d+)\s+(\w+)\s+(\S+)(?:\s*(\[.*\]))?", argument)
+        if match is None:
+            raise CommandError("Say slot, how and value, like 0 multiply 2 or 0 set 1 [3].")
+        slot, how, value, index = int(match[1]), match[2], match[3], match[4] or ""
+        self.ask_thread(
+            lambda client, thread: client.change(slot, how, value, index, thread),
+            lambda health: self.answer(f"input {slot} is now {in_words(health)}"),
+        )
+        self.look_at_tensors()
+
+    def command_skiphooks(self, _argument: str) -> None:
+        """``:skiphooks``."""
+        self.ask_thread(
+            lambda client, thread: client.skip_hooks(thread),
+            lambda _: self.notify("The node's Python hooks are left out this time."),
+        )
+
+    def command_pick(self, argument: str) -> None:
+        """``:pick``."""
+        if self.view is None:
+            return
+        found = self.view.recording.columns.find(argument)
+        node = int(argument) if argument.isdecimal() else next(iter(found), -1)
+        self.ask_thread(
+            lambda client, thread: client.run_next(node, thread),
+            lambda _: self.notify(f"Node {node} runs right after this one."),
+        )
+
+    def command_python(self, argument: str) -> None:
+        """``:python``."""
+        if not self.is_stopped():
+            return
+        self.output.add(f"{argument}\n", INPUT)
+        self.show_output()
+        self.runs_python = True
+
+        def run(client: Client, thread: int) -> tuple[str, bool]:
+            return client.shell(argument, thread)
+
+        self.ask_thread(run, self._say_output)
+        self.look_at_tensors()
+
+    def _say_output(self, answer: tuple[str, bool]) -> None:
+        output, more = answer
+        self.runs_python = False
+        self.output.add(output or ("…\n" if more else ""), ANSWER)
+
+    def _list_tensors(self, found: list[TensorAtHand]) -> None:
+        for each in found:
+            self.answer(f"{each.what} {each.name}".rstrip() + f"  {in_words(each.health)}")
+
+    def _print(self, shown: Shown) -> None:
+        self.answer(f"{shown.text}\n{in_words(shown.health)}")
