@@ -9,6 +9,7 @@ node put out. At level ``full`` the same gradients are copied as well (:mod:`agv
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from agviz_engine.events import NodeStarted
@@ -35,5 +36,9 @@ def measured(event: Any, health: Health) -> tuple[Any, ...]:
 
 def stored(health: Health) -> tuple[Any, ...]:
     """The health of a tensor as it stands in the file, with the texts themselves."""
-    shape = "" if health.shape is None else str(list(health.shape))
-    return (health.dtype, shape, *health[2:])
+    return (health.dtype, _text(health.shape), *health[2:])
+
+
+@functools.lru_cache(maxsize=4096)
+def _text(shape: tuple[int, ...] | None) -> str:
+    return "" if shape is None else str(list(shape))
