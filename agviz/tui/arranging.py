@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from agviz.tui.board import Board
+from agviz.tui.hints import Hints
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.inspector import Inspector
@@ -59,7 +60,7 @@ class Arranging(Board):
                 yield panel(id=panel.HEADING.lower())
         yield Status(id="status")
         yield Prompt(self.complete, id="prompt")
-        yield Footer(compact=True)
+        yield Hints(id="hints")
 
     def on_mount(self) -> None:
         """Begin with the graph, once there is one."""
@@ -101,7 +102,6 @@ class Arranging(Board):
 
     def share_room(self) -> None:
         """Give the lanes the room they need and no more."""
-        self.query_one(Footer).show_command_palette = not self.has_class("-narrow")
         if self.view is None:
             return
         panels = self.query_one("#panels")

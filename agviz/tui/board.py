@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.reactive import var
+from textual.reactive import Reactive, var
 from textual.screen import Screen
 
 from agviz.tui.model import Playhead, View
@@ -20,6 +20,8 @@ from agviz.tui.panels.panel import Panel
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from textual.widget import Widget
 
     from agviz.traces.rows import GraphTaskRow
     from agviz.tui.commands import Usage
@@ -41,6 +43,8 @@ class Board(Screen[None]):
     """What this part adds to the commands."""
 
     view: var[View | None] = var(None)
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+    """Other than in a screen of Textual's, only what loses or gets the focus is painted."""
 
     def __init__(self, paths: Sequence[Path], reader: ReaderThread) -> None:
         super().__init__()

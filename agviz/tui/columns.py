@@ -8,7 +8,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, overload
+
+from rich.cells import cell_len
 
 from agviz.traces.nodes import short_name
 from agviz.traces.rows import NodeStatus
@@ -53,6 +56,14 @@ class NodeFacts(NamedTuple):
         if self.start_ns is None or self.end_ns is None:
             return None
         return self.end_ns - self.start_ns
+
+
+class _Called(NamedTuple):
+    """What many nodes have in common: ids of texts."""
+
+    name: int
+    parameter: int
+    module: int
 
 
 class Execution(NamedTuple):
@@ -112,15 +123,18 @@ class Columns:
         self.threads: set[int] = set()
         self.by_thread: dict[int, array[int]] = {}
         """Orders of the nodes that each thread took up."""
+        self.longest_name = 8
+        """Cells."""
         self.last_ns = 0
         """The last start or end."""
         self._texts = {0: ""}
         self._short: dict[int, str] = {0: ""}
         self._paths: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._called = [_Called(0, 0, 0)]
+        self._place_of = {self._called[0]: 0}
         self._order = array("i", bytes(4 * nodes))
-        self._name = array("i", bytes(4 * nodes))
-        self._parameter = array("i", bytes(4 * nodes))
-        self._module = array("i", bytes(4 * nodes))
+        self._call = array("i", bytes(4 * nodes))
+        """Places in ``_called``."""
         self._shape = array("i", bytes(4 * nodes))
         self._queue = array("h", bytes(2 * nodes))
         self._dependencies = array("i", bytes(4 * nodes))
@@ -189,9 +203,11 @@ class Columns:
             dependencies,
             consumers,
         ) in piece.described:
-            self._name[node] = name
-            self._parameter[node] = parameter
-            self._module[node] = module
+            called = _Called(name, parameter, module)
+            place = self._place_of.setdefault(called, len(self._called))
+            if place == len(self._called):
+                self._called.append(called)
+            self._call[node] = place
             self._shape[node] = shapes
             self._queue[node] = max(min(queue, 32_767), -1)
             self._dependencies[node] = min(dependencies, 2**31 - 1)
@@ -199,6 +215,7 @@ class Columns:
             self._consumers.extend(consumers)
             if name not in self._short:
                 self._short[name] = short_name(self._texts[name])
+                self.longest_name = max(self.longest_name, cell_len(self._short[name]))
 
     def _regroup(self, piece: Piece) -> None:
         order = self._order
@@ -274,7 +291,8 @@ class Columns:
 
     def facts(self, node: int) -> NodeFacts:
         """Of one node."""
-        parameter = self._texts[self._parameter[node]]
+        called = self._called[self._call[node]]
+        parameter = self._texts[called.parameter]
         order = self._order[node]
         thread = start_ns = end_ns = None
         if order:
@@ -283,10 +301,10 @@ class Columns:
         shape = self._texts.get(self._shape[node], "") if parameter else ""
         return NodeFacts(
             node=node,
-            short_name=self._short[self._name[node]],
+            short_name=self._short[called.name],
             order=order or None,
             parameter=parameter,
-            module=self._texts[self._module[node]],
+            module=self._texts[called.module],
             shape=shape.partition(";")[0],
             queue=self._queue[node],
             dependencies=self._dependencies[node],
@@ -315,16 +333,17 @@ class Columns:
 
     def path_of(self, node: int) -> tuple[str, ...]:
         """The names of the modules around a node, outermost first; of a parameter, too."""
-        ids = self._module[node], self._parameter[node]
-        path = self._paths.get(ids)
+        _, parameter, module = self._called[self._call[node]]
+        path = self._paths.get((module, parameter))
         if path is None:
-            module = self._texts[ids[0]] or self._texts[ids[1]].rpartition(".")[0]
-            path = self._paths[ids] = tuple(module.split(".")) if module else ()
+            found = self._texts[module] or self._texts[parameter].rpartition(".")[0]
+            path = tuple(found.split(".")) if found else ()
+            self._paths[module, parameter] = path
         return path
 
     def name_of(self, node: int) -> int:
         """The id of a node's name: equal for nodes of one type."""
-        return self._name[node]
+        return self._called[self._call[node]].name
 
     def is_chained(self, producer: int, consumer: int) -> bool:
         """Whether one feeds only the other, which waits for nobody else."""
@@ -368,10 +387,9 @@ class Columns:
             for number, text in self._texts.items()
             if number and wanted in (text if exact else text.lower())
         }
-        name, parameter, module = self._name, self._parameter, self._module
-        return [
-            node
-            for nodes in (self.started, self._rest)
-            for node in nodes
-            if name[node] in ids or parameter[node] in ids or module[node] in ids
-        ]
+        fits = [not ids.isdisjoint(called) for called in self._called]
+        found: list[int] = []
+        for nodes in (self.started, self._rest):
+            places = map(self._call.__getitem__, nodes)
+            found += compress(nodes, map(fits.__getitem__, places))
+        return found

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _FIRST_PIECE: Final = 300
 _PIECE: Final = 2_000
 _STORIES_KEPT: Final = 32
+_AROUND: Final = -50, 50
+"""Events before and after the playhead that a screen has room for."""
 _MOST_APPLIED: Final = 20_000
 """Events by which a state of a file that grows is moved on, rather than found anew."""
 
@@ -179,6 +181,8 @@ class ReaderThread(threading.Thread):
         self._follows = False
         self._stories: dict[tuple[Key, int, int], Story] = {}
         """Those told last, by graph task, its number of events and node."""
+        self._near: set[int] = set()
+        """Pages around the playhead that were told."""
         self._filter_now: Filter | None = None
         self._filtered = array("q")
 
@@ -318,6 +322,7 @@ class ReaderThread(threading.Thread):
             siblings=len(trace.graph_tasks),
         )
         self._last = None
+        self._near = set()
         self._track = TraceTrack(trace, number, outline)
         self._track.heard(columns.stops, columns.until, is_last=columns.is_complete)
         self._playhead = Playhead(self._track)
@@ -484,6 +489,14 @@ class ReaderThread(threading.Thread):
             if newest.id != number and newest.nodes and task.status is not GraphTaskStatus.RUNNING:
                 self._load(Key(self._loaded.key.file, newest.id))
             self._follow(on=True)
+
+    def _read_around(self, position: int) -> None:
+        """Have the events around the playhead on the screen as soon as the moment is."""
+        places = [max(0, min(position + by, self._loaded.event_count - 1)) for by in _AROUND]
+        near = {place // PAGE for place in places}
+        for page in sorted(near - self._near):
+            self._read_page(page, None)
+        self._near = near
 
     def _read_page(self, page: int, which: Filter | None) -> None:
         if self._recording is None:

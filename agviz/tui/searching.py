@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from agviz.tui.columns import Columns
+    from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel
     from agviz.tui.reader_thread import ReaderThread
 
@@ -34,12 +39,15 @@ class Searching(Board):
     def __init__(self, paths: Sequence[Path], reader: ReaderThread) -> None:
         super().__init__(paths, reader)
         self._matches: list[int] = []
+        """By row."""
+        self._matched = -1
+        """Version of the columns in which they were found."""
         self._wanted = ""
         self._prompted_from: Panel | None = None
 
     def forget_matches(self) -> None:
         """What is shown now is another graph task."""
-        self._matches = []
+        self._matched = -1
 
     def action_ask(self, kind: str) -> None:
         """Open the prompt for a search or a command."""
@@ -54,28 +62,33 @@ class Searching(Board):
 
     def action_match(self, by: int) -> None:
         """Look at the next or previous node that was searched for."""
-        view = self.view
-        if view is None:
+        if self.view is None:
             return
-        if not self._wanted:
+        if self._wanted:
+            self._match(by, self.view)
+        else:
             self.notify("Search first: press / and type a part of a name.")
-            return
-        if not self._matches:
-            self._matches = view.recording.columns.find(self._wanted)
-        if not self._matches:
+
+    def _match(self, by: int, view: View) -> None:
+        """The next match behind the selected node, the previous one, or (0) one here or behind."""
+        columns = view.recording.columns
+        if self._matched != columns.version:
+            self._matched = columns.version
+            self._matches = columns.find(self._wanted)
+        matches = self._matches
+        if not matches:
             self.notify(f"No node matches “{self._wanted}”.", markup=False)
             return
-        if view.selected in self._matches:
-            index = (self._matches.index(view.selected) + by) % len(self._matches)
-        else:
-            index = 0 if by > 0 else -1
-        node = self._matches[index]
-        self.look_at(node, view)
-        execution = view.recording.columns.execution_of(node)
+        here = -1 if view.selected is None else columns.row_of(view.selected)
+        find = bisect_right if by > 0 else bisect_left
+        rows = partial(_row_of, columns)
+        index = find(matches, -1 if here is None else here, key=rows) - (by < 0)
+        node = matches[index % len(matches)]
+        number = f"{index % len(matches) + 1:,} of {count(len(matches), 'match', 'matches')}"
+        self.look_at(node, replace(view, found=(node, number)))
+        execution = columns.execution_of(node)
         if execution is not None:
             self.reader.locate(execution.seq)
-        position = self._matches.index(node) + 1
-        self.notify(f"{position} of {count(len(self._matches), 'match', 'matches')}", timeout=2)
 
     def on_prompt_left(self) -> None:
         """Go back to the panel from which the prompt was opened."""
@@ -86,11 +99,16 @@ class Searching(Board):
     def on_prompt_answered(self, message: Prompt.Answered) -> None:
         """Search, or carry out a command."""
         if message.kind == SEARCH:
-            self._wanted, self._matches = message.text, []
-            self.action_match(1)
+            self._wanted, self._matched = message.text, -1
+            self.action_match(0)
             return
         try:
             name, argument = commands.parse(message.text, self.all_commands())
             getattr(self, f"command_{name}")(argument)
         except commands.CommandError as error:
             self.notify(str(error), severity="warning", markup=False)
+
+
+def _row_of(columns: Columns, node: int) -> int:
+    row = columns.row_of(node)
+    return len(columns) if row is None else row

@@ -125,6 +125,8 @@ class Status(Bar):
         ]
         if view.thread is not None:
             facts.insert(1, (2, f"only T{view.thread}"))
+        if view.found is not None and view.found[0] == view.selected:
+            facts.insert(1, (0, view.found[1]))
         return facts
 
 

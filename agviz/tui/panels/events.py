@@ -41,6 +41,7 @@ class Events(LineList):
 
     HEADING = "Events"
     DRAWS = ("recording", "moment", "thread")
+    HAS_HEADER = True
     EMPTY = "No events; :filter lists all."
     HELP = (
         "Everything the engine did, in order: the number of the event, its time in ms since the"
@@ -147,6 +148,12 @@ class Events(LineList):
         """The event of a line, or None where its page is not here yet (it is asked for then)."""
         found = self._at(index)
         return None if found is None else found[1]
+
+    def on_idle(self) -> None:
+        """Have the events above and below at hand, too."""
+        if self.line_count and self.display:
+            self._at(max(0, self.scroll_offset.y - PAGE // 2))
+            self._at(min(self.line_count - 1, self.scroll_offset.y + PAGE))
 
     def _at(self, index: int) -> tuple[int, e.Event] | None:
         page = index // PAGE

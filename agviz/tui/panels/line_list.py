@@ -34,6 +34,7 @@ class LineList(Panel):
     ]
 
     EMPTY: ClassVar[str] = ""
+    HAS_HEADER: ClassVar[bool] = False
 
     cursor: var[int] = var(0)
     line_count: var[int] = var(0)
@@ -44,21 +45,19 @@ class LineList(Panel):
         """Line ``index``, at most ``width`` cells wide."""
         raise NotImplementedError
 
-    def header(self, width: int) -> Line | None:
-        """Names of the columns, or None; they stay when the lines scroll."""
-        del width
-        return None
+    def header(self, width: int) -> Line:
+        """Names of the columns, which stay when the lines scroll; if there are any."""
+        raise NotImplementedError
 
     def cursor_moved(self) -> None:
         """The user moved the cursor."""
 
-    def row(self, y: int) -> tuple[Line, str]:
+    def row(self, y: int, width: int) -> tuple[Line, str]:
         """The header, a line or nothing."""
-        width = self.inner_width - 1  # beside the scrollbar one cell stays blank
-        header = self.header(width)
-        if header is not None:
+        width -= 1  # beside the scrollbar one cell stays blank
+        if self.HAS_HEADER:
             if y == 0:
-                return header, ""
+                return self.header(width), ""
             y -= 1
         index = y + self.scroll_offset.y
         if index >= self.line_count:
@@ -93,7 +92,7 @@ class LineList(Panel):
     @property
     def header_height(self) -> int:
         """Lines that don't scroll."""
-        return 0 if self.header(1) is None else 1
+        return int(self.HAS_HEADER)
 
     def validate_cursor(self, cursor: int) -> int:
         """Keep the cursor on a line."""

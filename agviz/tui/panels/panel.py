@@ -68,12 +68,12 @@ class Panel(ScrollView):
         super().__init__(id=id)
         self.view: View | None = None
         self._looks: dict[tuple[str, str], Style] = {}
-        self.border_title = self.HEADING
         self._is_stale = False
         self._rows: list[tuple[Line, str]] = []
         """The lines as they were when they were last compared."""
         self._subtitle = ""
         self._borders_only = False
+        self.border_title = self.HEADING
 
     def show(self, view: View) -> None:
         """Draw ``view``, where it differs in what this panel draws from the one before."""
@@ -83,14 +83,15 @@ class Panel(ScrollView):
         ):
             self.redraw()
 
-    def row(self, y: int) -> tuple[Line, str]:
+    def row(self, y: int, width: int) -> tuple[Line, str]:
         """What stands on line ``y`` of the screen, and the look that is its background."""
         raise NotImplementedError
 
     def render_line(self, y: int) -> Strip:
         """Draw line ``y`` of the screen."""
-        line, background = self.row(y)
-        return self.strip(line, self.inner_width, background)
+        width = self.inner_width
+        line, background = self.row(y, width)
+        return self.strip(line, width, background)
 
     def redraw(self) -> None:
         """Paint the lines that look different now, once everything that is to come has come."""
@@ -103,7 +104,7 @@ class Panel(ScrollView):
             self._is_stale = False
             before = self._rows
             width, height = self.scrollable_content_region.size
-            self._rows = [self.row(y) for y in range(height)]
+            self._rows = [self.row(y, width) for y in range(height)]
             if len(before) != height:
                 self.refresh()
             else:

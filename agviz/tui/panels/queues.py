@@ -22,6 +22,7 @@ class Queues(LineList):
 
     HEADING = "Queues"
     DRAWS = ("recording", "moment")
+    HAS_HEADER = True
     EMPTY = "No ReadyQueue has been used yet."
     HELP = (
         "Each ReadyQueue at the playhead, the NodeTask that is popped next at the top. torch pops"
