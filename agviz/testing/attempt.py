@@ -11,6 +11,7 @@ from agviz.options import Options, asked_to_check_forward
 from agviz.recorded import Recorded
 from agviz.recording import Recording
 from agviz.traces.deferred import DeferredRecorder
+from agviz.traces.dumping import TIMEOUT
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -103,6 +104,13 @@ class Attempt:
         self.stop()
         if self._recorder is not None:
             self._recorder.close()
+
+    def freeze(self) -> None:
+        """Complete the file with what all threads are doing, whatever hangs; on any thread."""
+        if self._recorder is not None:
+            self._recorder.dump(TIMEOUT)
+            self._recorder.close()
+            self._is_over = True
 
     def let_go(self) -> None:
         """Leave no file."""

@@ -18,6 +18,7 @@ from agviz.testing.fixture import Agviz, not_recorded
 from agviz.testing.settings import Choice, Settings, read_choice
 from agviz.testing.slug import slug
 from agviz.testing.terminal import show
+from agviz.testing.timeouts import set_timer
 from agviz.testing.verified import Verified
 from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
@@ -88,6 +89,17 @@ class Session:
         elif self._settings.verify:
             self._verified = Verified()
             self._verified.start()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
+        """Explain a test that hangs before pytest-timeout ends the process."""
+        return set_timer(item, settings, self._explain_hang) or None
+
+    def _explain_hang(self) -> str:
+        told = [attempt for attempt in self._attempts if attempt.has_recorded]
+        for attempt in told:
+            attempt.freeze()
+        return "\n".join(each["section"] for each in self._explain(told)) if told else ""
 
     def _cancel_timer(self, item: pytest.Item) -> None:
         """Have pytest-timeout not count what it takes to explain a failure."""

@@ -1,0 +1,57 @@
+"""What is said before pytest-timeout ends the process, as its method ``thread`` does."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+
+def set_timer(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> bool:
+    """Do what pytest-timeout would for a test, and say something before.
+
+    Args:
+        item: the test.
+        settings: pytest-timeout's.
+        tell: gives the text of a section, on another thread than that which hangs; empty: none.
+
+    Returns:
+        Whether the process will be ended where time is up; else pytest-timeout has to go on.
+    """
+    is_signal = settings.method == "signal"
+    if is_signal and threading.current_thread() is threading.main_thread():
+        return False
+    timer = threading.Timer(settings.timeout, _time_is_up, (item, settings, tell))
+    timer.name = f"agviz-timeout {item.nodeid}"
+    timer.daemon = True
+
+    def cancel() -> None:
+        timer.cancel()
+        timer.join()
+
+    item.cancel_timeout = cancel  # type: ignore[attr-defined]
+    timer.start()
+    return True
+
+
+def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> None:
+    import pytest_timeout
+
+    if not settings.disable_debugger_detection and pytest_timeout.is_debugging():
+        return
+    try:
+        text = tell()
+        capture: Any = item.config.pluginmanager.getplugin("capturemanager")
+        if text and capture is not None:
+            capture.suspend_global_capture(item)
+        if text:
+            terminal = item.config.get_terminal_writer()
+            terminal.line()
+            terminal.sep("-", title="agviz")
+            terminal.line(text)
+    finally:
+        pytest_timeout.timeout_timer(item, settings)
