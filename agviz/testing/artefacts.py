@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from agviz.testing.slug import Run
+
 _SECONDS_TO_DRAW: Final = 10.0
 _WIDTH: Final = 120
 
@@ -24,8 +26,9 @@ class Told(TypedDict):
     """What one report tells the end of the run of a test: plain, so that workers can send it."""
 
     test: str
+    rerun: int
     part: str
-    """Empty: setup and call."""
+    """All three as in :class:`~agviz.testing.slug.Run`."""
     has_recorded: bool
     problem: str
     """Why nothing could be recorded, or what is wrong with what was."""
@@ -47,11 +50,12 @@ class Told(TypedDict):
     not_comparable: int
 
 
-def nothing(test: str, part: str = "") -> Told:
+def nothing(run: Run) -> Told:
     """Of a test that left nothing."""
     return Told(
-        test=test,
-        part=part,
+        test=run.test,
+        rerun=run.rerun,
+        part=run.part,
         has_recorded=False,
         problem="",
         heading="",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agviz.testing.settings import Choice
+    from agviz.testing.slug import Run
     from agviz.traces.provenance import Provenance
     from agviz.traces.recorder import Recorder
 
@@ -27,8 +28,6 @@ GRAPH: Final = "graph.svg"
 DOT: Final = "graph.dot"
 SUMMARY: Final = "summary.txt"
 _OURS: Final = (TRACE, f"{TRACE}-wal", f"{TRACE}-shm", GRAPH, DOT, SUMMARY)
-TEARDOWN: Final = "teardown"
-"""What a test's fixtures do after it is a part of its own."""
 PATIENCE: Final = 0.5
 """Seconds of a test, from its first backward on, that are recorded in memory."""
 
@@ -39,8 +38,8 @@ class Attempt:
     Then either :meth:`keep` or :meth:`let_go` says what becomes of it.
 
     Args:
-        node_id: pytest's name of the test.
-        folder: where the trace goes.
+        run: of which test.
+        output: where its folder goes.
         choice: what holds for the test.
         provenance: where nodes come from, in all tests.
         before: what was recorded of the same test until now, whose names go on to hold.
@@ -48,15 +47,14 @@ class Attempt:
 
     def __init__(
         self,
-        node_id: str,
-        folder: Path,
+        run: Run,
+        output: Path,
         choice: Choice,
         provenance: Provenance,
         before: Attempt | None = None,
     ) -> None:
-        self.node_id = node_id
-        self.part = "" if before is None else TEARDOWN
-        self.folder = folder
+        self.run = run
+        folder = self.folder = output / run.folder
         self.choice = choice
         self.wrong = ""
         """What the plugin itself failed the test for."""
@@ -67,7 +65,7 @@ class Attempt:
             folder / TRACE,
             Options(values=choice.values, check_forward=asked_to_check_forward(), provenance=False),
             patience=0.0 if choice.mode == "on" else PATIENCE,
-            script=node_id,
+            script=run.test,
             argv=[],
         )
         self._recording.provenance = provenance
@@ -139,7 +137,7 @@ class Attempt:
             agviz.errors.AgvizError: there is nothing yet.
         """
         if self._recorder is None:
-            raise AgvizError(self.problem or f"{self.node_id} has run no backward pass")
+            raise AgvizError(self.problem or f"{self.run.test} has run no backward pass")
         self._recorder.flush()
         if self.problem:
             raise AgvizError(self.problem)

@@ -13,10 +13,10 @@ import agviz_engine
 from agviz.errors import AgvizError
 from agviz.testing import checks
 from agviz.testing.artefacts import Told, leave, nothing, shown
-from agviz.testing.attempt import PATIENCE, TEARDOWN, TRACE, Attempt
+from agviz.testing.attempt import PATIENCE, TRACE, Attempt
 from agviz.testing.fixture import Agviz, not_recorded
 from agviz.testing.settings import Choice, Settings, read_choice
-from agviz.testing.slug import slug
+from agviz.testing.slug import TEARDOWN, Run, slug
 from agviz.testing.terminal import show
 from agviz.testing.timeouts import set_timer
 from agviz.testing.verified import Verified
@@ -56,8 +56,8 @@ class Session:
         self._attempts: list[Attempt] = []
         """Of the test that runs: of its setup and call, and then of its teardown."""
         self._verified: Verified | None = None
-        self._told: dict[tuple[str, str], Told] = {}
-        """By test and part, as reports came in: in this process, or from workers."""
+        self._told: dict[Run, Told] = {}
+        """As reports came in: in this process, or from workers."""
 
     def handle(self, item: pytest.Item) -> Agviz:
         """What the fixture gives."""
@@ -107,11 +107,8 @@ class Session:
             self._config.hook.pytest_timeout_cancel_timer(item=item)
 
     def _record(self, item: pytest.Item, choice: Choice, before: Attempt | None = None) -> None:
-        rerun = getattr(item, "execution_count", 1) - 1  # of pytest-rerunfailures
-        name = slug(item.nodeid, rerun, "" if before is None else TEARDOWN)
-        attempt = Attempt(
-            item.nodeid, self._settings.output / name, choice, self._provenance, before
-        )
+        run = Run(item.nodeid, _reruns(item), "" if before is None else TEARDOWN)
+        attempt = Attempt(run, self._settings.output, choice, self._provenance, before)
         self._attempts.append(attempt)
         attempt.start()
 
@@ -158,7 +155,7 @@ class Session:
         verified = self._verified
         if verified is not None and (report.failed or is_last):
             verified.stop()
-            self._attach(item, report, [verified.told(item.nodeid)])
+            self._attach(item, report, [verified.told(Run(item.nodeid, _reruns(item)))])
             self._verified = None
         attempts = [attempt for attempt in self._attempts if not attempt.is_told]
         if not attempts:
@@ -178,9 +175,12 @@ class Session:
         """Hear what a report tells, wherever it was made."""
         told: list[Told] = getattr(report, "agviz", [])
         for each in told:
-            self._told[each["test"], each["part"]] = each
-        if not told and report.failed and (report.nodeid, "") not in self._told:
+            self._remember(each)
+        if report.when not in {"setup", "call", "teardown"}:  # pytest-xdist says "???"
             self._explain_crash(report)
+
+    def _remember(self, told: Told) -> None:
+        self._told[Run(told["test"], told["rerun"], told["part"])] = told
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -191,7 +191,7 @@ class Session:
         """Keep what was recorded of a test that was interrupted."""
         for attempt in self._attempts:
             if attempt.has_recorded and not attempt.is_told:
-                self._told[attempt.node_id, attempt.part] = self._part(attempt, is_failure=True)
+                self._remember(self._part(attempt, is_failure=True))
         self._end()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -214,9 +214,9 @@ class Session:
         if not attempt.has_recorded:
             if attempt.problem and (choice.fail_on or choice.max_norm is not None):
                 return f"nothing could be recorded and checked: {attempt.problem}"
-            before = self._baseline(attempt.node_id)
+            before = self._baseline(attempt.run.test)
             return "" if before is None else f"no backward pass ran; {shown(before)} has some"
-        if not self._is_doubtful(attempt) and self._baseline(attempt.node_id) is None:
+        if not self._is_doubtful(attempt) and self._baseline(attempt.run.test) is None:
             return ""
         try:
             with attempt.open() as trace:
@@ -250,7 +250,7 @@ class Session:
         from agviz.analysis.comparing import Tolerance
         from agviz.analysis.diff import diff
 
-        path = self._baseline(attempt.node_id)
+        path = self._baseline(attempt.run.test)
         if path is None:
             return ""
         with Trace.open(path) as before:
@@ -279,7 +279,7 @@ class Session:
 
     def _part(self, attempt: Attempt, *, is_failure: bool = False) -> Told:
         """What becomes of a recording that has ended."""
-        told = nothing(attempt.node_id, attempt.part)
+        told = nothing(attempt.run)
         if not (is_failure or attempt.choice.mode == "on"):
             attempt.let_go()
         elif attempt.has_recorded:
@@ -293,9 +293,9 @@ class Session:
         told["problem"] = attempt.problem or told["problem"]
         told["without_baseline"] = (
             attempt.has_recorded
-            and not attempt.part
+            and not attempt.run.part
             and self._settings.baseline is not None
-            and self._baseline(attempt.node_id) is None
+            and self._baseline(attempt.run.test) is None
         )
         return told
 
@@ -317,20 +317,25 @@ class Session:
 
     def _explain_crash(self, report: pytest.TestReport) -> None:
         """Tell of a test whose worker died, from what it had written until then."""
-        if report.when in {"setup", "call", "teardown"}:
-            return
+        rerun = 1 + max((run.rerun for run in self._told if run.test == report.nodeid), default=-1)
         for part in (TEARDOWN, ""):
-            folder = self._settings.output / slug(report.nodeid, part=part)
-            told = nothing(report.nodeid, part)
+            run = Run(report.nodeid, rerun, part)
+            told = nothing(run)
+            folder = self._settings.output / run.folder
             if (folder / TRACE).is_file():
                 try:
                     told = leave(folder, told, is_failure=True)
                 except AgvizError as error:
                     told["problem"] = str(error)
-                self._told[report.nodeid, part] = told
-                add_section(report, told["section"] or _DIED_EARLY)
-                return
-        add_section(report, _DIED_EARLY)
+                break
+        self._remember(told)
+        add_section(report, told["section"] or _DIED_EARLY)
+
+
+def _reruns(item: pytest.Item) -> int:
+    """How often pytest-rerunfailures has run it before."""
+    count: int = getattr(item, "execution_count", 1)
+    return count - 1
 
 
 def leave_out_our_frames(error: pytest.ExceptionInfo[BaseException]) -> None:

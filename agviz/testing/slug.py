@@ -1,14 +1,34 @@
-"""A folder's name for each test."""
+"""A folder's name for what is recorded of a test."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 _LONGEST: Final = 255
 """Bytes that file systems allow a name."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:]*")
+
+
+TEARDOWN: Final = "teardown"
+"""What a test's fixtures do after it is a part of its own."""
+
+
+class Run(NamedTuple):
+    """What is recorded at a time: a test once, up to the end of its call, or its teardown."""
+
+    test: str
+    """pytest's name of it."""
+    rerun: int = 0
+    """How often it has been run before."""
+    part: str = ""
+    """:data:`TEARDOWN`, or nothing."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder that is for it."""
+        return slug(*self)
 
 
 def slug(node_id: str, rerun: int = 0, part: str = "") -> str:

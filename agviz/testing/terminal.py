@@ -53,8 +53,9 @@ def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
     )
     failed = [each for each in kept if each["heading"]]
     for each in failed[:_MOST]:
-        part = f" ({each['part']})" if each["part"] else ""
-        yield f"✗ {each['test']}{part}: {each['heading']}"
+        rerun = f"rerun {each['rerun']}" if each["rerun"] else ""
+        run = ", ".join(filter(None, (rerun, each["part"])))
+        yield f"✗ {each['test']}{f' ({run})' if run else ''}: {each['heading']}"
         yield f"    {each['command']}"
     if len(failed) > _MOST:
         yield f"and {len(failed) - _MOST} more"

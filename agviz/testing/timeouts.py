@@ -39,9 +39,8 @@ def set_timer(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> bool
 
 
 def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> None:
-    import pytest_timeout
-
-    if not settings.disable_debugger_detection and pytest_timeout.is_debugging():
+    plugin: Any = item.config.pluginmanager.getplugin("timeout")
+    if not settings.disable_debugger_detection and plugin.is_debugging():
         return
     try:
         text = tell()
@@ -54,4 +53,4 @@ def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> No
             terminal.sep("-", title="agviz")
             terminal.line(text)
     finally:
-        pytest_timeout.timeout_timer(item, settings)
+        plugin.timeout_timer(item, settings)

@@ -10,6 +10,7 @@ from agviz.testing.artefacts import Told, nothing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agviz.testing.slug import Run
     from agviz.verify.findings import Findings
     from agviz.verify.session import Verification
 
@@ -58,9 +59,9 @@ class Verified:
             f" {finding.place}: {differences}"
         )
 
-    def told(self, test: str) -> Told:
+    def told(self, run: Run) -> Told:
         """For the end of the run."""
-        told = nothing(test)
+        told = nothing(run)
         told["problem"] = self._problem
         if self._findings is not None:
             told["heading"] = self.difference
