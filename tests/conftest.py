@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("fuzz", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def no_history(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a test types at a prompt is neither the user's nor that of another test."""
+    place = tmp_path_factory.getbasetemp() / f"state-{next(_numbers)}"
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,8 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from agviz.tui.history import History
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -69,7 +71,7 @@ class Prompt(Horizontal):
         super().__init__(id=id)
         self._completed = _Commands(complete)
         self.kind = SEARCH
-        self._history: dict[str, list[str]] = {kind: [] for kind in _EXPLAINED}
+        self._history = History(_EXPLAINED)
         self._back = 0
 
     def compose(self) -> ComposeResult:
@@ -100,9 +102,7 @@ class Prompt(Horizontal):
         text = event.value.strip()
         self.action_leave()
         if text:
-            history = self._history[self.kind]
-            if history[-1:] != [text]:
-                history.append(text)
+            self._history.add(self.kind, text)
             self.post_message(self.Answered(self.kind, text))
 
     def action_leave(self) -> None:
@@ -117,7 +117,7 @@ class Prompt(Horizontal):
 
     def action_earlier(self, by: int) -> None:
         """Walk through what was entered before."""
-        history = self._history[self.kind]
+        history = self._history.of(self.kind)
         self._back = min(max(self._back + by, 0), len(history))
         self.field.value = history[-self._back] if self._back else ""
         self.field.cursor_position = len(self.field.value)
