@@ -56,6 +56,8 @@ class Contents:
         """Shapes, by the id of their text."""
         self._names: dict[int, list[str]] = {}
         self._nodes: dict[int, Nodes] = {}
+        self._counted: dict[int, tuple[int, int]] = {}
+        """By graph task: a moment that was asked for, and the nodes taken up until then."""
         self._executions: dict[int | None, list[ExecutionRow]] = {}
         self._self_times: dict[int | None, list[int]] = {}
         self._shapes_of: dict[int, GraphShape] = {}
@@ -467,15 +469,24 @@ class Contents:
         if not rows:
             return {}
         row = rows[-1]
-        before = self._database.value(
+        return {node: row._replace(order=self._order(graph_task, row.seq) if row.order else 0)}
+
+    def _order(self, graph_task: int, seq: int) -> int:
+        """Number of nodes taken up until then, counted from the last moment that was asked for."""
+        begin = self.graph_tasks[graph_task].begin_seq
+        known, order = self._counted.get(graph_task, (begin - 1, 0))
+        low, high = sorted((known, seq))
+        between = self._database.value(
             f"SELECT count(*) FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-            " AND seq BETWEEN ? AND ?",
+            " AND seq > ? AND seq <= ?",
             STARTED,
             graph_task,
-            self.graph_tasks[graph_task].begin_seq,
-            row.seq,
+            low,
+            high,
         )
-        return {node: row._replace(order=before if row.order else 0)}
+        order += between if seq > known else -between
+        self._counted[graph_task] = seq, order
+        return order
 
     def _ready(self, graph_task: int, only: int | None) -> frozenset[int]:
         """Nodes that were queued; asked for only where a graph task did not finish."""

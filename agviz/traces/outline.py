@@ -286,11 +286,7 @@ class Outline:
             "graph_task = ? AND node = ? AND kind NOT IN (?, ?) ORDER BY seq LIMIT ?",
             *(self._graph_task, node, _DECREMENTED, _ACCUMULATED, _MOST_EVENTS),
         )
-        rows = self._database.integers(
-            "SELECT b, count(*), d, max(seq) FROM event WHERE graph_task = ? AND node = ?"
-            " AND kind = ? GROUP BY b ORDER BY b",
-            *(self._graph_task, node, _ACCUMULATED),
-        )
+        rows = self._arrived(node)
         finished = [event.seq for event in own if isinstance(event, events.NodeFinished)]
         given: list[Event] = []
         if finished:
@@ -304,6 +300,21 @@ class Outline:
                 *(finished[-1], until, _ACCUMULATED, self._graph_task, node, _MOST_EVENTS),
             )
         return Story([*own, *given], [Arrived(*row) for row in rows])
+
+    def _arrived(self, node: int) -> list[tuple[int, ...]]:
+        """By slot; where a node has one slot only, its events are counted, but not read."""
+        rows = self._database.integers(
+            "SELECT num_inputs FROM node WHERE graph_task = ? AND idx = ?", self._graph_task, node
+        )
+        mine = "FROM event WHERE graph_task = ? AND node = ? AND kind = ?"
+        given = self._graph_task, node, _ACCUMULATED
+        if rows != [(1,)]:
+            return self._database.integers(
+                f"SELECT b, count(*), d, max(seq) {mine} GROUP BY b ORDER BY b", *given
+            )
+        last = self._database.integers(f"SELECT b, d, seq {mine} ORDER BY seq DESC LIMIT 1", *given)
+        count = self._database.value(f"SELECT count(*) {mine}", *given)
+        return [(slot, count, nbytes, seq) for slot, nbytes, seq in last]
 
     def _new(self, described: Sequence[Described]) -> set[int]:
         """Ids of texts that were not told yet."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -346,7 +346,7 @@ CHECK = "kind = 13"
 """The same for NonFiniteChecked."""
 
 INDEXES: dict[str, str] = {
-    "event_of_node": "CREATE INDEX event_of_node ON event (graph_task, node)",
+    "event_of_node": "CREATE INDEX event_of_node ON event (graph_task, node, kind)",
     "event_of_execution": (
         f"CREATE INDEX event_of_execution ON event (graph_task, kind) WHERE {EXECUTION}"
     ),
