@@ -29,8 +29,8 @@ needs_browser = pytest.mark.skipif(
 
 
 @contextmanager
-def opened(width: int = 1400, height: int = 900) -> Iterator[Page]:
-    """A page of it; errors of its scripts fail the test, and so does any request but for files."""
+def opened(width: int = 1400, height: int = 900, site: str = "file:") -> Iterator[Page]:
+    """A page of it; errors of its scripts fail the test, and so does a request to other sites."""
     wrong: list[str] = []
     with sync_playwright() as playwright:
         # Root, as in containers, has no sandbox.
@@ -39,12 +39,15 @@ def opened(width: int = 1400, height: int = 900) -> Iterator[Page]:
         try:
             page = browser.new_page(viewport={"width": width, "height": height})
             page.on("pageerror", lambda error: wrong.append(str(error)))
-            page.on("console", lambda said: wrong.append(said.text))
+            page.on(
+                "console",
+                lambda said: (
+                    wrong.append(said.text) if said.type == "error" or site == "file:" else None
+                ),
+            )
             page.on(
                 "request",
-                lambda request: (
-                    None if request.url.startswith("file:") else wrong.append(request.url)
-                ),
+                lambda request: None if request.url.startswith(site) else wrong.append(request.url),
             )
             yield page
         finally:

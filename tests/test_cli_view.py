@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agviz.cli.main import main
-from agviz.tui import app
+from agviz.tui import app, serving
 from tests.tui_support import record
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def test_the_browser_needs_an_extra_and_says_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "textual_serve.server", None)
+    monkeypatch.delitem(sys.modules, "agviz.tui.serving", raising=False)
     assert main(["view", "--web", str(record(tmp_path / "one.agviz"))]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "view --web needs textual-serve; install it with: pip install 'agviz[web]'" in told
@@ -73,21 +75,20 @@ def test_the_browser_needs_an_extra_and_says_which(
 def test_the_browser_is_served_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served: list[tuple[str, dict[str, Any]]] = []
-
-    class Server:
-        def __init__(self, command: str, **options: Any) -> None:
-            served.append((command, options))
-
-        def serve(self) -> None:
-            served.append(("served", {}))
-
-    module = type(sys)("textual_serve.server")
-    monkeypatch.setattr(module, "Server", Server, raising=False)
-    monkeypatch.setitem(sys.modules, "textual_serve", type(sys)("textual_serve"))
-    monkeypatch.setitem(sys.modules, "textual_serve.server", module)
+    served: list[tuple[list[str], int]] = []
+    monkeypatch.setattr(serving, "serve", lambda *given: served.append(given))
     path = record(tmp_path / "with blanks.agviz")
     assert main(["view", "--web", "--port", "1234", str(path)]) == 0
-    (command, options), (done, _) = served
-    assert command.endswith(f"-m agviz view '{path}'")
-    assert (options["host"], options["port"], done) == ("localhost", 1234, "served")
+    (((*_, view, file), port),) = served
+    assert (view, file, port) == ("view", str(path), 1234)
+
+
+def test_a_port_that_is_taken_is_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = record(tmp_path / "one.agviz")
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["view", "--web", "--port", str(port), str(path)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"port {port} is in use already; name another one with --port" in told

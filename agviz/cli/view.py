@@ -10,7 +10,6 @@ grows while it is shown. --web serves the same in a browser.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,12 +88,11 @@ def _try(path: Path) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     """Serve the terminal UI in a browser until it is interrupted."""
     try:
-        from textual_serve.server import Server
+        from agviz.tui.serving import serve
     except ModuleNotFoundError as error:
         raise AgvizError(
             "view --web needs textual-serve; install it with: pip install 'agviz[web]'"
         ) from error
     files = [str(path.absolute()) for path in arguments.files]
-    command = shlex.join([sys.executable, "-m", "agviz", "view", *files])
-    Server(command, host="localhost", port=arguments.port, title="agviz").serve()
+    serve([sys.executable, "-m", "agviz", "view", *files], arguments.port)
     return 0
