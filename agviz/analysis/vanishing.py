@@ -195,6 +195,11 @@ class Flow:
         return self._bytes.get((node, slot), 0)
 
 
+def is_custom(node: NodeRow) -> bool:
+    """Whether it is of a custom Function: its derivative was written by hand."""
+    return _CUSTOM.fullmatch(node.short_name) is not None
+
+
 class Vanishing:
     """Answers for one trace; what was read of it is kept."""
 
@@ -351,7 +356,7 @@ def _by_function(node: NodeRow, flow: Flow, slot: int) -> Cause:
     told, after = flow.output(node.index, slot)
     before = [row for found, row in flow.inputs(node.index) if found is Arrived.SOME and row]
     kind = _kind(node)
-    if told is Arrived.NONE or _CUSTOM.fullmatch(node.short_name):
+    if told is Arrived.NONE or is_custom(node):
         return Cause.RETURNED_NONE if told is Arrived.NONE else Cause.FLAT
     if after is not None and _underflows(kind, before, after):
         return Cause.UNDERFLOW

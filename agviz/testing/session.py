@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 from pathlib import Path
@@ -299,8 +300,7 @@ class Session:
         )
         return told
 
-    @staticmethod
-    def _attach(item: pytest.Item, report: pytest.TestReport, told: list[Told]) -> None:
+    def _attach(self, item: pytest.Item, report: pytest.TestReport, told: list[Told]) -> None:
         """Put sections and properties into a report, and all of it for the end of the run."""
         cast("Any", report).agviz = told
         for each in told:
@@ -314,6 +314,8 @@ class Session:
             report.user_properties += properties
             if each["section"]:
                 add_section(report, each["section"])
+                if self._config.getoption("htmlpath", None):  # of pytest-html
+                    add_picture(report, Path(each["graph"]))
 
     def _explain_crash(self, report: pytest.TestReport) -> None:
         """Tell of a test whose worker died, from what it had written until then."""
@@ -347,6 +349,17 @@ def leave_out_our_frames(error: pytest.ExceptionInfo[BaseException]) -> None:
         ):
             kept.tb_next = kept.tb_next.tb_next
         kept = kept.tb_next
+
+
+def add_picture(report: pytest.TestReport, path: Path) -> None:
+    """Have pytest-html show an SVG file; where there is none, its DOT file is among the paths."""
+    if path.suffix != ".svg":
+        return
+    from pytest_html import extras
+
+    picture = extras.svg(base64.b64encode(path.read_bytes()).decode(), "agviz: graph")
+    shown = cast("Any", report)
+    shown.extras = [*getattr(report, "extras", []), picture]
 
 
 def add_section(report: pytest.TestReport, text: str) -> None:

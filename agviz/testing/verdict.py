@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failure
+from agviz.analysis.leaves import leaves
 from agviz.analysis.place import place
 from agviz.analysis.source import source_line
+from agviz.analysis.vanishing import is_custom
 from agviz.analysis.why import why
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz.words import backward_passes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from agviz.analysis.gradients import Gradients
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
@@ -74,12 +77,14 @@ def verdict(trace: Trace) -> Verdict:
             return Verdict(
                 found.heading, found.line or "", found.source, found.paragraph, "explain"
             )
-    gradients = why(trace)
-    missing = next((group for group in gradients.groups() if not group.rows[0].is_fine), None)
-    if missing is not None:
-        row = missing.rows[0]
-        return _at(row.frame, trace, missing.heading, row.remedy or _hint(trace), "why")
-    return Verdict(_nothing(trace))
+    answers: tuple[tuple[str, Callable[[Trace], Gradients]], ...]
+    answers = ("why", why), ("summary", leaves)
+    for verb, ask in answers:
+        missing = next((group for group in ask(trace).groups() if not group.rows[0].is_fine), None)
+        if missing is not None:
+            row = missing.rows[0]
+            return _at(row.frame, trace, missing.heading, row.remedy or _hint(trace), verb)
+    return _nothing(trace)
 
 
 def last_nodes(trace: Trace) -> Iterator[str]:
@@ -112,11 +117,24 @@ def _hint(trace: Trace) -> str:
     return "To learn which line cut it off, run the test with AGVIZ_CHECK_FORWARD=1."
 
 
-def _nothing(trace: Trace) -> str:
+def _nothing(trace: Trace) -> Verdict:
+    """Nothing is missing or non-finite: what is left are numbers that are wrong."""
     tasks = trace.graph_tasks
-    passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
+    outermost = [task.id for task in tasks if task.parent < 0]
+    passes = backward_passes(len(tasks), len(tasks) - len(outermost))
     finite = "" if trace.meta.values == "none" else ", all that reached a parameter is finite"
-    return f"nothing is wrong in {passes}{finite}: compare the trace with a good one by agviz diff"
+    heading = (
+        f"nothing is wrong in {passes}{finite}: compare the trace with a good one by agviz diff"
+    )
+    custom = [node for node in trace.nodes(outermost[-1]) if is_custom(node)] if outermost else []
+    if not custom:
+        return Verdict(heading)
+    names = ", ".join(dict.fromkeys(map(place, custom)))
+    paragraph = (
+        f"Where numbers are wrong, look first at derivatives that are written by hand: {names} of"
+        " the last one."
+    )
+    return _at(custom[0].frame, trace, heading, paragraph, "view")
 
 
 def _at(frame: Frame | None, trace: Trace, heading: str, paragraph: str, verb: str) -> Verdict:
