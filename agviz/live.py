@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import sys
@@ -40,9 +41,7 @@ class Debugging:
 
     def install(self) -> None:
         """The recording has started: torch is there."""
-        from agviz_engine.api import engine
-
-        self.debugger.install(engine().registry)
+        self.debugger.install(self.recording.hearing)
 
     def serve(self, descriptor: int) -> None:
         """Serve the viewer at the other end of an inherited socket, on a thread of its own.
@@ -66,6 +65,20 @@ class Debugging:
         if self._listening is None:
             self._listening = Listening(lambda connection: self._control(connection).serve())
         return self._listening
+
+    def listen_now_and_then(self) -> None:
+        """The same, but without a thread: the recorder's own looks whether somebody has come.
+
+        Where no socket can be made, nobody can come.
+        """
+        recorder = self.recording.recorder
+        if self._listening is not None or recorder is None:
+            return
+        with contextlib.suppress(AgvizError):
+            self._listening = Listening(
+                lambda connection: self._control(connection).serve(), waits=False
+            )
+            recorder.now_and_then = self._listening.look
 
     def _control(self, connection: socket.socket) -> Control:
         control = Control(connection, self.debugger, self._hello())
@@ -107,10 +120,9 @@ def debugging(record: Callable[[], object]) -> Debugging:
         if active() is None:
             record()
         recording = active()
-        if recording is None or not recording.is_whole:
-            raise AgvizError(
-                "only what is recorded whole can be debugged: record without on= and steps="
-            )
+        if recording is None:
+            raise AgvizError("nothing is recorded that could be debugged")
+        recording.check_debuggable("on=")
         recording.open_now()
         made = Debugging(recording)
         made.install()

@@ -157,10 +157,36 @@ class Recording(Instrument):
         """What is being run, for the reader."""
         return str(self._about.get("script") or (sys.argv[0] if sys.argv else ""))
 
+    def check_debuggable(self, option: str = "--on") -> None:
+        """See that what happens is written as it happens: a debugger shows what is in the file.
+
+        Args:
+            option: how the caller's users say what may be wrong.
+
+        Raises:
+            agviz.errors.AgvizError: it is not.
+        """
+        if self.options.on:
+            raise AgvizError(
+                f"a flight recorder ({option}) writes when something has happened, and the debugger"
+                f" shows what is written; leave {option} out: it stops at exceptions and at"
+                " non-finite gradients itself"
+            )
+
     @property
-    def is_whole(self) -> bool:
-        """Whether all calls of backward are written as they happen."""
-        return self.options.steps is None and not self.options.on
+    def hearing(self) -> Registry | Gate:
+        """Where an instrument is put that is to hear what is recorded, and nothing else.
+
+        Raises:
+            RuntimeError: the recording has not started.
+        """
+        if self._registry is None:
+            raise RuntimeError("the recording has not started")
+        return self._heard if isinstance(self._heard, Gate) else self._registry
+
+    def records(self, graph_task: int) -> bool:
+        """Whether the events of a graph task that has begun are in the file."""
+        return self.recorder is not None and self.recorder.wants(graph_task)
 
     def rest(self, *, paused: bool) -> None:
         """Nothing will happen for a while, because a debugger has stopped it, or goes on."""
@@ -304,8 +330,29 @@ class Gate(Instrument):
         self.recorder = recorder
         self._registry = registry
         self._wanted: set[int] = set()
+        self._beside: list[Instrument] = []
+        """Who hears what the recorder does."""
         self._lock = threading.Lock()
         recorder.is_gated = True
+
+    @property
+    def instruments(self) -> tuple[Instrument, ...]:
+        """All that listen now, whoever put them in."""
+        return self._registry.instruments
+
+    def add(self, instrument: Instrument) -> None:
+        """Let another instrument listen whenever the recorder does."""
+        with self._lock:
+            if not any(instrument is each for each in self._beside):
+                self._beside.append(instrument)
+            if self._wanted:
+                self._registry.add(instrument)
+
+    def remove(self, instrument: Instrument) -> None:
+        """Let it listen no longer."""
+        with self._lock:
+            self._beside = [each for each in self._beside if each is not instrument]
+            self._registry.remove(instrument)
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Let it listen, if it wants to."""
@@ -313,7 +360,8 @@ class Gate(Instrument):
         if self.recorder.wants(event.graph_task):
             with self._lock:
                 self._wanted.add(event.graph_task)
-                self._registry.add(self.recorder)
+                for instrument in (self.recorder, *self._beside):
+                    self._registry.add(instrument)
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have it listen no longer, where this was the last."""
@@ -327,7 +375,8 @@ class Gate(Instrument):
         with self._lock:
             self._wanted.discard(graph_task)
             if not self._wanted:
-                self._registry.remove(self.recorder)
+                for instrument in (self.recorder, *self._beside):
+                    self._registry.remove(instrument)
 
 
 _active: list[Recording] = []

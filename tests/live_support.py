@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from agviz.traces.provenance import Provenance
     from tests.event_simulator import SimulatedNode
 
-SECONDS = 30.0
+SECONDS = 20.0
 
 
 class Ended(BaseException):
@@ -171,6 +171,9 @@ class Stage:
         debuggee = cast("Debuggee", self) if is_child else None
         self.app = LiveApp(self.client, debuggee, folder)
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def records(self, graph_task: int) -> bool:
+        return self.recorder.wants(graph_task)
 
     def flush(self) -> None:
         self.recorder.flush()

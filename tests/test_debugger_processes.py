@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,7 @@ import torch
 from agviz.debugger.breakpoints import parse
 from agviz.debugger.client import Client, GoneError, RefusedError, Said
 from agviz.debugger.listening import connect
+from agviz.errors import AgvizError
 from tests.debugger_support import (
     ENVIRONMENT,
     SECONDS,
@@ -26,11 +29,12 @@ from tests.debugger_support import (
     natively,
     result,
     save,
+    trace_of,
     wait_until,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 ENDLESS = TRAIN.replace("range(3)", "range(10**9)")
 
@@ -192,14 +196,15 @@ while True:
 """
 
 
-@pytest.mark.slow
-def test_a_running_program_is_attached_to(tmp_path: Path) -> None:
-    save(tmp_path, WAITS)
-    runtime = tmp_path / "runtime"
+@contextlib.contextmanager
+def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs, in whose runtime directory sockets are looked for."""
+    save(folder, WAITS)
+    runtime = folder / "runtime"
     runtime.mkdir()
     program = subprocess.Popen(
-        [sys.executable, "-m", "agviz", "run", "--listen", "-o", "trace.agviz", "program.py"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "agviz", "run", *options, "-o", "trace.agviz", "program.py"],
+        cwd=folder,
         env={**ENVIRONMENT, "XDG_RUNTIME_DIR": str(runtime)},
         stderr=subprocess.PIPE,
         text=True,
@@ -208,27 +213,56 @@ def test_a_running_program_is_attached_to(tmp_path: Path) -> None:
     with program, program.stderr, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
         try:
-            said = program.stderr.readline()
-            assert said == f"agviz: to debug this program: agviz attach {program.pid}\n"
-            place = runtime / "agviz" / f"{program.pid}.sock"
-            assert stat.S_IMODE(place.stat().st_mode) == 0o600
-            assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
-            with Client(connect(str(program.pid))) as client:
-                assert client.hello.pid == program.pid
-                assert client.hello.trace == tmp_path / "trace.agviz"
-                client.pause()
-                first = client.hear_stop()
-                with pytest.raises(RefusedError, match="another viewer is attached"):
-                    Client(connect(str(place)))
-            with Client(connect(str(place))) as client:
-                assert client.where() == []
-                client.add_breakpoint(parse("MulBackward0"))
-                assert client.hear_stop().seq > first.seq
-            assert program.poll() is None
+            yield program
         finally:
             program.send_signal(signal.SIGINT)
             program.wait(SECONDS)
-    assert not place.exists()
+    assert not list(runtime.glob("agviz/*"))
+
+
+def test_any_program_is_attached_to(tmp_path: Path) -> None:
+    with started(tmp_path) as program:
+        place = tmp_path / "runtime" / "agviz" / f"{program.pid}.sock"
+        wait_until(place.exists)
+        assert stat.S_IMODE(place.stat().st_mode) == 0o600
+        assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+        threads = Path(f"/proc/{program.pid}/task")
+        names = [(each / "comm").read_text() for each in threads.iterdir()]
+        assert not any(name.startswith("agviz-listen") for name in names), names
+        with Client(connect(str(program.pid))) as client:
+            assert (client.hello.pid, client.hello.script) == (program.pid, "program.py")
+            assert client.hello.trace == tmp_path / "trace.agviz"
+            client.pause()
+            first = client.hear_stop()
+        with Client(connect(str(place))) as client:
+            assert client.where() == []
+            client.add_breakpoint(parse("MulBackward0"))
+            assert client.hear_stop().seq > first.seq
+        assert program.poll() is None
+
+
+@pytest.mark.slow
+def test_only_one_viewer_at_a_time_is_welcome(tmp_path: Path) -> None:
+    with started(tmp_path, "--listen") as program:
+        assert program.stderr is not None
+        said = program.stderr.readline()
+        assert said == f"agviz: to debug this program: agviz attach {program.pid}\n"
+        with Client(connect(str(program.pid))) as client:
+            client.pause()
+            client.hear_stop()
+            with pytest.raises(RefusedError, match="another viewer is attached"):
+                Client(connect(str(program.pid)))
+            assert client.where()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [["--no-listen"], ["--on", "nonfinite"]])
+def test_what_does_not_listen_is_said(tmp_path: Path, options: list[str]) -> None:
+    with started(tmp_path, *options) as program:
+        maps = Path(f"/proc/{program.pid}/maps")
+        wait_until(lambda: "libtorch" in maps.read_text())  # it has begun long ago
+        with pytest.raises(AgvizError, match="does not listen: start it with agviz run"):
+            connect(str(program.pid))
 
 
 @pytest.mark.slow
@@ -269,20 +303,47 @@ print("done")
 
 
 @pytest.mark.slow
-def test_what_is_not_recorded_whole_is_not_debugged(tmp_path: Path) -> None:
+def test_a_flight_recorder_is_not_debugged(tmp_path: Path) -> None:
     save(tmp_path, "raise SystemExit(7)")
-    for option in (["--on", "nonfinite"], ["--steps", "1:2"]):
-        finished = subprocess.run(
-            [sys.executable, "-m", "agviz", "run", "--listen", *option, "program.py"],
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
+    finished = subprocess.run(
+        [sys.executable, "-m", "agviz", "run", "--listen", "--on", "nonfinite", "program.py"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert finished.returncode == 2
+    assert "leave --on out: it stops at exceptions" in finished.stderr
+
+
+def test_it_stops_only_in_backward_passes_that_are_recorded(tmp_path: Path) -> None:
+    text = TRAIN.replace("range(3)", "range(8)")
+    with debug(tmp_path, text, "--steps", "1:7", "--every", "3") as debuggee:
+        client = debuggee.client
+        client.add_breakpoint(parse("."))
+        client.set_stops(first=True)
+        stop = client.hear_stop()
+        assert (stop.reasons, stop.graph_task, stop.node) == (
+            ("breakpoint", "first backward"),
+            1,
+            0,
         )
-        assert finished.returncode == 2
-        assert "leave out --on and --steps" in finished.stderr
+        client.remove_breakpoint(1)
+        client.until(1, -1)
+        assert client.hear_stop().event == "GraphTaskFinished"
+        client.step()
+        stop = client.hear_stop()
+        assert (stop.graph_task, stop.node) == (4, 0)
+        with trace_of(debuggee) as trace:
+            assert [row.id for row in trace.graph_tasks] == [1, 4]
+            assert trace.state_at(4, trace.event_count(4)).seq == stop.seq
+        client.step()
+        client.hear_stop()
+        client.go_on()
+        assert finish(debuggee) == "done\n"
+    assert all(map(torch.equal, result(tmp_path), natively(text)))
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def test_a_program_is_stepped_through_changed_and_left(terminal: Terminal, tmp_p
     terminal.type("module, 6 * 7", "Enter")
     terminal.wait_for(lambda screen: "(Linear(in_features=4, out_features=8" in screen)
     terminal.type("Escape")
-    terminal.wait_for(lambda screen: "esc Cancel" not in screen)
+    terminal.wait_for(lambda screen: "Python at this node" not in screen)
     terminal.type("B")
     terminal.wait_for(lambda screen: "1 hit" in screen)
     terminal.type("Space")

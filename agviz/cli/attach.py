@@ -1,7 +1,7 @@
 """Open the debugger on a program that runs already.
 
-The program was started with `agviz run --listen`, or has called agviz.set_trace(). It is paused;
-when the debugger is left, however that happens, it runs on.
+The program was started with `agviz run`, or has called agviz.set_trace(). It is paused; when the
+debugger is left, however that happens, it runs on.
 """
 
 from __future__ import annotations

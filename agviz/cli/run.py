@@ -15,8 +15,9 @@ Where a backward pass stands still, `agviz explain FILE` says what holds it, whi
 as well as after it was killed.
 
 With --live, the debugger opens: it stops at the first backward pass, at breakpoints, on exceptions
-and where a gradient becomes non-finite. With --listen, `agviz attach PID` can debug the program at
-any time.
+and where a gradient becomes non-finite. Without it, `agviz attach PID` opens the debugger on the
+program at any time: it listens at a socket that only its own user can reach, unless --no-listen
+is given. Backward passes that --steps or --every leave out are not stopped in.
 
 With --on signal, `kill -USR1 PID` writes what the flight recorder
 keeps and prints where every thread stands, even while backward hangs.
@@ -154,8 +155,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--listen",
-        action="store_true",
-        help="let `agviz attach PID` debug the program at any time; it waits for nobody",
+        action=argparse.BooleanOptionalAction,
+        help="say how `agviz attach PID` debugs the program, which it can at any time; with"
+        " --no-listen it can't",
     )
     parser.add_argument(CONTROL_FD, dest="control", type=int, help=argparse.SUPPRESS)
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
@@ -185,19 +187,12 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
         script=f"-m {program.target}" if program.as_module else program.target,
         argv=program.arguments,
     )
-    debugged = arguments.listen or arguments.control is not None
-    if debugged and not recording.is_whole:
-        raise AgvizError("only what is recorded whole can be debugged: leave out --on and --steps")
+    if arguments.listen or arguments.control is not None:
+        recording.check_debuggable()
     recording.open()
     if replaced:
         say(f"{path} was an earlier trace and is replaced")
-    debugging = Debugging(recording) if debugged else None
-    if debugging is not None and arguments.listen:
-        debugging.listen()
-        say(f"to debug this program: agviz attach {os.getpid()}")
-    if debugging is not None and arguments.control is not None:
-        line_buffered()
-        debugging.serve(arguments.control)
+    debugging = debugging_of(recording, arguments)
 
     def start() -> None:
         recording.start_if_possible()
@@ -210,6 +205,22 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
         return program.run()
 
     return run
+
+
+def debugging_of(recording: Recording, arguments: argparse.Namespace) -> Debugging | None:
+    """What viewers attach to; None: nobody can."""
+    if recording.options.on or (arguments.listen is False and arguments.control is None):
+        return None
+    debugging = Debugging(recording)
+    if arguments.control is not None:
+        line_buffered()
+        debugging.serve(arguments.control)
+    elif arguments.listen:
+        debugging.listen()
+        say(f"to debug this program: agviz attach {os.getpid()}")
+    else:
+        debugging.listen_now_and_then()
+    return debugging
 
 
 def read_options(arguments: argparse.Namespace) -> Options:

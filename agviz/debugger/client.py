@@ -39,6 +39,7 @@ WHATS: Final = ("gradient", "output", "input", "grad", "parameter", "saved")
 """What a tensor can be at a stop: the gradient that the event is about, what the node puts out, was
 given, what stands in ``.grad`` of its parameter, the parameter, what it had saved."""
 _SECONDS: Final = 60.0
+_SECONDS_TO_GREET: Final = 30.0
 _GONE: Final = "the program has gone"
 
 
@@ -170,7 +171,7 @@ class Client(Closable):
         self._lock = threading.Lock()
         self._is_gone = False
         lines = iter(Lines(connection, MOST_REPLY_BYTES))
-        connection.settimeout(_SECONDS)
+        connection.settimeout(_SECONDS_TO_GREET)
         try:
             self.hello = _hello(next(lines, None))
         except BaseException:

@@ -14,7 +14,7 @@ Nothing stops while no viewer is attached, and when it goes, however it goes, al
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agviz.debugger.breakpoints import Breakpoint, BreakpointError
 from agviz.debugger.conditions import facts_of
@@ -32,11 +32,25 @@ if TYPE_CHECKING:
     from agviz.debugger.node_facts import Subject
     from agviz.debugger.stops import Hold, How, Nonfinite
     from agviz_engine.events import Event
-    from agviz_engine.instruments import Live, Registry
+    from agviz_engine.instruments import Live
     from agviz_engine.node import NodeRef
 
 MOST_BREAKPOINTS: Final = 1_000
 _NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit")
+
+
+class Hearing(Protocol):
+    """Where instruments are put that are to hear the engine, as in its ``Registry``."""
+
+    @property
+    def instruments(self) -> tuple[Instrument, ...]:
+        """All of them, in the order in which they hear."""
+
+    def add(self, instrument: Instrument) -> None:
+        """Let one hear."""
+
+    def remove(self, instrument: Instrument) -> None:
+        """Let it hear no longer."""
 
 
 class Debugger(Instrument):
@@ -48,15 +62,15 @@ class Debugger(Instrument):
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._registry: Registry | None = None
+        self._registry: Hearing | None = None
         self._forget()
 
-    def install(self, registry: Registry) -> None:
+    def install(self, registry: Hearing) -> None:
         """There is an engine from now on.
 
         Args:
-            registry: of its instruments. This keeps itself the last of them, so that the recorder
-                has heard an event before anybody stops at it.
+            registry: of its instruments, or who speaks for it. This keeps itself the last of them,
+                so that the recorder has heard an event before anybody stops at it.
         """
         with self._lock:
             self._registry = registry
@@ -333,7 +347,9 @@ class Debugger(Instrument):
 
     def any_event(self, event: Event, live: Live) -> None:
         """Stop here, if this is a place to stop."""
-        if self._say is None:
+        if self._say is None or not (
+            event.graph_task < 0 or self._subject.records(event.graph_task)
+        ):
             return
         with self._lock:
             if event.thread in self._stops:

@@ -66,8 +66,8 @@ def address(target: str) -> Path:
         path = folder() / f"{int(target)}{_SUFFIX}"
         if not path.exists():
             raise AgvizError(
-                f"process {target} does not listen; start it with agviz run --listen, or let it"
-                " call agviz.set_trace()"
+                f"process {target} does not listen: start it with agviz run, without --no-listen"
+                " and --on, or let it call agviz.set_trace()"
             )
         return path
     path = Path(target)
@@ -112,12 +112,14 @@ class Listening:
 
     Args:
         serve: called with each viewer's connection, on a thread of its own; it closes it.
+        waits: whether a thread waits for viewers; else somebody calls :meth:`look` now and then,
+            and there is no thread until one comes.
 
     Raises:
         agviz.errors.AgvizError: no socket can be made.
     """
 
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+    def __init__(self, serve: Callable[[socket.socket], None], *, waits: bool = True) -> None:
         self._serve = serve
         self._busy = threading.Lock()
         self.path = folder() / f"{os.getpid()}{_SUFFIX}"
@@ -134,7 +136,9 @@ class Listening:
         self._is_over = False
         self._pid = os.getpid()
         _listening.add(self)
-        threading.Thread(target=self._accept, name="agviz-listening", daemon=True).start()
+        self._socket.setblocking(waits)
+        if waits:
+            threading.Thread(target=self._accept, name="agviz-listening", daemon=True).start()
 
     def stop(self) -> None:
         """Listen no longer; who is attached stays so."""
@@ -146,12 +150,22 @@ class Listening:
                 self.path.unlink()
         self._socket.close()
 
+    def look(self) -> None:
+        """Serve a viewer that has come, on a thread of its own; does not raise."""
+        with contextlib.suppress(OSError):  # nobody has come, or the program closed all its files
+            self._begin_with(self._socket.accept()[0])
+
     def _accept(self) -> None:
         while not self._is_over:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
+            self._begin_with(connection)
+
+    def _begin_with(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        with contextlib.suppress(RuntimeError):  # the interpreter ends: no thread can begin
             threading.Thread(
                 target=self._welcome, args=(connection,), name="agviz-control", daemon=True
             ).start()

@@ -25,6 +25,9 @@ class Subject(Protocol):
     def provenance(self) -> Provenance | None:
         """Where nodes come from; None where that is not recorded."""
 
+    def records(self, graph_task: int) -> bool:
+        """Whether the events of a graph task that has begun are in the file."""
+
     def flush(self) -> None:
         """Wait until what has happened can be read from the file."""
 

@@ -117,6 +117,8 @@ class Recorder(Instrument, Closable):
 
     is_paused = False
     """Whether a debugger has stopped the program: it does not hang then."""
+    now_and_then: Callable[[], None] | None = None
+    """Called on the writer's thread some times a second. It must not raise."""
 
     def __init__(
         self,
@@ -507,6 +509,8 @@ class Recorder(Instrument, Closable):
             if closing or self._stopped:
                 return
             self._look(writer)
+            if self.now_and_then is not None:
+                self.now_and_then()
             self._closing.wait(_SECONDS_AFTER_COMMIT)
             self._wake.wait(_SECONDS_BETWEEN_COMMITS)
             self._wake.clear()

@@ -1,0 +1,228 @@
+"""The live session's keys, on a program that is acted out: what they do and show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agviz.debugger.breakpoint_file import BreakpointFile
+from agviz.tui.panels.graph import Graph
+from agviz.tui.panels.inspector import Inspector
+from agviz.tui.panels.threads import Threads
+from agviz.tui.prompt import Prompt
+from tests.live_support import Stage, begin, command, press, session_of, settle, stands, until
+from tests.tui_support import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from agviz.tui.live import LiveSession
+    from agviz.tui.panels.panel import Panel
+
+WIDE = (160, 60)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path, passes=3)
+    yield stage
+    stage.close()
+
+
+def panel(session: LiveSession, kind: type[Panel]) -> list[str]:
+    """What a panel shows."""
+    return lines(session.query_one(kind))
+
+
+def at(session: LiveSession) -> tuple[int, int | None]:
+    """Graph task and node that are shown at the playhead."""
+    assert session.view is not None
+    return session.view.recording.key.graph_task, session.view.moment.node
+
+
+def is_all_shown(session: LiveSession, stage: Stage) -> bool:
+    """Whether the program is inside the node where it is held, and the playhead is there."""
+    event = None if session.view is None else session.view.moment.event
+    return stage.props.holds.is_set() and event is not None and event.seq == stage.props.seq
+
+
+def stand(pilot: Pilot[None]) -> str:
+    """The line that says how the program stands."""
+    return str(session_of(pilot).query_one("#live").render())
+
+
+async def test_the_tensors_of_the_stopped_node_are_shown(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        session = await until(pilot, lambda session: session.at_hand is not None)
+        shown = panel(session, Inspector)
+        title = shown.index(" Tensors at this stop")
+        gradient = stage.props.gradient(0)
+        assert shown[title + 1].split() == ["input", "0", "[8,", "16]", "512", "B"]
+        assert shown[title + 2].split() == ["float32", "cpu", "✓", "finite"]
+        assert f"norm {gradient.norm():.4g}  mean {gradient.mean():.4g}" in shown[title + 3]
+        low, *bars, high = shown[title + 4].split()
+        assert (low, high) == (f"{gradient.min():.4g}", f"{gradient.max():.4g}")
+        assert set("".join(bars)) <= set("▁▂▃▄▅▆▇█")
+        first = [f"{value:.4g}" for value in gradient.flatten().tolist()]
+        assert shown[title + 5].split()[1:] == first[: len(shown[title + 5].split()) - 1]
+
+        await press(pilot, "4", *"jjjj", "enter")
+        assert session.query_one(Prompt).field.value == "print input 0 ["
+        await pilot.press("0", "comma", "1", "enter")
+        await until(pilot, lambda session: session.output.line_count > 0)
+        assert session.output.last_lines[0] == f"{gradient[0, 1]:.6g}"
+
+        await press(pilot, "N")  # nothing was before: it stays
+        session = await press(pilot, "S")
+        assert "Tensors at this stop" not in "".join(panel(session, Inspector))
+        session = await press(pilot, "c")
+        assert "Tensors at this stop" in "".join(panel(session, Inspector))
+
+
+async def test_a_changed_gradient_is_shown_as_it_is_now(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        await command(pilot, "change 0 fill 3")
+        session = await until(
+            pilot,
+            lambda session: any("norm 33.94  mean 3" in line for line in panel(session, Inspector)),
+        )
+        assert any("[ 3 3 3" in line for line in panel(session, Inspector))
+        assert session.output.last_lines[-1].startswith("input 0 is now [8, 16] float32, 3 … 3")
+
+
+async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        for line in ("break Relu if norm > 1e9", "tbreak Addmm", "break module=layers.0"):
+            await command(pilot, line)
+        session = await command(pilot, "disable 3")
+        await until(pilot, lambda session: len(session.marks) == 11)
+
+        def marked(glyph: str) -> set[str]:
+            shown = [line for line in panel(session, Graph) if glyph in line]
+            names = {node.name.rpartition(":")[2] for node in stage.nodes}
+            return {name for name in names if any(f" {name} " in line for line in shown)}
+
+        assert marked("◆") == {"ReluBackward0"}
+        assert marked("◈") == {"AddmmBackward0"}
+        assert marked("◇") == {"TBackward0", "AccumulateGrad"}
+        await command(pilot, "delete 1")
+        session = await until(pilot, lambda session: len(session.marks) == 8)
+        assert marked("◆") == set()
+        assert [each.describe() for each in BreakpointFile(tmp_path).load()] == ["module=layers.0"]
+        await press(pilot, "c")
+        session = await until(pilot, stands)
+        assert session.stop is not None
+        assert session.stop.breakpoints == (2,)
+        await until(pilot, lambda session: not marked("◈"))
+
+
+async def test_one_goes_back_through_all_backward_passes_and_returns(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        await command(pilot, "break MseLoss")
+        await press(pilot, "c")
+        session = await until(pilot, lambda session: stands(session) and at(session)[0] == 1)
+        now = session.stop
+        assert at(session) == (1, 0)
+        assert "· now" in stand(pilot)
+
+        session = await press(pilot, "N")
+        assert at(session)[0] == 0
+        assert session.view is not None
+        assert session.view.moment.executed > 15
+        assert "you look at the past" in stand(pilot)
+        before = at(session)
+        await press(pilot, "N", "N")
+        session = await press(pilot, "n", "n")
+        assert at(session) == before
+        session = await press(pilot, "n")
+        assert at(session) == (1, 0)
+        assert "· now" in stand(pilot)
+        await press(pilot, *"SSSSSSSSSSSS")
+        assert at(session)[0] == 0
+        session = await press(pilot, "c")
+        assert at(session) == (1, 0)
+        assert session.stop is now  # nothing has run meanwhile
+        await press(pilot, "n")
+        session = await until(pilot, lambda session: stands(session, 1))
+        assert at(session) == (1, 1)
+
+
+async def test_steps_of_a_chosen_thread_pass_over_the_others(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        await press(pilot, *"nnnnnnnnnnnn")
+        session = await until(pilot, stands)
+        await command(pilot, "thread 1")
+        for _ in range(14):
+            await press(pilot, "n")
+            session = await until(pilot, stands)
+            assert session.stop is not None
+            assert session.stop.thread == 1
+        assert session.stop is not None
+        assert session.stop.graph_task > 0  # it went on into the next backward pass
+        assert session.view is not None
+        assert session.view.thread == 1
+        assert any(line.startswith("▶■T1") for line in panel(session, Threads))
+        await press(pilot, "m")
+        seen = set()
+        for _ in range(8):
+            await press(pilot, "n")
+            session = await until(pilot, stands)
+            assert session.stop is not None
+            seen.add(session.stop.thread)
+        assert len(seen) > 1
+
+
+async def test_a_count_runs_so_many_nodes(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        session = await command(pilot, "next 10")
+        session = await until(pilot, lambda session: stands(session) and not session._is_stepping)
+        assert session.view is not None
+        assert len(session.view.recording.columns.started) == 11
+
+
+async def test_keys_have_an_effect_that_is_seen_while_the_program_runs(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        stage.props.hold_at = 11
+        await press(pilot, "c")
+        await until(pilot, lambda session: is_all_shown(session, stage))
+        assert "● The program runs" in stand(pilot)
+        for key in ("n", "s", "c", "o", "exclamation_mark"):
+            pilot.app.clear_notifications()
+            await press(pilot, key)
+            said = [each.message for each in pilot.app._notifications]
+            assert any("runs" in each for each in said), key
+        await press(pilot, "ctrl+c")
+        stage.props.may_go.set()
+        session = await until(pilot, stands)
+        assert session.stop is not None
+        assert session.stop.reasons == ("pause",)
+
+
+async def test_a_dead_program_leaves_what_it_did(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        await press(pilot, *"nnn")
+        await until(pilot, stands)
+        stage.end(-11)
+        session = await until(pilot, lambda session: session.is_over)
+        assert "✗ The program was ended by SIGSEGV" in stand(pilot)
+        assert "Tensors at this stop" not in "".join(panel(session, Inspector))
+        assert session.view is not None
+        there = session.view.moment.position
+        session = await press(pilot, "N")
+        assert session.view is not None
+        assert session.view.moment.position < there
+        await press(pilot, "q")
+        await settle(pilot)
+        assert not pilot.app.is_running or pilot.app._exit
