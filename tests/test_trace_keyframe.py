@@ -137,6 +137,28 @@ def test_a_long_queue_is_unpacked_in_the_order_of_its_keys(
     assert len(long) > (1 if not devices else 0)
 
 
+ORDERS = st.one_of(
+    st.permutations(range(90)),
+    st.builds(lambda size, step: sorted(range(size), key=lambda n: (n % step, n)),
+              st.integers(0, 300), st.integers(1, 5)),
+    st.builds(lambda size, step: sorted(range(size), key=lambda n: (n % step, -n)),
+              st.integers(0, 300), st.integers(1, 5)),
+)  # fmt: skip
+
+
+@given(ORDERS, st.randoms(use_true_random=False), st.sampled_from([0.02, 0.5, 0.98]))
+def test_queued_nodes_are_picked_in_the_order_of_their_keys(
+    order: list[int], rng: Random, share: float
+) -> None:
+    numbers = {node: len(order) - place for place, node in enumerate(order)}
+    shape = GraphShape([numbers[node] for node in range(len(order))], [0] * len(order))
+    for _ in range(2):
+        status = bytearray(rng.random() < share for _ in order)
+        found = shape.queued(0, 0, status)
+        assert [tied.task.node for _, tied in found] == [node for node in order if status[node]]
+        assert found == sorted(found)
+
+
 def test_a_queue_with_equal_keys_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyframe, "_LONG", 2)
     registry, shapes = Registry(), Shapes()

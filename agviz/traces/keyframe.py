@@ -32,7 +32,7 @@ from agviz.traces.integers import from_planes, planes
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 NO_NODE: Final = -1
 MOST_BYTES: Final = 32 * 2**20
@@ -50,6 +50,8 @@ _IS_QUEUED: Final = bytes(status == _QUEUED for status in range(256))
 _LONG: Final = 1_024
 """A queue of more tasks is long, if the graph has not too many nodes for each."""
 _MOST_NODES_PER_TASK: Final = 64
+_WORTH_A_STEP: Final = 32
+"""Of fewer bytes a step of their own takes longer than one after the other."""
 
 
 class QueuedTask(NamedTuple):
@@ -83,6 +85,34 @@ SHUTDOWN: Final[HeapEntry] = (-(1 << 200), Tied(QueuedTask(NO_GRAPH_TASK, NO_NOD
 """It leaves the queue before everything else."""
 
 
+class _Permutation:
+    """An order of the places of a string of bytes; most orders of nodes consist of few strides."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self._strides = list(_strides(places))
+        # An itemgetter of a single place would give no tuple.
+        many = len(self._strides) > len(places) // _WORTH_A_STEP
+        self._one_by_one = itemgetter(*places, 0) if many else None
+
+    def of(self, string: bytes | bytearray) -> bytes:
+        """The bytes in this order."""
+        if self._one_by_one is not None:
+            return bytes(self._one_by_one(string)[:-1])
+        return b"".join([string[stride] for stride in self._strides])
+
+
+def _strides(places: Sequence[int]) -> Iterator[slice]:
+    begin = 0
+    while begin < len(places):
+        end = begin + 1
+        by = places[end] - places[begin] if end < len(places) else 1
+        while end < len(places) and places[end] - places[end - 1] == by:
+            end += 1
+        beyond = places[end - 1] + (1 if by > 0 else -1)
+        yield slice(places[begin], None if beyond < 0 else beyond, by)
+        begin = end
+
+
 @dataclass(slots=True)
 class GraphShape:
     """What of a graph its replay needs, each by node index."""
@@ -94,9 +124,7 @@ class GraphShape:
     """Nodes of whose events the recording keeps none."""
     _unpacked: dict[int, HeapEntry] = field(default_factory=dict, repr=False)
     _is_ordered: bool | None = field(default=None, repr=False)
-    _pop_order: tuple[list[HeapEntry], Callable[[bytearray], tuple[int, ...]]] | None = field(
-        default=None, repr=False
-    )
+    _pop_order: tuple[list[HeapEntry], _Permutation] | None = field(default=None, repr=False)
 
     def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
         """The NodeTask of a node as it stands in a heap: deeper ones first, then later-made ones.
@@ -141,10 +169,19 @@ class GraphShape:
             everything = [self.entry(graph_task, depth, node) for node in range(len(status))]
             everything.sort()
             nodes = [tied.task.node for _, tied in everything]
-            # An itemgetter of a single place would give no tuple.
-            known = self._pop_order = everything, itemgetter(*nodes, 0)
-        entries, in_order = known
-        return list(compress(entries, in_order(status.translate(_IS_QUEUED))))
+            known = self._pop_order = everything, _Permutation(nodes)
+        entries, permutation = known
+        chosen = permutation.of(status.translate(_IS_QUEUED))
+        if chosen.count(b"\0\1") > len(chosen) // _WORTH_A_STEP:
+            return list(compress(entries, chosen))
+        found: list[HeapEntry] = []
+        begin = chosen.find(1)
+        while begin >= 0:
+            end = chosen.find(0, begin)
+            end = len(chosen) if end < 0 else end
+            found += entries[begin:end]
+            begin = chosen.find(1, end)
+        return found
 
 
 class GraphTaskFacts:

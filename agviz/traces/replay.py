@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
-_EVENTS_PER_KEYFRAME: Final = 768
-_BYTES_PER_EVENT: Final = 2
+_EVENTS_PER_KEYFRAME: Final = 512
+_BYTES_PER_EVENT: Final = 3
 """Keyframes take at most this much of a file; where they are large, they stand further apart."""
 _MOST_BYTES: Final = 64 * 2**20
 """Of keyframes in memory."""
