@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.live_support import Stage, begin, command, press, session_of, settle, stands, until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
     from typing import TypeAlias
 
@@ -80,7 +81,12 @@ async def dead(pilot: Pilot[None], stage: Stage) -> None:
     await press(pilot, *"nnnn")
     await until(pilot, stands)
     stage.end(-9)
-    await until(pilot, lambda session: session.is_over)
+    await until(pilot, lambda session: session.is_over and is_closed(session))
+
+
+def is_closed(session: LiveSession) -> bool:
+    """Whether it was seen that the recording has ended."""
+    return session.view is not None and session.view.recording.meta.end_ns is not None
 
 
 def last_seq(session: LiveSession) -> int:
@@ -118,9 +124,20 @@ def playing(
     return act
 
 
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("how", HOW)
+THEMES = ["textual-dark", "textual-light"]
+QUICK = [((80, 24), "textual-dark"), ((200, 60), "textual-light")]
+"""In which those are seen that are not looked at in all."""
+
+
+def every_look() -> Iterator[object]:
+    """How, size and theme."""
+    for how, size, theme in itertools.product(HOW, SIZES, THEMES):
+        is_quick = how == "breakpoint" or (size, theme) in QUICK
+        name = f"{how}-{size[0]}x{size[1]}-{theme}"
+        yield pytest.param(how, size, theme, id=name, marks=() if is_quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("how", "size", "theme"), every_look())
 def test_how_it_stands(
     tmp_path: Path, snap_compare: SnapCompare, how: str, size: tuple[int, int], theme: str
 ) -> None:
