@@ -131,8 +131,7 @@ def _nothing(trace: Trace) -> Verdict:
         return Verdict(heading)
     names = ", ".join(dict.fromkeys(map(place, custom)))
     paragraph = (
-        f"Where numbers are wrong, look first at derivatives that are written by hand: {names} of"
-        " the last one."
+        f"Where numbers are wrong, look first at derivatives that are written by hand: {names}."
     )
     return _at(custom[0].frame, trace, heading, paragraph, "view")
 

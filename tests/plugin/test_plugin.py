@@ -1,206 +1,22 @@
 """The pytest plugin in real runs of pytest. Several cases share a run, as each imports torch."""
 
-import os
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
 from agviz.testing.slug import slug
 from agviz.traces.reader import Trace
+from tests.plugin.suite import FAILED, OUTCOMES, RECORDED, SUITE
+from tests.plugin.support import folders, run, section
 
 pytest_plugins = ["pytester"]
-
-SUITE = """
-import unittest
-import pytest, torch
-from torch import nn
-
-
-class Distance(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Linear(4, 3)
-
-    def forward(self, x):
-        squares = (self.embed(x) - self.embed(x)) ** 2
-        return squares.mean(-1).sqrt()
-
-
-def wrong():
-    model = Distance()
-    model(torch.ones(2, 4)).sum().backward()
-    return model
-
-
-def good():
-    model = nn.Linear(4, 1)
-    model(torch.ones(2, 4)).sum().backward()
-    return model
-
-
-class Boom(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, g):
-        raise ValueError("boom")
-
-
-def test_nan():
-    assert wrong().embed.weight.grad.isfinite().all()
-
-
-def test_passes():
-    good()
-
-
-def test_expects_an_error():
-    with pytest.raises(ValueError, match="boom"):
-        Boom.apply(torch.ones(2, requires_grad=True)).sum().backward()
-
-
-def test_none():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    model(torch.ones(1, 2))
-    model[1](model[0](torch.ones(1, 2)).detach()).sum().backward()
-    torch.testing.assert_close(model[0].weight.grad, torch.ones(2, 2))
-
-
-def test_raises():
-    Boom.apply(torch.ones(2, requires_grad=True) * 2).sum().backward()
-
-
-class TestCase(unittest.TestCase):
-    def test_unittest(self):
-        self.assertTrue(wrong().embed.weight.grad.isfinite().all())
-
-
-@pytest.fixture(scope="module")
-def broken():
-    model = wrong()
-    assert model.embed.weight.grad.isfinite().all()
-
-
-def test_with_fixture(broken):
-    raise AssertionError("is not reached")
-
-
-@pytest.mark.agviz(fail_on=["nan"])
-def test_marked():
-    wrong()
-
-
-@pytest.mark.agviz(fail_on=["inf"], max_norm=0.5)
-def test_too_large():
-    good()
-
-
-@pytest.mark.agviz(fail_on=["nan", "inf"], max_norm=1e6)
-def test_marked_and_good():
-    good()
-
-
-@pytest.mark.xfail(strict=True)
-def test_expected_to_fail():
-    assert wrong().embed.weight.grad.isfinite().all()
-
-
-def test_handle(agviz, tmp_path):
-    from agviz.errors import AgvizError
-
-    with pytest.raises(AgvizError, match="has run no backward pass"):
-        agviz.assert_finite()
-    model = good()
-    agviz.assert_finite()
-    agviz.assert_reaches(model)
-    agviz.assert_order(["SumBackward0", ..., "bias", ...])
-    ran = [node.short_name for node in sorted(agviz.trace.nodes, key=lambda node: node.order)]
-    agviz.assert_order(ran)
-    agviz.assert_order([ran[0], set(ran[1:3]), *ran[3:]])
-    with pytest.raises(AssertionError, match="ran in another order: SumBackward0"):
-        agviz.assert_order(ran[1:])
-    with pytest.raises(AssertionError, match="ran in another order"):
-        agviz.assert_order([ran[0], {ran[1], "NoSuchNode"}, ...])
-    agviz.assert_same_as(agviz.trace)
-    wrong()
-    with pytest.raises(AssertionError, match="SqrtBackward0 of Distance, at test_suite.py:"):
-        agviz.assert_finite()
-    unused = nn.Linear(1, 1)
-    with pytest.raises(AssertionError, match="did not reach 2 parameters:\\nweight"):
-        agviz.assert_reaches(nn.ModuleDict({"unused": unused})["unused"])
-
-
-def test_says_nothing_of_gradients():
-    assert 1 == 2
-"""
-
-FAILED = {
-    "test_suite.py--test_nan",
-    "test_suite.py--test_none",
-    "test_suite.py--test_raises",
-    "test_suite.py--TestCase--test_unittest",
-    "test_suite.py--test_with_fixture",
-    "test_suite.py--test_marked",
-    "test_suite.py--test_too_large",
-}
-DIES = """
-import os, time, torch
-
-
-class Dies(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, seconds):
-        ctx.seconds = seconds
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, g):
-        time.sleep(ctx.seconds)
-        os._exit(3)
-
-
-def test_dies():
-    Dies.apply(torch.ones(2, requires_grad=True) * 2, 1.5).sum().backward()
-
-
-def test_dies_early():
-    Dies.apply(torch.ones(2, requires_grad=True) * 2, 0).sum().backward()
-"""
-
-
-@pytest.fixture(autouse=True)
-def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the one who runs this reaches the runs within."""
-    for name in [name for name in os.environ if "AGVIZ" in name]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider")
-
-
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess("--tb=short", *arguments)
-
-
-def folders(where: Path) -> set[str]:
-    return {path.name for path in where.iterdir()} if where.is_dir() else set()
-
-
-def section(output: str, test: str) -> str:
-    """What agviz says below the traceback of a test."""
-    found = re.search(
-        rf"_ (?:ERROR at setup of )?{test} _.*?\n-+ agviz -+\n(.*?)\n[_=]{{3}}", output, re.DOTALL
-    )
-    assert found is not None, f"no section for {test} in\n{output}"
-    return found[1]
 
 
 def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_suite=SUITE)
     result = run(pytester, "--agviz=retain-on-failure", "--junitxml=junit.xml", "--show-capture=no")
-    result.assert_outcomes(passed=4, failed=7, errors=1, xfailed=1)
+    result.assert_outcomes(**OUTCOMES)
     output = result.stdout.str()
     results = pytester.path / "agviz-results"
     assert folders(results) == FAILED
@@ -227,11 +43,21 @@ def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
     assert "SqrtBackward0 of Distance" in section(output, "TestCase.test_unittest")
     assert "SqrtBackward0 of Distance" in section(output, "test_with_fixture")
     assert "SqrtBackward0 of Distance" in section(output, "test_marked")
+    assert "SqrtBackward0 of Distance" in section(output, "test_ends")
+    leaf = section(output, "test_leaf")
+    assert leaf.startswith("the leaf of shape [3] (node ")
+    assert "has no gradient (None): UntouchedBackward returned None" in " ".join(leaf.split())
+    assert "Untouched.apply(x, scale)" in leaf
+    wrong = section(output, "test_gradcheck")
+    assert wrong.startswith("nothing is wrong in ")
+    assert "by hand: TripleBackward" in " ".join(wrong.split())
+    assert "torch.autograd.gradcheck(lambda x: Triple.apply(x)" in wrong
+    assert "_ test_off _" not in output
     result.stdout.fnmatch_lines(
         [
             "a gradient is not finite: *SqrtBackward0 of Distance, at test_suite.py:*",
             "a gradient at * has norm *, more than max_norm=0.5",
-            "12 tests ran backward; 7 traces in agviz-results",
+            f"{RECORDED} tests ran backward; {len(FAILED)} traces in agviz-results",
         ]
     )
     summary = (results / "test_suite.py--test_nan" / "summary.txt").read_text()
@@ -255,60 +81,6 @@ def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
         properties["test_nan"]["agviz_trace"] == "agviz-results/test_suite.py--test_nan/trace.agviz"
     )
     assert properties["test_passes"] == {}
-
-
-@pytest.mark.slow
-def test_workers_leave_the_same_and_one_that_dies_spoils_nothing(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_suite=SUITE, test_dies=DIES)
-    result = run(pytester, "--agviz=retain-on-failure", "-n", "2")
-    result.assert_outcomes(passed=4, failed=9, errors=1, xfailed=1)
-    results = pytester.path / "agviz-results"
-    assert folders(results) == FAILED | {"test_dies.py--test_dies"}
-    for name in folders(results):
-        assert folders(results / name) >= {"trace.agviz", "graph.svg", "summary.txt"}
-        with Trace.open(results / name / "trace.agviz") as trace:
-            assert trace.graph_tasks
-    output = result.stdout.str()
-    assert "SqrtBackward0 of Distance" in section(output, "test_nan")
-    assert "✗ test_dies.py::test_dies: backward pass" in output
-    assert "with --agviz=on it is at once" in output
-    result.stdout.fnmatch_lines(["13 tests ran backward; 8 traces in agviz-results"])
-
-
-@pytest.mark.slow
-def test_a_timeout_names_the_node_and_each_rerun_keeps_its_files(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        test_suite="""
-        import time, pytest, torch
-
-        class Slow(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x.clone()
-
-            @staticmethod
-            def backward(ctx, g):
-                time.sleep(100)
-
-        def test_hangs():
-            Slow.apply(torch.ones(2, requires_grad=True) * 2).sum().backward()
-
-        @pytest.mark.flaky(reruns=1)
-        def test_flaky(request):
-            x = torch.zeros(2, requires_grad=True)
-            (x * (2 if request.node.execution_count > 1 else torch.nan)).sum().backward()
-            assert x.grad.isfinite().all()
-        """
-    )
-    result = run(pytester, "--agviz=retain-on-failure", "--timeout=3", "--timeout-method=signal")
-    result.assert_outcomes(passed=1, failed=1)
-    said = section(result.stdout.str(), "test_hangs")
-    assert said.startswith("SlowBackward failed in backward\n  test_suite.py:")
-    assert "Failed: Timeout" in said
-    assert folders(pytester.path / "agviz-results") == {
-        "test_suite.py--test_hangs",
-        "test_suite.py--test_flaky",
-    }
 
 
 def test_gradients_are_compared_with_an_earlier_run(pytester: pytest.Pytester) -> None:
