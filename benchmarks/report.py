@@ -111,7 +111,7 @@ def explaining(results: Mapping[str, Explained]) -> Table:
 def viewing(found: Viewing) -> Table:
     """One row per kind of key."""
     table = _table(f"agviz view: {found.events:,} events, {found.nodes:,} nodes; ms")
-    for column in ("wall, median", "p95", "CPU, median", "p95"):
+    for column in ("first change", "p95", "last change", "p95", "CPU"):
         table.add_column(column, justify="right")
     first, whole = 1e3 * found.first_screen_s, 1e3 * found.all_read_s
     table.add_row("first screen, since the process was started", f"{first:,.0f}")

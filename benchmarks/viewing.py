@@ -1,37 +1,33 @@
-"""How quickly the terminal UI opens a long trace, and answers each key.
+"""How quickly the terminal UI opens a long trace, and answers each key, in a terminal.
 
-``python -m benchmarks.viewing FILE`` is the process that shows it, on a screen of 120 by 40 that
-nobody sees. Measured are wall time until the first screen since the process was started, and wall
-time and CPU time (of all threads) from a key until the last change on the screen that came of it.
+``agviz view`` runs behind a pseudo-terminal of 120 by 40. Measured are the time until the first
+screen since the process was started, and the time from a key until the first and until the last of
+what comes of it on the screen; that includes the turns at which Textual paints. CPU time is that of
+all threads of the process.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
+import fcntl
 import os
+import pty
+import re
+import select
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from textual import events
-
-from agviz.tui import app as app_module
-from agviz.tui.app import AgvizApp, calm_the_collector
+from agviz.traces.reader import Trace
 from benchmarks.reading import record_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from textual.pilot import Pilot
-    from textual.screen import Screen
-
-    from agviz.tui.model import View
 
 _KEYS: Final = {
     "n": ("n",) * 30,
@@ -40,29 +36,43 @@ _KEYS: Final = {
     "S": ("S",) * 15,
     "jump to the end": ("G", "u", "g", "u") * 5,
     "S at the end": ("G", "u", *("S",) * 20),
+    "j": ("g", *("j",) * 20),
     "page down": ("g", *("pagedown",) * 20),
     "page of events": ("3", "g", *("pagedown",) * 20, "2"),
-    "x": ("x", "g", "u") * 5,
-    "search": ("slash", "m", "m", "enter", *("full_stop",) * 10),
+    "another panel": ("1", "2", "3", "4", "5") * 4,
+    "x": ("2", *("x", "g", "u") * 5),
+    "search": ("/", "m", "m", "enter", *(".",) * 10),
 }
 """What is typed, by what it is called."""
-_QUIET: Final = 3
-_PATIENCE: Final = 120.0
+_BYTES: Final = {"enter": "\r", "pagedown": "\x1b[6~"}
+_COLUMNS: Final = 120
+_ROWS: Final = 40
+_QUIET_S: Final = 0.15
+"""Of a terminal on which nothing more comes."""
+_IDLE_MS: Final = 10.0
+"""CPU time between two such looks."""
+_PATIENCE_S: Final = 120.0
+_ESCAPES: Final = re.compile(rb"\x1b(\[[0-9;?<>=$]*[a-zA-Z]|\][^\x07]*\x07)")
 
 
 class Latency(NamedTuple):
-    """Of the keys of one kind, in ms."""
+    """Of the keys of one kind, in ms; of those that changed the screen."""
 
-    median: float
-    p95: float
-    cpu_median: float
-    cpu_p95: float
+    first: float
+    """Median until something has changed on the screen."""
+    first_p95: float
+    last: float
+    """Median until everything has."""
+    last_p95: float
+    cpu: float
+    """Median of the CPU time."""
 
     @classmethod
-    def of(cls, taken: Sequence[tuple[float, float]]) -> Latency:
-        """From wall time and CPU time of each key."""
-        wall, cpu = ([each[place] for each in taken] for place in (0, 1))
-        return cls(statistics.median(wall), _p95(wall), statistics.median(cpu), _p95(cpu))
+    def of(cls, taken: Sequence[tuple[float, float, float]]) -> Latency:
+        """From the times of each key."""
+        first, last, cpu = ([each[place] for each in taken] for place in range(3))
+        median = statistics.median
+        return cls(median(first), _p95(first), median(last), _p95(last), median(cpu))
 
 
 def _p95(taken: Sequence[float]) -> float:
@@ -86,79 +96,98 @@ def measure(*, quick: bool) -> Viewing:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t.agviz")
         record_sequences(path, 8 if quick else 185)
-        environment = os.environ | {"AGVIZ_STARTED": repr(time.time())}
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.viewing", str(path)],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            env=environment,
-        )
-    found = json.loads(done.stdout)
-    return Viewing(**found | {"keys": {key: Latency(*of) for key, of in found["keys"].items()}})
+        return view(path)
 
 
-class _Watched(AgvizApp):
-    """Remembers when the screen last changed."""
-
-    CSS_PATH = str(Path(app_module.__file__).with_name("agviz.tcss"))
-    changed = 0.0, 0.0
-    """Wall time and CPU time."""
-
-    def _display(self, screen: Screen[Any], renderable: Any) -> None:
-        super()._display(screen, renderable)
-        self.changed = time.perf_counter(), time.process_time()
-
-
-async def _main(path: Path) -> None:
-    started = float(os.environ["AGVIZ_STARTED"])
-    calm_the_collector()
-    app = _Watched([path])
-    async with app.run_test(size=(120, 40)) as pilot:
-        async with asyncio.timeout(_PATIENCE):
-            view = await _view(app)
-            await pilot.pause(0)
-            first_screen = time.time() - started
-            await _settle(app, pilot)
-        all_read = time.time() - started
+def view(path: Path) -> Viewing:
+    """The terminal UI on a trace."""
+    with Trace.open(path) as trace:
+        task = max(trace.graph_tasks, key=lambda task: task.nodes)
+        events, nodes = trace.event_count(task.id), task.nodes
+    with Terminal([sys.executable, "-m", "agviz", "view", str(path)]) as terminal:
+        began = time.perf_counter()
+        first_screen = terminal.wait_for(b"done of") - began
+        all_read = terminal.wait_until_idle() - began
         keys = {}
         for kind, typed in _KEYS.items():
-            keys[kind] = Latency.of([await _press(app, pilot, key) for key in typed])
-        recording = view.recording
-        peak = _peak_bytes() / 1e6
-        found = Viewing(recording.event_count, recording.nodes, first_screen, all_read, peak, keys)
-        print(json.dumps(found._asdict()))
+            taken = [answer for key in typed if (answer := terminal.press(key)) is not None]
+            keys[kind] = Latency.of(taken)
+        return Viewing(events, nodes, first_screen, all_read, terminal.peak_bytes() / 1e6, keys)
 
 
-def _peak_bytes() -> int:
-    """Of this process alone: what ``getrusage`` gives may be what it was forked from."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+class Terminal:
+    """A program behind a pseudo-terminal."""
 
+    def __init__(self, command: Sequence[str]) -> None:
+        self._side, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"COLUMNS", "LINES", "NO_COLOR"}
+        }
+        self._folder = tempfile.TemporaryDirectory()
+        environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        environment["XDG_CONFIG_HOME"] = self._folder.name
+        self._program = subprocess.Popen(
+            command, stdin=other, stdout=other, stderr=other, env=environment
+        )
+        os.close(other)
 
-async def _view(app: _Watched) -> View:
-    """What is shown, as soon as anything is."""
-    while app.session.view is None:  # noqa: ASYNC110 - the application tells nobody
-        await asyncio.sleep(0.001)
-    return app.session.view
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        os.write(self._side, b"q")
+        try:
+            while self._program.poll() is None:
+                self._read(_QUIET_S)
+        except OSError:  # its end of the terminal is closed
+            self._program.wait()
+        os.close(self._side)
+        self._folder.cleanup()
 
-async def _press(app: _Watched, pilot: Pilot[None], key: str) -> tuple[float, float]:
-    """Times in ms until the last change; the answer of the reader thread is waited for."""
-    character = {"slash": "/"}.get(key, key if len(key) == 1 else None)
-    began = app.changed = time.perf_counter(), time.process_time()
-    app.post_message(events.Key(key, character))
-    await _settle(app, pilot)
-    wall, cpu = (1e3 * (to - since) for to, since in zip(app.changed, began, strict=True))
-    return wall, cpu
+    def wait_for(self, text: bytes) -> float:
+        """When the program showed a text."""
+        shown = b""
+        end = time.perf_counter() + _PATIENCE_S
+        while text not in _ESCAPES.sub(b"", shown):
+            if time.perf_counter() > end:
+                raise TimeoutError(f"{text!r} was never shown")
+            shown += self._read(1.0)
+        return time.perf_counter()
 
+    def wait_until_idle(self) -> float:
+        """When the program began to do next to nothing for a second."""
+        busy = time.perf_counter()
+        while (now := time.perf_counter()) < busy + 1:
+            cpu = self._cpu_ms()
+            while self._read(_QUIET_S):
+                pass
+            if self._cpu_ms() - cpu > _IDLE_MS:
+                busy = now
+        return busy
 
-async def _settle(app: _Watched, pilot: Pilot[None]) -> None:
-    quiet = 0
-    while quiet < _QUIET:
-        await pilot.pause(0)
-        quiet = quiet + 1 if await asyncio.to_thread(app.reader.wait) else 0
+    def press(self, key: str) -> tuple[float, float, float] | None:
+        """Times in ms until the first and the last change, and of CPU; None: nothing changed."""
+        cpu = self._cpu_ms()
+        began = time.perf_counter()
+        os.write(self._side, _BYTES.get(key, key).encode())
+        first = last = 0.0
+        while self._read(_QUIET_S):
+            last = 1e3 * (time.perf_counter() - began)
+            first = first or last
+        return (first, last, self._cpu_ms() - cpu) if first else None
 
+    def peak_bytes(self) -> int:
+        """The most memory that the program had."""
+        status = Path(f"/proc/{self._program.pid}/status").read_text(encoding="ascii")
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
-if __name__ == "__main__":
-    asyncio.run(partial(_main, Path(sys.argv[1]))())
+    def _cpu_ms(self) -> float:
+        threads = Path(f"/proc/{self._program.pid}/task").iterdir()
+        return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e6
+
+    def _read(self, patience: float) -> bytes:
+        ready, _, _ = select.select([self._side], [], [], patience)
+        return os.read(self._side, 1 << 16) if ready else b""

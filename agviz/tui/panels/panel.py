@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.containers import Container
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -112,6 +112,13 @@ class Panel(ScrollView):
                 changed = [Region(0, y, width, 1) for y, (old, new) in pairs if old != new]
                 if changed:
                     self.refresh(*changed)
+
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        """Textual takes the size for the virtual one, and would paint scrollbars at each layout."""
+        del virtual_size
+        return super()._size_updated(size, self.virtual_size, container_size, layout)
 
     def refresh(
         self,
