@@ -23,6 +23,7 @@ from benchmarks import (
     measure,
     memory,
     phases,
+    plugin,
     provenance,
     reading,
     report,
@@ -131,6 +132,12 @@ class Bench:
         self.console.print(report.drawing(results), "")
         return results
 
+    def plugin(self) -> dict[str, plugin.PluginCost]:
+        """By suite of tests and mode."""
+        results = plugin.measure(quick=self.quick)
+        self.console.print(report.plugin(results), "")
+        return results
+
     def _make(self, name: str) -> Graph:
         torch.set_num_threads(1)
         torch.manual_seed(0)
@@ -156,6 +163,7 @@ def main() -> None:
         "explaining": Bench.explaining,
         "provenance": Bench.provenance,
         "drawing": Bench.drawing,
+        "plugin": Bench.plugin,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")

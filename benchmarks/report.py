@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Measured, Ratio
     from benchmarks.memory import Peak
     from benchmarks.phases import Breakdown
+    from benchmarks.plugin import PluginCost
     from benchmarks.provenance import Cost
     from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
@@ -176,6 +177,17 @@ def drawing(results: Mapping[str, drawn.Result]) -> Table:
                 f"{found.bytes / 1000:,.0f} kB" if not found.failure else "",
                 found.failure,
             )
+    return table
+
+
+def plugin(results: Mapping[str, PluginCost]) -> Table:
+    """One row per comparison."""
+    table = _table("pytest with agviz's plugin")
+    for column in ("without, CPU s", "more, CPU s", "CPU", "wall"):
+        table.add_column(column, justify="right")
+    for title, found in results.items():
+        seconds = f"{found.native_s:.2f}", f"{found.extra_s:.3f}"
+        table.add_row(title, *seconds, _ratio(found.cpu), _ratio(found.wall))
     return table
 
 

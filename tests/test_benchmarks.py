@@ -16,6 +16,7 @@ from benchmarks import (
     measure,
     memory,
     phases,
+    plugin,
     provenance,
     reading,
     report,
@@ -105,6 +106,16 @@ def test_origins_are_measured_beside_anomaly_mode() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_runs_of_pytest_are_compared() -> None:
+    found = plugin.measure(quick=True)
+    assert len(found) == 4
+    for cost in found.values():
+        assert cost.native_s > 0
+        assert cost.cpu.median == pytest.approx(1 + cost.extra_s / cost.native_s)
+    assert report.plugin(found).row_count == 4
+
+
 def test_explaining_is_measured_on_traces_that_need_it() -> None:
     found = explaining.measure(quick=True)
     assert [one.answer for one in found.values()] == [
