@@ -247,6 +247,7 @@ def test_origins_are_told_from_what_they_cause(tmp_path: Path) -> None:
         found = explain(trace)
         assert found is not None
         assert found.later == 2
+        assert found.paragraph.endswith("2 later backward passes had such gradients, too.")
         assert "In 1 other place" in found.paragraph
         third_found = explain(trace, trace.graph_tasks[2].id)
         assert third_found is not None

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+import sysconfig
 import threading
 import warnings
 from pathlib import Path
@@ -254,6 +255,17 @@ def test_the_line_is_the_innermost_of_the_users(tmp_path: Path) -> None:
     linear = next(node for node in nodes if node.module == "Linear")
     assert linear.stack[-1].hidden
     assert linear.stack[-1].file == "torch/nn/modules/linear.py"
+
+
+def test_the_command_agviz_is_no_frame_of_the_users(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\ntorch.ones(2, requires_grad=True).sum().backward()\n")
+    command = [f"{sysconfig.get_path('scripts')}/agviz", "run", "-o", "t.agviz", str(script)]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True)
+    with agviz.Trace.open(tmp_path / "t.agviz") as trace:
+        stack = trace.nodes(0)[0].stack
+    assert [frame.file for frame in stack if not frame.hidden] == ["train.py"]
+    assert any(frame.file.endswith("bin/agviz") for frame in stack)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])

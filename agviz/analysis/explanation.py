@@ -282,8 +282,8 @@ class Explanation:
                 " non-finite independently of it."
             )
         if self.later:
-            passes = "1 later backward pass" if self.later == 1 else f"{self.later:,} later ones"
-            yield f"{passes} had such gradients, too."
+            passes = "backward pass" if self.later == 1 else "backward passes"
+            yield f"{self.later:,} later {passes} had such gradients, too."
 
     def _forward_details(self) -> Iterator[str]:
         yield f"the forward: {self.forward}"

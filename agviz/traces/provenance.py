@@ -401,6 +401,7 @@ class Files:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bool]] = {}
         self._own = Path(__file__).parents[1]
+        self._launcher = os.path.join(sysconfig.get_path("scripts"), "agviz")  # noqa: PTH118 - text
         self._here = os.getcwd()  # noqa: PTH109 - compared as text
 
     def frame(self, file: str, line: int, function: str) -> Frame:
@@ -428,6 +429,8 @@ class Files:
         import agviz_engine
 
         if file.startswith(("<frozen ", "<eval_with_key>")):
+            return True
+        if file.removesuffix(f"{os.sep}__main__.py").removesuffix(".exe") == self._launcher:
             return True
         own = [Path(torch.__file__).parent, Path(agviz_engine.__file__).parent, self._own]
         if any(_is_inside(file, str(root)) for root in own):
