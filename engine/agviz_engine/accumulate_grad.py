@@ -65,17 +65,23 @@ def steal(
     variable: Tensor,
     inputs: tuple[Tensor | None, ...],
     activity: Activity,
+    *,
+    before_hooks: tuple[Tensor | None, ...] = (),
 ) -> bool:
     """Make ``inputs[0]`` the ``.grad`` of an AccumulateGrad's variable, if torch would steal it.
 
-    Gradient mode must be off. ``inputs`` must be the only holder of its gradient.
+    Gradient mode must be off. ``inputs`` must be the only holder of its gradient, beside the tuple
+    ``before_hooks`` from which hooks may have made it.
 
     Returns:
         Whether it was done; otherwise nothing was.
     """
     gradient = inputs[0]
+    own = _REFERENCES
+    if before_hooks:
+        own += _is_in_another(gradient, inputs, before_hooks)
     if (
-        sys.getrefcount(gradient) > _REFERENCES
+        sys.getrefcount(gradient) > own
         or type(gradient) is not Tensor
         or type(variable) not in _PLAIN
         or cast("Any", gradient)._use_count() != 1
@@ -90,6 +96,14 @@ def steal(
         is_sparse = not is_plain and gradient.is_sparse
         variable.grad = _shallow_copy(gradient) if is_sparse else gradient.detach()
     return True
+
+
+def _is_in_another(
+    gradient: Tensor | None,
+    inputs: tuple[Tensor | None, ...],
+    before_hooks: tuple[Tensor | None, ...],
+) -> bool:
+    return before_hooks is not inputs and any(each is gradient for each in before_hooks)
 
 
 def _is_stealable(gradient: Tensor, variable: Tensor) -> bool:
@@ -134,14 +148,17 @@ def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
     )
 
 
-def beside_post_hooks(inputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+def beside_post_hooks(
+    inputs: tuple[Tensor | None, ...], before_hooks: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...]:
     """The inputs for an AccumulateGrad that has post-hooks, to be called from Python.
 
     Torch counts one holder more as its own then, so that it would steal a gradient that the program
     still has: it gets a copy of that to steal. Gradient mode must be off.
     """
     gradient = inputs[0]
-    if gradient is None or sys.getrefcount(gradient) <= _REFERENCES:
+    own = _REFERENCES + _is_in_another(gradient, inputs, before_hooks)
+    if gradient is None or sys.getrefcount(gradient) <= own:
         return inputs
     with _C.DisableTorchFunction():
         return (gradient.clone(),)

@@ -744,14 +744,17 @@ class Engine:
                 self._run_node(graph_task, ref, inputs)
         else:
             report = self.tell.hook_report(graph_task, ref)
+            before = inputs
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
             inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
-            if not create_graph and accumulate_grad.steal(variable, inputs, self.activity):
+            if not create_graph and accumulate_grad.steal(
+                variable, inputs, self.activity, before_hooks=before
+            ):
                 function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
             else:
                 given = inputs
                 if not create_graph and MEMORY[ref.base + self._layout.post_hooks]:
-                    given = accumulate_grad.beside_post_hooks(inputs)
+                    given = accumulate_grad.beside_post_hooks(inputs, before)
                 with self._hooks_told(graph_task, ref):
                     node(*given)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)

@@ -49,8 +49,6 @@ def call_tensor_pre_hooks(
             gave = outputs if changed else inputs
             report("tensor_pre", "tensor hooks and retain_grad", began, inputs, gave)
         return outputs
-    if not hooks:
-        return inputs  # the very same: who asks whether a gradient has other holders counts tuples
     values = list(inputs)
     for found in hooks:
         if found is None:
@@ -68,6 +66,8 @@ def call_tensor_pre_hooks(
                 given = (value,)
                 gave = (result,) if changed else given
                 report("tensor_pre", hook_name(hook), began, given, gave)
+    if all(a is b for a, b in zip(inputs, values, strict=True)):
+        return inputs  # the very same: who asks whether a gradient has other holders counts tuples
     return tuple(values)
 
 
@@ -98,7 +98,8 @@ def call_hooks(
 ) -> Gradients:
     """Run the pre-hooks (``kind`` "pre") or post-hooks ("post") of a node on ``values``.
 
-    Post-hooks get the incoming gradients as a second argument.
+    Post-hooks get the incoming gradients as a second argument. All get tuples of their own, as from
+    torch: one that keeps its tuple is one more holder of the gradients in it.
 
     Raises:
         TypeError, RuntimeError: a hook returned something unfit, with torch's message.
@@ -111,10 +112,12 @@ def call_hooks(
             continue
         for hook in list(found.hooks.values()):
             began = clock()
-            result = hook(values, *more)
+            given = (*values,)
+            result = hook(given, *((*one,) for one in more))
             health.forget()
-            if result is None:
+            if result is None or result is given:
                 result = values
+            del given
             if result is not values:
                 check_result(values, result, hook)
             if report is not None:

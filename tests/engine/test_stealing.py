@@ -1,0 +1,51 @@
+"""When a gradient becomes ``.grad`` as it is: what has hold of it sees what is added later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from tests.engine.builders import leaf, node_of
+from tests.engine.oracle import assert_same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+HOOKS: dict[str, Callable[[Tensor, list[Any]], object]] = {
+    "none": lambda _x, _kept: None,
+    "tensor": lambda x, _: x.register_hook(lambda g: None),
+    "tensor, the same": lambda x, _: x.register_hook(lambda g: g),
+    "tensor, another": lambda x, _: x.register_hook(lambda g: g * 2),
+    "tensor, keeping": lambda x, kept: x.register_hook(kept.append),
+    "pre": lambda x, _: node_of(x).register_prehook(lambda g: None),
+    "pre, the same": lambda x, _: node_of(x).register_prehook(lambda g: g),
+    "pre, the same in a tuple": lambda x, _: node_of(x).register_prehook(lambda g: (g[0],)),
+    "pre, another": lambda x, _: node_of(x).register_prehook(lambda g: (g[0] * 2,)),
+    "pre, keeping the tuple": lambda x, kept: node_of(x).register_prehook(kept.append),
+    "pre, keeping": lambda x, kept: node_of(x).register_prehook(lambda g: kept.append(g[0])),
+}
+
+
+@pytest.mark.parametrize("with_post_hook", [False, True], ids=["", "post hook"])
+@pytest.mark.parametrize("second", HOOKS)
+@pytest.mark.parametrize("first", HOOKS)
+def test_what_hooks_had_hold_of_is_added_to_or_not(
+    first: str, second: str, with_post_hook: bool
+) -> None:
+    def program() -> Any:
+        x, kept, seen = leaf(3), [], []  # type: ignore[var-annotated]
+        node = node_of(x)
+        HOOKS[first](x, kept)
+        HOOKS[second](x, kept)
+        if with_post_hook:
+            node.register_hook(lambda _, inputs: seen.append(inputs[0]))
+        (x * 3).sum().backward()
+        with torch.no_grad():
+            x.grad.add_(100)  # type: ignore[union-attr]
+        return [x.grad, seen, kept]
+
+    assert_same(program)
