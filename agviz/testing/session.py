@@ -56,7 +56,8 @@ class Session:
         self._provenance = Provenance()
         self._attempts: list[Attempt] = []
         """Of the test that runs: of its setup and call, and then of its teardown."""
-        self._verified: Verified | None = None
+        self._verified: list[Verified] = []
+        """The same, where its passes run on both engines instead."""
         self._told: dict[Run, Told] = {}
         """As reports came in: in this process, or from workers."""
 
@@ -88,8 +89,7 @@ class Session:
         if choice.mode != "off":
             self._record(item, choice)
         elif self._settings.verify:
-            self._verified = Verified()
-            self._verified.start()
+            self._verify(item)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
@@ -113,19 +113,19 @@ class Session:
         self._attempts.append(attempt)
         attempt.start()
 
+    def _verify(self, item: pytest.Item, part: str = "") -> None:
+        self._verified.append(Verified(Run(item.nodeid, _reruns(item), part)))
+        self._verified[-1].start()
+
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
         """End, and fail the test where its gradients are not as they have to be."""
         attempt = self._attempts[-1] if self._attempts else None
-        verified = self._verified
         try:
             result = yield
         finally:
-            if attempt is not None:
-                attempt.stop()
-            if verified is not None:
-                verified.stop()
-        wrong = "" if verified is None else verified.difference
+            self._stop()
+        wrong = self._verified[-1].difference if self._verified else ""
         if attempt is not None:
             wrong = attempt.wrong = self._check(attempt)
         if wrong:
@@ -134,15 +134,19 @@ class Session:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Record what fixtures do after the test for itself."""
+        """Record, or verify, what fixtures do after the test for itself."""
+        self._stop()
         if self._attempts:
-            self._attempts[-1].stop()
             self._record(item, self._attempts[-1].choice, self._attempts[-1])
+        if self._verified:
+            self._verify(item, TEARDOWN)
         try:
-            return (yield)
+            result = yield
         finally:
-            if self._attempts:
-                self._attempts[-1].stop()
+            self._stop()
+        if self._verified and self._verified[-1].difference:
+            pytest.fail(self._verified[-1].difference, pytrace=False)
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -153,11 +157,14 @@ class Session:
             leave_out_our_frames(call.excinfo)
         report = yield
         is_last = report.when == "teardown"
-        verified = self._verified
-        if verified is not None and (report.failed or is_last):
-            verified.stop()
-            self._attach(item, report, [verified.told(Run(item.nodeid, _reruns(item)))])
-            self._verified = None
+        verified = [each for each in self._verified if not each.is_told]
+        if verified and (report.failed or is_last):
+            self._stop()
+            self._attach(item, report, [each.told() for each in verified])
+            for each in verified:
+                each.is_told = True
+        if is_last:
+            self._verified = []
         attempts = [attempt for attempt in self._attempts if not attempt.is_told]
         if not attempts:
             return report
@@ -202,12 +209,13 @@ class Session:
 
     def _end(self) -> None:
         """Stop where the test before had no end."""
-        for attempt in self._attempts:
-            attempt.stop()
-        self._attempts = []
-        if self._verified is not None:
-            self._verified.stop()
-            self._verified = None
+        self._stop()
+        self._attempts, self._verified = [], []
+
+    def _stop(self) -> None:
+        running: list[Attempt | Verified] = [*self._attempts, *self._verified]
+        for each in running:
+            each.stop()
 
     def _check(self, attempt: Attempt) -> str:
         """What is wrong with the gradients that a test that passed has recorded."""

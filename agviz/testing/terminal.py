@@ -71,11 +71,11 @@ def _verified(told: Sequence[Told]) -> Iterator[str]:
     if not passes + not_comparable:
         yield "asked to verify, but no test ran a backward pass: nothing was compared"
         return
-    different = sum(bool(each["heading"]) for each in told if not each["has_recorded"])
+    different = len({each["test"] for each in told if each["heading"] and not each["has_recorded"]})
     yield (
         f"{backward_passes(passes, 0)} ran on both engines, {plural(different, 'test')} differed;"
         f" {backward_passes(not_comparable, 0)} could not be compared"
     )
     recorded = sum(each["has_recorded"] for each in told)
     if recorded:
-        yield f"{plural(recorded, 'test')} that ask to be recorded were not verified"
+        yield f"{plural(recorded, 'test')} asked to be recorded instead"

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 
 class Verified:
-    """Compares from :meth:`start` to :meth:`stop`, if torch is imported by then."""
+    """Compares from :meth:`start` to :meth:`stop`, if torch is imported by then.
 
-    def __init__(self) -> None:
+    Args:
+        run: which test, and which part of it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.is_told = False
+        """Whether it was reported already."""
         self._verification: Verification | None = None
         self._findings: Findings | None = None
         self._problem = ""
@@ -59,9 +66,9 @@ class Verified:
             f" {finding.place}: {differences}"
         )
 
-    def told(self, run: Run) -> Told:
+    def told(self) -> Told:
         """For the end of the run."""
-        told = nothing(run)
+        told = nothing(self.run)
         told["problem"] = self._problem
         if self._findings is not None:
             told["heading"] = self.difference

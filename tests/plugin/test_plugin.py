@@ -124,34 +124,125 @@ def test_gradients_are_compared_with_an_earlier_run(pytester: pytest.Pytester) -
     )
 
 
-def test_engines_are_compared(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        test_suite="""
-        import torch
-        from agviz_engine import Instrument, installed
+VERIFIED = """
+import unittest
+import pytest, torch
+from agviz_engine import Instrument, installed
 
-        def test_equal():
-            (torch.ones(3, requires_grad=True) * 2).sum().backward()
 
-        class Wrong(Instrument):
-            def node_started(self, event, live):
-                if live.inputs[0] is not None:
-                    live.replace_input(0, live.inputs[0] + 1)
+def good():
+    (torch.ones(3, requires_grad=True) * 2).sum().backward()
 
-        def test_differs():
-            with installed(Wrong()):
-                (torch.ones(3, requires_grad=True) * 2).sum().backward()
-        """
-    )
-    result = run(pytester, "--agviz-verify")
-    result.assert_outcomes(passed=1, failed=1)
+
+class Wrong(Instrument):
+    def node_started(self, event, live):
+        if live.inputs[0] is not None:
+            live.replace_input(0, live.inputs[0] + 1)
+
+
+def differs():
+    with installed(Wrong()):
+        good()
+
+
+def test_equal():
+    good()
+
+
+def test_twice():
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    first.sum().backward()
+
+
+class Boom(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        raise ValueError("boom")
+
+
+def test_expects_an_error():
+    with pytest.raises(ValueError, match="boom"):
+        Boom.apply(torch.ones(2, requires_grad=True)).sum().backward()
+
+
+class TestCase(unittest.TestCase):
+    def test_unittest(self):
+        good()
+
+
+def test_differs():
+    differs()
+
+
+@pytest.fixture
+def before():
+    differs()
+
+
+def test_differs_before(before):
+    pass
+
+
+@pytest.fixture
+def after():
+    yield
+    differs()
+
+
+def test_differs_after(after):
+    pass
+
+
+def test_asks_to_be_recorded(agviz):
+    good()
+    agviz.assert_finite()
+
+
+def test_no_backward():
+    pass
+"""
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)])
+def test_engines_are_compared(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
+    pytester.makepyfile(test_suite=VERIFIED)
+    result = run(pytester, "--agviz-verify", *options)
+    result.assert_outcomes(passed=7, failed=2, errors=1)
+    output = result.stdout.str()
+    assert output.count("agviz's engine differs from torch's in pass 0, backward() at") == 3
+    for line in (
+        "_ test_differs _",
+        "_ test_differs_before _",
+        "_ ERROR at teardown of test_differs",
+    ):
+        assert line in output
     result.stdout.fnmatch_lines(
         [
-            "agviz's engine differs from torch's in pass 0, backward() at *test_suite.py:*",
-            "2 backward passes ran on both engines, 1 test differed; 0 backward passes could not*",
+            "8 backward passes ran on both engines, 3 tests differed; 0 backward passes could not*",
+            "1 test asked to be recorded instead",
         ]
     )
     assert folders(pytester.path / "agviz-results") == set()
+
+
+def test_a_run_without_the_plugin_has_nothing_of_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_modules():
+            assert not [name for name in sys.modules if name.startswith("agviz")]
+        """
+    )
+    run(pytester, "-p", "no:agviz").assert_outcomes(passed=1)
+    run(pytester, "-p", "no:agviz", "--agviz=on").stderr.fnmatch_lines(
+        ["*error: unrecognized arguments: --agviz=on"]
+    )
 
 
 def test_off_imports_neither_torch_nor_what_records(pytester: pytest.Pytester) -> None:
