@@ -9,10 +9,11 @@ or was killed.
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import os
 import threading
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agviz.errors import TraceError
@@ -106,6 +107,11 @@ class DeferredRecorder(Recorder):
         else:
             self.open()
 
+    def _forked(self) -> None:
+        super()._forked()
+        self._opening = threading.Lock()
+        self._is_given_up = True
+
     def _complete(self, writer: Writer) -> None:
         if not self._is_given_up:
             super()._complete(writer)
@@ -128,30 +134,43 @@ class _Clock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._due: deque[tuple[float, DeferredRecorder]] = deque()
+        self._due: list[tuple[float, int, DeferredRecorder]] = []
+        """A heap; the number tells apart what is due at the same time."""
+        self._next_number = itertools.count().__next__
 
     def remember(self, when: float, recorder: DeferredRecorder) -> None:
         """Have ``recorder`` make its file at a time of ``time.monotonic()``."""
-        with self._lock:
-            self._due.append((when, recorder))
+        with self._changed:
+            entry = when, self._next_number(), recorder
+            heapq.heappush(self._due, entry)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="agviz-patience", daemon=True
                 )
                 self._thread.start()
+            elif self._due[0] is entry:
+                self._changed.notify()
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._due:
-                    self._thread = None
-                    return
-                when, recorder = self._due.popleft()
-            if recorder.is_recording:
-                time.sleep(max(0.0, when - time.monotonic()))
-                recorder.open()
+        while (recorder := self._next()) is not None:
+            recorder.open()
+
+    def _next(self) -> DeferredRecorder | None:
+        """Wait for the next that is due and still records; None: there is none."""
+        with self._changed:
+            while self._due:
+                when, _, recorder = self._due[0]
+                left = when - time.monotonic()
+                if left > 0 and recorder.is_recording:
+                    self._changed.wait(left)
+                    continue
+                heapq.heappop(self._due)
+                if recorder.is_recording:
+                    return recorder
+            self._thread = None
+            return None
 
 
 _clock = _Clock()
