@@ -271,6 +271,16 @@ def test_a_run_that_recorded_nothing_says_so(pytester: pytest.Pytester) -> None:
     assert not (pytester.path / "agviz-results").exists()
 
 
+def test_an_output_folder_that_cannot_be_made_is_told(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_suite=SUITE)
+    (pytester.path / "agviz-results").touch()
+    result = run(pytester, "--agviz=retain-on-failure", "test_suite.py::test_nan")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["1 test ran backward; 0 traces in agviz-results", "! *can't be made: *(1 test)"]
+    )
+
+
 def test_the_marker_goes_before_options_and_these_before_environment_and_ini(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
