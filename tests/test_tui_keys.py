@@ -19,6 +19,7 @@ from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
+from agviz.tui.hints import Hints
 from agviz.tui.keys import bindings
 from agviz.tui.model import State
 from agviz.tui.panels.events import Events
@@ -696,6 +697,47 @@ async def test_the_graph_folds_outwards_and_inwards(trace: Path) -> None:
         for _ in range(3):
             await press(pilot, "right")
         assert notices(session)[-1] == "Nothing is folded here."
+
+
+async def test_a_message_takes_the_place_of_the_one_before(trace: Path) -> None:
+    async with opened(trace) as pilot:
+        session = await press(pilot, "b", "exclamation_mark", "C")
+        assert notices(session) == ["The playhead is at the beginning."]
+        session.notify("This is worse.", severity="error")
+        assert notices(await press(pilot, "C")) == ["The playhead is at the beginning."]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+async def test_the_hints_have_room_and_press_keys(trace: Path, width: int) -> None:
+    async with opened(trace, size=(width, 24)) as pilot:
+        session = await settle(pilot)
+        hints = session.query_one(Hints)
+        line = hints.render().plain
+        assert len(line) <= width
+        assert ("palette" in line) == (width == 120)
+        assert "? Help" in line
+        assert "q Quit" in line or width == 20
+        if width >= 40:
+            await pilot.click(Hints, offset=(line.index("N Node"), 0))
+            assert position(await settle(pilot)) == 0  # it was there before
+            await pilot.click(Hints, offset=(line.index("nN"), 0))
+            assert started(await settle(pilot)) == 1
+        await pilot.click(Hints, offset=(line.index("Help"), 0))
+        await settle(pilot)
+        assert isinstance(pilot.app.screen, Help)
+        bottom = pilot.app.screen.query_one("#help")
+        await press(pilot, "G")
+        assert bottom.scroll_y == bottom.max_scroll_y > 0
+        await press(pilot, "g")
+        assert bottom.scroll_y == 0
+
+
+async def test_the_hints_are_those_of_the_prompt_while_it_is_open(trace: Path) -> None:
+    async with opened(trace) as pilot:
+        session = await press(pilot, "slash")
+        assert session.query_one(Hints).render().plain.startswith(" esc Cancel  tab Complete ")
+        session = await press(pilot, "escape")
+        assert session.query_one(Hints).render().plain.startswith(" e Fold  nN Node ")
 
 
 async def test_the_mouse_scrubs_while_its_button_is_held(trace: Path) -> None:

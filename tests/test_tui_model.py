@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -232,6 +233,15 @@ def test_zoom_and_pan_stay_within_the_graph_task(
 def test_columns_are_as_wide_as_they_should_be(words: str, width: int) -> None:
     for fit in (text.left, text.right, text.tail):
         assert cell_len(fit(words, width)) == width
+
+
+@given(st.text(alphabet="ab c…宽\n", max_size=60), st.integers(2, 12))
+def test_lines_are_wrapped_between_words_where_words_have_room(words: str, width: int) -> None:
+    pieces = text.wrap(words, width)
+    assert all(cell_len(piece) <= width for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(words.split())
+    whole = [word for word in words.split() if cell_len(word) <= width]
+    assert not Counter(whole) - Counter(word for piece in pieces for word in piece.split())
 
 
 @pytest.mark.parametrize(

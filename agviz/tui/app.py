@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from textual.message import Message
+    from textual.notifications import SeverityLevel
     from textual.screen import Screen
 
 
@@ -77,6 +78,20 @@ class AgvizApp(App[None]):
         """Let go of the files."""
         self.reader.stop()
         self.reader.join()
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Show a message for a while; those that only inform take the place of what was shown."""
+        if severity == "information":
+            self.clear_notifications()
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything a key does, for the palette."""

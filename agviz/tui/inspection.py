@@ -63,7 +63,7 @@ def _standing(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     state = moment.node_state(node.index)
     remaining = moment.remaining(node.index, node.dependencies)
     words = f"{state.glyph} {state.label}"
-    if state is State.WAITING:
+    if state is State.WAITING and remaining:
         words += f" for {remaining} of {count(node.dependencies, 'dependency', 'dependencies')}"
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)

@@ -60,11 +60,28 @@ def tail(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """``text`` in pieces of at most ``width`` cells; line ends in it are kept."""
+    """``text`` in pieces of at most ``width`` cells, whole words each where they have room.
+
+    Line ends in it are kept.
+    """
     width = max(1, width)
     return [
-        piece for line in text.expandtabs(4).splitlines() for piece in chop_cells(line, width)
+        piece for line in text.expandtabs(4).splitlines() for piece in _wrapped(line, width)
     ] or [""]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    pieces: list[str] = []
+    first, *words = line.split(" ")
+    *pieces, last = chop_cells(first, width) or [""]
+    for word in words:
+        if cell_len(last) + 1 + cell_len(word) <= width:
+            last += f" {word}"
+        else:
+            pieces.append(last)
+            *whole, last = chop_cells(word, width) or [""]
+            pieces += whole
+    return [*pieces, last]
 
 
 def one_line(text: str) -> str:

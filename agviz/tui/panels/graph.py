@@ -215,8 +215,8 @@ class Graph(LineList):
         moment, widths = self.shown.moment, self._widths(width)
         facts, state = self.shown.recording.node(node), moment.node_state(node)
         waits = ""
-        if state is State.WAITING:
-            waits = f"{moment.remaining(node, facts.dependencies):,}"
+        if state is State.WAITING and (missing := moment.remaining(node, facts.dependencies)):
+            waits = f"{missing:,}"
         happened = state not in {State.WAITING, State.READY, State.RUNNING}
         module = f"{facts.place} {facts.shape}" if facts.parameter else facts.module
         line = [

@@ -245,9 +245,10 @@ class Threads(Panel):
 
     @property
     def _lane_lines(self) -> int:
-        """Lines of each lane."""
-        lines = self.scrollable_content_region.height - 1
-        return min(_MOST_LINES, max(1, lines // max(1, len(self._lanes))))
+        """Lines of each lane; where they can be two, there is room for :meth:`_now`, too."""
+        lines, lanes = self.scrollable_content_region.height - 1, max(1, len(self._lanes))
+        beside_now = (lines - lanes - 1) // lanes
+        return min(_MOST_LINES, max(1, beside_now if beside_now > 1 else lines // lanes))
 
     def _lane_at(self, y: int) -> tuple[int | None, bool]:
         """The thread on line ``y``, and whether it is the first line of its lane."""

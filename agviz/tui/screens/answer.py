@@ -24,6 +24,8 @@ class Answer(ModalScreen[None]):
         Binding("y", "copy", "Copy", id="answer.copy"),
         Binding("j", "scroll(1)", "Down", show=False, id="answer.down"),
         Binding("k", "scroll(-1)", "Up", show=False, id="answer.up"),
+        Binding("g", "scroll(-1_000_000)", "Begin", show=False, id="answer.first"),
+        Binding("G", "scroll(1_000_000)", "End", show=False, id="answer.last"),
     ]
 
     def __init__(self, answer: Answered) -> None:

@@ -35,6 +35,8 @@ class Help(ModalScreen[None]):
         Binding("escape,q,question_mark,f1", "dismiss", "Close", id="help.close"),
         Binding("j", "scroll('down')", "Down", show=False, id="help.down"),
         Binding("k", "scroll('up')", "Up", show=False, id="help.up"),
+        Binding("g", "scroll('home')", "Begin", show=False, id="help.first"),
+        Binding("G", "scroll('end')", "End", show=False, id="help.last"),
     ]
 
     def __init__(
@@ -70,12 +72,9 @@ class Help(ModalScreen[None]):
             )
 
     def action_scroll(self, direction: str) -> None:
-        """Scroll by a line."""
+        """Scroll by a line, or to an end."""
         box = self.query_one("#help", VerticalScroll)
-        if direction == "down":
-            box.scroll_down(animate=False)
-        else:
-            box.scroll_up(animate=False)
+        getattr(box, f"scroll_{direction}")(animate=False)
 
 
 def _states() -> Text:

@@ -38,6 +38,8 @@ class TaskPicker(ModalScreen[Key | None]):
         Binding("escape,q,t", "dismiss", "Cancel", id="tasks.cancel"),
         Binding("j", "move(1)", "Down", show=False, id="tasks.down"),
         Binding("k", "move(-1)", "Up", show=False, id="tasks.up"),
+        Binding("g", "move_to('first')", "First", show=False, id="tasks.first"),
+        Binding("G", "move_to('last')", "Last", show=False, id="tasks.last"),
     ]
 
     def __init__(
@@ -81,6 +83,10 @@ class TaskPicker(ModalScreen[Key | None]):
             box.action_cursor_down()
         else:
             box.action_cursor_up()
+
+    def action_move_to(self, end: str) -> None:
+        """Move the highlight to an end of the list."""
+        getattr(self.query_one(OptionList), f"action_{end}")()
 
 
 def describe_task(row: GraphTaskRow) -> str:
