@@ -16,7 +16,7 @@ from agviz.traces.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Row = tuple[int | None, ...]
 """``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
@@ -125,6 +125,15 @@ def batches(waiting: list[Any], values: int, nbytes: int) -> Iterator[list[Any]]
         if end - begin >= values or copied >= nbytes or end == len(waiting):
             yield waiting[begin:end]
             begin, copied = end, 0
+
+
+def each(waiting: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The waiting events one by one."""
+    begin = 0
+    while begin < len(waiting):
+        end = begin + LAYOUTS[waiting[begin]].width
+        yield waiting[begin:end]
+        begin = end
 
 
 def graph_tasks(waiting: list[Any]) -> set[int]:

@@ -28,7 +28,7 @@ from agviz import __version__
 from agviz.errors import TraceError
 from agviz.traces import shortcuts
 from agviz.traces.closable import Closable
-from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, graph_tasks
+from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, each, graph_tasks
 from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.dumping import TIMEOUT, Lookout
 from agviz.traces.forward_ops import ForwardOps
@@ -169,8 +169,9 @@ class Recorder(Instrument, Closable):
         self._beside: deque[Beside] = deque()
         self._flushes: deque[threading.Event] = deque()
         self._keep: Callable[[Sequence[Any]], None] = self._waiting.extend
-        self._note: Callable[[tuple[Any, ...]], None] = self._keep
-        if steps is not None or nodes is not None:
+        self._note: Callable[[Sequence[Any]], None] = self._keep
+        self._is_choosing = steps is not None or nodes is not None
+        if self._is_choosing:
             self._note = self._note_wanted
         self._start_ns = time.monotonic_ns()
         files = None if provenance is None else provenance.files
@@ -252,9 +253,13 @@ class Recorder(Instrument, Closable):
         """Keep an event; the registry calls this directly for every kind not named below."""
         self._note(PREFIX[type(event)] + event)
 
-    def note_flat(self, flat: tuple[Any, ...]) -> None:
-        """Keep a hot event; the engine has put it into the form in which events wait."""
-        self._note(flat)
+    def note_flat(self, flat: Sequence[Any]) -> None:
+        """Keep hot events; the engine has put them into the form in which events wait."""
+        if self._is_choosing:
+            for waiting in each(flat):
+                self._note(waiting)
+        elif flat:
+            self._note(flat)
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Take it down, unless somebody else decides when to listen."""
@@ -350,12 +355,12 @@ class Recorder(Instrument, Closable):
         if self._next_step() in steps if parent < 0 else parent in self._wanted:
             self._wanted.add(event.graph_task)
 
-    def _note_wanted(self, waiting: tuple[Any, ...]) -> None:
+    def _note_wanted(self, waiting: Sequence[Any]) -> None:
         self._lookout.moved = True
         if self._is_wanted(waiting):
             self._keep(waiting)
 
-    def _is_wanted(self, waiting: tuple[Any, ...]) -> bool:
+    def _is_wanted(self, waiting: Sequence[Any]) -> bool:
         graph_task = waiting[5]  # behind kind, None, seq, time and thread
         if self._steps is not None and graph_task not in self._wanted:
             return False

@@ -46,7 +46,7 @@ from agviz_engine.native_node import MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
-from agviz_engine.telling import Arrival, Decrement, Telling
+from agviz_engine.telling import ARRIVAL, DECREMENT, Arrival, Decrement, Telling
 from agviz_engine.thread_state import NO_DEVICE, EngineThread, ThreadLocalState, current
 from agviz_engine.validate_outputs import validate_outputs
 
@@ -815,12 +815,17 @@ class Engine:
         """Give each output to its consumer, and queue the consumers that are then complete."""
         hear = self.registry
         told = hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured
-        happened: list[Decrement | Arrival] | None = [] if told else None
+        happened: list[Any] | None = [] if told else None
         if graph_task.threaded:
             with graph_task.mutex:
-                ready = self._distribute(graph_task, ref, outputs, happened)
+                ready = self._distribute(graph_task, ref, outputs, happened, None)
+        elif happened is None or hear.flat is None or hear.gradient_measured:
+            ready = self._distribute(graph_task, ref, outputs, happened, None)
         else:
-            ready = self._distribute(graph_task, ref, outputs, happened)
+            place = current().thread_id, graph_task.id
+            ready = self._distribute(graph_task, ref, outputs, happened, place)
+            hear.flat(happened)
+            happened = None
         if happened is not None:
             self.tell.handed_on(graph_task, ref, happened)
         if ready and self._queue_is_idle(graph_task):
@@ -861,16 +866,21 @@ class Engine:
             or graph_task.cpu_ready_queue.size()
         )
 
-    def _distribute(  # noqa: C901 - calls for each gradient would cost more than what they do
+    def _distribute(  # noqa: C901, PLR0912 - calls for each gradient would cost more than what they do
         self,
         graph_task: GraphTask,
         ref: NodeRef,
         outputs: Gradients,
-        happened: list[Decrement | Arrival] | None,
+        happened: list[Any] | None,
+        place: tuple[int, int] | None,
     ) -> list[tuple[NodeRef, InputBuffer]]:
+        """Find out who is ready; keep what happened, of thread and graph task ``place`` if given.
+
+        It is kept as ``Decrement`` and ``Arrival``, or, where ``place`` is given, as flat events.
+        """
         ready: list[tuple[NodeRef, InputBuffer]] = []
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
-        exec_info = graph_task.exec_info
+        exec_info, producer = graph_task.exec_info, ref.index
         is_watched = (
             happened is not None
             or graph_task.streams is not None
@@ -883,7 +893,11 @@ class Engine:
             index = consumer.index
             remaining = dependencies[index] = dependencies[index] - 1
             if happened is not None:
-                happened.append(Decrement(consumer, remaining, next_seq(), clock()))
+                if place is None:
+                    happened.append(Decrement(consumer, remaining, next_seq(), clock()))
+                else:
+                    fact = *place, index, producer, remaining
+                    happened += DECREMENT, None, next_seq(), clock(), *fact
             buffer = not_ready.get(index)
             if buffer is None:
                 if exec_info is not None and not exec_info[index].should_execute():
@@ -895,7 +909,7 @@ class Engine:
                 del not_ready[index]
             if output is not None:
                 if is_watched:
-                    self._accumulate(graph_task, ref, edge, buffer, output, happened)
+                    self._accumulate(graph_task, ref, edge, buffer, output, happened, place)
                 elif buffer[slot] is None:
                     buffer[slot] = output
                 else:
@@ -911,7 +925,8 @@ class Engine:
         edge: Edge,
         buffer: InputBuffer,
         output: Tensor,
-        happened: list[Decrement | Arrival] | None,
+        happened: list[Any] | None,
+        place: tuple[int, int] | None,
     ) -> None:
         """Put an output of ``ref`` into the buffer of its consumer, where somebody looks on."""
         consumer, slot = edge
@@ -925,8 +940,13 @@ class Engine:
                 anomaly.assign_parent(ref, buffer)
         else:
             buffer[slot] = output
-        if happened is not None:
-            held = cast("Tensor", buffer[slot])
+        if happened is None:
+            return
+        held = cast("Tensor", buffer[slot])
+        if place is not None:
+            fact = *place, consumer.index, ref.index, slot, added, health.held_bytes(held)
+            happened += ARRIVAL, None, next_seq(), clock(), *fact
+        else:
             happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
 
     # -- queues ---------------------------------------------------------------------------------

@@ -197,8 +197,8 @@ HOT = (
 )
 """Events that come with every node. Where an instrument is the only one and its ``any_event`` hears
 them all, its ``note_flat(flat)``, if it has one, gets them as ``(kind, None, *fields)`` instead:
-``kind`` is the position in ``EVENT_TYPES``, and neither an event nor a live view is made. It must
-not raise."""
+``kind`` is the position in ``EVENT_TYPES``, and neither an event nor a live view is made. Several
+that happen together stand one behind the other; there may be none. It must not raise."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
 
 
@@ -237,7 +237,7 @@ class Registry:
     saved_measured: tuple[Listener, ...]
     """Both are no events of their own, see :class:`Instrument`."""
 
-    flat: Callable[[tuple[Any, ...]], None] | None
+    flat: Callable[[Sequence[Any]], None] | None
     """Takes the place of the listeners of hot events, as numbers instead of an event."""
 
     def __init__(self) -> None:
@@ -281,7 +281,7 @@ class Registry:
         found = (getattr(one, name, None) for one in self._instruments)
         return tuple(listener for listener in found if listener is not None)
 
-    def _find_flat(self) -> Callable[[tuple[Any, ...]], None] | None:
+    def _find_flat(self) -> Callable[[Sequence[Any]], None] | None:
         if len(self._instruments) != 1:
             return None
         (instrument,) = self._instruments

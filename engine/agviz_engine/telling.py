@@ -32,8 +32,8 @@ _POP = _KINDS[events.QueuePop]
 _NODE_STARTED = _KINDS[events.NodeStarted]
 _NODE_FINISHED = _KINDS[events.NodeFinished]
 _RELEASED = _KINDS[events.SavedTensorsReleased]
-_DECREMENT = _KINDS[events.DependencyDecremented]
-_ARRIVAL = _KINDS[events.GradientAccumulated]
+DECREMENT = _KINDS[events.DependencyDecremented]
+ARRIVAL = _KINDS[events.GradientAccumulated]
 
 
 class Decrement(NamedTuple):
@@ -517,7 +517,7 @@ class Telling:
 
     @staticmethod
     def _handed_on_flat(
-        flat: Callable[[tuple[Any, ...]], None],
+        flat: Callable[[Sequence[Any]], None],
         graph_task: int,
         producer: int,
         happened: Sequence[Decrement | Arrival],
@@ -527,13 +527,13 @@ class Telling:
             if type(fact) is Decrement:
                 consumer, remaining, seq, now = fact
                 node = consumer.index
-                flat((_DECREMENT, None, seq, now, thread, graph_task, node, producer, remaining))
+                flat((DECREMENT, None, seq, now, thread, graph_task, node, producer, remaining))
             elif type(fact) is Arrival:
                 consumer, slot, added, gradient, seq, now = fact
                 node, nbytes = consumer.index, held_bytes(gradient)
                 flat(
                     (
-                        *(_ARRIVAL, None, seq, now, thread, graph_task, node, producer),
+                        *(ARRIVAL, None, seq, now, thread, graph_task, node, producer),
                         *(slot, added, nbytes),
                     )
                 )
