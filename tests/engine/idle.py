@@ -47,6 +47,14 @@ def leftovers() -> list[str]:
     return [what for what, is_there in found.items() if is_there]
 
 
+def threads_beside(before: set[threading.Thread]) -> set[threading.Thread]:
+    """Threads that were not there ``before`` and do not end."""
+    until = time.monotonic() + _SETTLED
+    while (more := set(threading.enumerate()) - before) and time.monotonic() < until:
+        time.sleep(0.001)
+    return more
+
+
 def engine_threads() -> set[str]:
     """Names of the engine's threads that are alive."""
     return {t.name for t in threading.enumerate() if t.name.startswith("pt_autograd_")}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from agviz_engine import Instrument, events, installed
 from tests.engine.builders import apply, leaf
+from tests.engine.idle import threads_beside
 from tests.engine.oracle import assert_same
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def test_depth_200(name: str) -> None:
     else:
         assert sorted(depths.depths) == list(range(202))
     assert any("pool" in thread for thread in depths.names)
-    assert set(threading.enumerate()) <= before
+    assert not threads_beside(before)
 
 
 @pytest.mark.parametrize("name", POLICIES)
