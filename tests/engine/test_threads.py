@@ -16,6 +16,7 @@ from agviz_engine.graph_task import GraphTask
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.thread_state import ThreadLocalState
 from tests.engine.builders import Multiply, apply, custom, leaf, throw
+from tests.engine.idle import threads_beside
 from tests.engine.oracle import same_value
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def policy(request: pytest.FixtureRequest) -> Any:
     """Where nodes run; afterwards no thread of the engine is left."""
     before = set(threading.enumerate())
     yield POLICIES[request.param]
-    assert set(threading.enumerate()) <= before
+    assert not threads_beside(before)
 
 
 def test_no_cross_talk(policy: DevicePolicy | None) -> None:
