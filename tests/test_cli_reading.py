@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -216,6 +217,29 @@ def test_the_summary_over_time(recorded: Path) -> None:
     # At most at once: 3 rows of 8, for the weight and the node beside it, and 8 for the bias.
     assert memory["peak"] >= 3 * 8 * 4
     assert queue["peak"] in {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE event SET b = 1000 WHERE kind = 2 AND graph_task = 0", "tells of 1,000 tasks in"),
+        ("DELETE FROM event WHERE kind = 5 AND graph_task = 0", "can't have happened"),
+    ],
+    ids=["a queue's depth", "nodes that never finished"],
+)
+def test_numbers_of_events_that_can_not_have_happened_are_called_false(
+    recorded: Path, tmp_path: Path, change: str, said: str
+) -> None:
+    good: Any = summary(recorded, "--graph-task", "0")
+    assert good["over_time"]["contradiction"] is None
+    path = tmp_path / "changed.agviz"
+    shutil.copyfile(recorded, path)
+    with closing(sqlite3.connect(path)) as database, database:
+        assert database.execute(change).rowcount > 0
+    facts: Any = summary(path, "--graph-task", "0")
+    assert said in facts["over_time"]["contradiction"]
+    told = run("summary", str(path), "--graph-task", "0", cwd=tmp_path).stdout
+    assert "These numbers are false: event " in " ".join(told.split())
 
 
 def test_of_many_backward_passes_the_slowest_are_shown(recorded: Path) -> None:

@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agviz.analysis.contradiction import contradiction
 from agviz.analysis.course import courses
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.version_errors import version_error
@@ -163,6 +164,7 @@ def _over_time(trace: Trace, tasks: list[GraphTaskRow]) -> dict[str, Any] | None
         "graph_task": task.id,
         "duration_ns": _duration(task),
         "gauges": [course._asdict() for course in courses(trace, task.id, CHART_COLUMNS)],
+        "contradiction": contradiction(trace, task.id),
     }
 
 
@@ -393,6 +395,8 @@ def _course_table(facts: dict[str, Any], console: Console) -> Table:
         title = f"Over time, in backward pass {over_time['graph_task']}"
     table = columns_table(title, ("", False), ("from its begin to its end", True), ("peak", True))
     table.columns[1].justify = "left"
+    if gauges and over_time["contradiction"]:
+        table.caption = _text(f"These numbers are false: {over_time['contradiction']}.")
     for gauge in gauges:
         peak = gauge["peak"]
         table.add_row(

@@ -245,6 +245,16 @@ class BackwardState:
             for queue, heap in sorted(self._now.heaps.items())
         ]
 
+    def queue_length(self, graph_task: int, queue: int) -> int:
+        """Number of tasks in a ReadyQueue.
+
+        Args:
+            graph_task: of which -1 is the caller's queue.
+            queue: device index, or -1.
+        """
+        task = self._now.graph_tasks[graph_task]
+        return len(self._now.heaps.get(task.cpu_queue if queue == CPU_QUEUE else queue, ()))
+
     def running(self) -> dict[int, tuple[QueuedTask, ...]]:
         """For every thread inside a node: the nodes it is in, innermost (reentrant) last."""
         running = sorted(self._now.running.items())
