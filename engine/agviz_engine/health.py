@@ -10,8 +10,9 @@ profiler; nothing random is drawn and nothing is written to but a scratch buffer
 
 Note [Views are measured once]
 Half of what flows through a model is what another node has just put out, in another shape. Such a
-gradient has the same memory, of the same version; what was found for it holds until Python code of
-the program may have run (:func:`forget`), which could have changed it behind the version's back.
+gradient has the same memory, of the same version; what was found for it, if it is not small, holds
+until Python code of the program may have run (:func:`forget`), which could have changed it behind
+the version's back.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _C = cast("Any", torch._C)
 _profiler_enabled = _C._autograd._profiler_enabled
 _PLAIN = (Tensor, Parameter)
+_REMEMBERED = 1 << 12
+"""Below so many elements, one pass over them is quicker than to find that they are known."""
 _dispatch_keys = _C._dispatch_keys
 _DENSE_ON_CPU = _dispatch_keys(torch.empty(0)).raw_repr()
 """Neither sparse, nested or wrapped, nor a conjugate, a negative or all zeros in name only."""
@@ -90,15 +93,19 @@ def _measured_at_once(gradient: Tensor) -> Health | None:
     dtype, numel, storage = gradient.dtype, gradient.numel(), gradient.untyped_storage()
     if dtype not in health_kernel.FUNCTIONS or not numel or not storage.nbytes():
         return None
-    address, place = gradient.data_ptr(), storage._cdata
-    state = _generation[0], gradient._version, address, numel, dtype, False, False
-    memory = _thread.known
-    known = memory.get(place)
-    if known is None or known.state != state:
-        part = Part(numel, *health_kernel.measured_at(address, numel, dtype))
-        known = _Known(StorageWeakRef(storage), state, part)
-        memory.keep(place, known)
-    _, nan, posinf, neginf, zero, finite, low, high, mean, norm = known.whole
+    address = gradient.data_ptr()
+    if numel < _REMEMBERED:
+        found = health_kernel.measured_at(address, numel, dtype)
+    else:
+        memory, place = _thread.known, storage._cdata
+        state = _generation[0], gradient._version, address, numel, dtype, False, False
+        known = memory.get(place)
+        if known is None or known.state != state:
+            part = Part(numel, *health_kernel.measured_at(address, numel, dtype))
+            known = _Known(StorageWeakRef(storage), state, part)
+            memory.keep(place, known)
+        found = known.whole[1:]
+    nan, posinf, neginf, zero, finite, low, high, mean, norm = found
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
     facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
     if finite:

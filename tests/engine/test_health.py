@@ -267,25 +267,25 @@ def test_what_changed_behind_the_version_is_measured_again(where: str) -> None:
         gradient.data.mul_(2)
         return gradient
 
-    x = torch.ones(6, 10, requires_grad=True)
-    middle = (x * 3).view(60)
+    x = torch.ones(60, 100, requires_grad=True)
+    middle = (x * 3).view(6000)
     node = cast("Any", middle.grad_fn)
     if where == "tensor hook":
         middle.register_hook(change)
     elif where == "pre-hook":
         node.register_prehook(lambda gradients: (change(gradients[0]),))
     elif where == "post-hook":
-        node.register_hook(lambda _, received: (change(received[0]).view(6, 10),))
+        node.register_hook(lambda _, received: (change(received[0]).view(60, 100),))
     elif where == "Function":
         middle = cast("Any", Double).apply(middle)
-    given = torch.ones(60)
+    given = torch.ones(6000)
     instrument = Heard()
     with installed(instrument):
         if where == "between":
             middle.backward(given, retain_graph=True)
             change(given)
             instrument.found.clear()
-        middle.view(60).backward(given)
+        middle.view(6000).backward(given)
     seen = {
         name: health.max
         for event, name, _, health in instrument.found
@@ -306,10 +306,10 @@ def test_a_view_is_measured_once(by: str, monkeypatch: pytest.MonkeyPatch) -> No
         return measuring(*given)
 
     monkeypatch.setattr(home, name, counted)
-    x = torch.ones(6, 10, requires_grad=True)
+    x = torch.ones(60, 100, requires_grad=True)
     instrument = Heard()
     with installed(instrument):
-        (x * 2).view(60).view(3, 20).t().backward(torch.ones(20, 3))
+        (x * 2).view(6000).view(30, 200).t().backward(torch.ones(200, 30))
     assert len([1 for event, *_ in instrument.found if event == "NonFiniteChecked"]) == 4
     assert len(calls) == 3  # what was given, a contiguous copy of it, and twice that
 
@@ -317,7 +317,7 @@ def test_a_view_is_measured_once(by: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_memory_that_was_used_again_is_measured_again() -> None:
     kept = set()
     for number in range(200):
-        tensor = torch.full((100,), float(number))
+        tensor = torch.full((5000,), float(number))
         kept.add(tensor.data_ptr())
         assert measured(tensor).max == number
     assert len(kept) < 200
