@@ -508,6 +508,50 @@ def test_steps_of_one_thread_pass_over_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_step_of_another_thread_lets_all_run_that_a_stop_holds(tmp_path: Path) -> None:
+    with debug(tmp_path, FOUR_DEVICES) as debuggee:
+        client = debuggee.client
+        client.add_breakpoint(parse("AbsBackward0"))
+        client.set_stops(hold="one")
+        stops = {client.hear_stop().thread for _ in range(2)}
+        assert len(stops) == 2
+        for each in client.breakpoints():
+            client.remove_breakpoint(each.number)
+        client.set_stops(hold="all")
+        for thread in [*sorted(stops), *sorted(stops)]:
+            client.step("node", thread=thread)  # both ran on with the first of them
+            stop = client.hear_stop()
+            assert (stop.thread, stop.event) == (thread, "NodeStarted")
+            assert [each.thread for each in client.where()] == [thread]
+        client.go_on()
+        assert finish(debuggee) == "done\n"
+    assert same(tmp_path, FOUR_DEVICES)
+
+
+@pytest.mark.slow
+def test_samples_are_of_the_tensors_at_a_stop(tmp_path: Path) -> None:
+    with debug(tmp_path, PRODUCT) as debuggee:
+        client = debuggee.client
+        client.add_breakpoint(parse("AccumulateGrad"))
+        client.hear_stop()
+        (given,) = [each for each in client.tensors(samples=True) if each.what == "input"]
+        assert given.sample is not None
+        assert given.sample.first == ("4", "5", "6")
+        assert len(given.sample.counts) == 32
+        assert [place for place, count in enumerate(given.sample.counts) if count] == [0, 16, 31]
+        assert all(each.sample is None for each in client.tensors())
+        client.step("event")
+        stop = client.hear_stop()
+        assert stop.event == "LeafAccumulated"
+        found = {each.what: each for each in client.tensors(samples=True)}
+        assert found["grad"].sample is not None
+        assert found["grad"].sample.first == ("4", "5", "6")
+        assert found["parameter"].health.shape == (3,)
+        client.go_on()
+        assert finish(debuggee) == "done\n"
+
+
+@pytest.mark.slow
 def test_reentrant_checkpointing_is_stepped_through(tmp_path: Path) -> None:
     with debug(tmp_path, CHECKPOINTED) as debuggee:
         client = debuggee.client

@@ -29,6 +29,7 @@ from agviz.debugger.protocol import (
     encode,
 )
 from agviz.errors import AgvizError
+from agviz.traces.around import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -404,3 +405,16 @@ def test_numbers_of_breakpoints_are_not_given_twice() -> None:
     assert debugger.add_breakpoint(parse("a")).number == 2
     with pytest.raises(BreakpointError, match="can't be changed"):
         debugger.edit_breakpoint(2, {"number": 1})
+
+
+def test_capitals_count_where_a_name_has_some() -> None:
+    def finds(pattern: str, name: str) -> bool:
+        facts = Identity(0, name, 7, -1, "", "", ())
+        return parse(pattern).asks_for(facts)
+
+    leaf = "torch::autograd::AccumulateGrad"
+    assert finds("Mul", "MulBackward0")
+    assert not finds("Mul", leaf)
+    assert finds("mul", "MulBackward0")
+    assert finds("mul", leaf)
+    assert finds(r"\Sul", leaf)  # a class of characters is no capital

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +18,11 @@ from agviz.debugger.breakpoints import parse
 from agviz.tui.keys import binding_ids
 from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
 from tests.debugger_support import (
+    CHAIN,
     CHECKPOINTED,
     ENVIRONMENT,
     FOUR_DEVICES,
+    PLANTED,
     TRAIN,
     is_running,
     natively,
@@ -106,12 +109,13 @@ def test_a_program_is_stepped_through_changed_and_left(terminal: Terminal, tmp_p
     terminal.wait_for(lambda screen: "Python at this node" in screen)
     terminal.type("module, 6 * 7", "Enter")
     terminal.wait_for(lambda screen: "(Linear(in_features=4, out_features=8" in screen)
+    terminal.wait_for(lambda screen: "Python at this node" in screen)
     terminal.type("Escape")
     terminal.wait_for(lambda screen: "Python at this node" not in screen)
     terminal.type("B")
     terminal.wait_for(lambda screen: "1 hit" in screen)
     terminal.type("Space")
-    terminal.wait_for(lambda screen: "○   1" in screen)
+    terminal.wait_for(lambda screen: "◇   1" in screen)
     terminal.type("d")
     terminal.wait_for(lambda screen: "There are none" in screen)
     terminal.type("Escape")
@@ -215,6 +219,173 @@ def test_a_running_program_is_attached_to_and_left(terminal: Terminal, tmp_path:
             assert program.poll() is None
         finally:
             program.kill()
+
+
+GARBAGE = """
+import os, sys, torch
+escapes = b"\\x1b[2J\\x1b[5;5Hmoved\\x1b]0;title\\x07\\x1b[?1049l\\xff\\xfe\\x00\\x9b31m\\r\\n"
+os.write(1, escapes * 50)
+os.write(2, bytes(range(256)))
+x = torch.ones(2, requires_grad=True)
+(x * 2).sum().backward()
+os.write(1, "wide \u6f22\u5b57 e\u0301 \U0001f600\\n".encode())
+(x * 3).sum().backward()
+print("done")
+"""
+
+FORKS = """
+import os, torch
+x = torch.ones(2, requires_grad=True)
+(x * 2).sum().backward()
+child = os.fork()
+(x * 3).sum().backward()
+if child:
+    print("child ended with", os.waitpid(child, 0)[1], flush=True)
+    (x * 5).sum().backward()
+else:
+    os._exit(0)
+print("done")
+"""
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_a_program_that_is_killed_leaves_the_debugger_to_look_at_it(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    start(terminal, tmp_path, TRAIN)
+    _, program = child_of(terminal)
+    terminal.type("n")
+    terminal.wait_for(lambda screen: "· step ·" in screen)
+    os.kill(program, signal.SIGKILL)
+    terminal.wait_for(lambda screen: "The program was ended by SIGKILL" in screen)
+    terminal.type("N")
+    terminal.wait_for(lambda screen: "NodeStarted #1 SumBackward0" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "left with 137" in screen)
+    terminal.type("echo still $((40 + 2))", "Enter")
+    terminal.wait_for(lambda screen: "still 42" in screen)
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_what_a_program_prints_does_not_disturb_the_screen(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    start(terminal, tmp_path, GARBAGE)
+    terminal.run("resize-window", "-t", "agviz", "-x", "120", "-y", "40")
+    terminal.wait_for(lambda screen: "Output" in screen and "moved" in screen)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "has ended with exit code 0" in screen)
+    terminal.type("6", "G")
+    screen = terminal.wait_for(lambda screen: "done" in screen)
+    assert "wide \u6f22\u5b57" in screen
+    terminal.type("g")
+    screen = terminal.wait_for(lambda screen: "moved" in screen)
+    assert "\ufffd[2J\ufffd[5;5Hmoved\ufffd]0;title\ufffd\ufffd[?1049l" in screen
+    lines = screen.splitlines()
+    assert lines[0].startswith(" agviz  trace.agviz")
+    borders = [line for line in lines if line.startswith(("│", "┃"))]
+    assert borders
+    assert all(line.rstrip()[-1] in "│┃" for line in borders)
+    assert terminal.run("display-message", "-p", "-t", "agviz", "#{pane_title}").strip() != "title"
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "left with 0" in screen)
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_a_program_that_forks_is_debugged_on(terminal: Terminal, tmp_path: Path) -> None:
+    start(terminal, tmp_path, FORKS)
+    terminal.type(":break Mul", "Enter")
+    terminal.wait_for(lambda screen: "Breakpoint 1" in screen)
+    for graph_task in range(3):
+        terminal.type("c")
+        terminal.wait_for(
+            lambda screen, at=graph_task: f"backward #{at} " in screen and "breakpoint 1" in screen  # type: ignore[misc]
+        )
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "has ended with exit code 0" in screen)
+    terminal.type("6")
+    terminal.wait_for(lambda screen: "child ended with 0" in screen and "done" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "left with 0" in screen)
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_it_stops_where_a_planted_nan_appears_and_says_why(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    start(terminal, tmp_path, PLANTED)
+    terminal.type("c")
+    screen = terminal.wait_for(lambda screen: "non-finite" in screen and "■ T0 at" in screen)
+    assert "at NonFiniteChecked of SqrtBackward0 · non-finite · program.py:9" in screen
+    terminal.type("4")
+    screen = terminal.wait_for(lambda screen: "Tensors at this stop" in screen)
+    terminal.wait_for(lambda screen: "Inf" in screen and "saved result" in screen)
+    terminal.type("w")
+    terminal.wait_for(lambda screen: "sqrt" in screen.lower() and "program.py:9" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "Inspector" in screen)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "has ended with exit code 0" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "left with 0" in screen)
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_twenty_thousand_nodes_are_stepped_through(terminal: Terminal, tmp_path: Path) -> None:
+    start(terminal, tmp_path, CHAIN)
+    terminal.wait_for(lambda screen: "20,002 nodes" in screen)
+    terminal.type(":next 50", "Enter")
+    terminal.wait_for(lambda screen: "NodeStarted #51 MulBackward0" in screen)
+    terminal.type(":break node=15000", "Enter")
+    terminal.wait_for(lambda screen: "Breakpoint 1" in screen)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "NodeStarted #15,001 MulBackward0" in screen)
+    terminal.wait_for(lambda screen: "breakpoint 1" in screen)
+    began = time.monotonic()
+    for _ in range(10):
+        terminal.type("N")
+    terminal.wait_for(lambda screen: "NodeStarted #14,991 MulBackward0" in screen)
+    assert time.monotonic() - began < 10
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "NodeStarted #15,001 MulBackward0" in screen)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "has ended with exit code 0" in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "left with 0" in screen)
+    assert all(map(torch.equal, result(tmp_path), natively(CHAIN)))
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_ctrl_z_and_ctrl_c_leave_program_and_terminal_well(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    start(terminal, tmp_path, TRAIN.replace("range(3)", "range(10**9)"))
+    viewer, program = child_of(terminal)
+    terminal.type("C-z")
+    terminal.wait_for(lambda screen: "topped" in screen and "■ T" not in screen)
+    assert is_running(program)
+    terminal.type("echo in between", "Enter")
+    terminal.wait_for(lambda screen: "\nin between" in screen)
+    terminal.type("fg", "Enter")
+    terminal.wait_for(lambda screen: "■ T0 before SumBackward0" in screen)
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "The program runs" in screen)
+    terminal.type("C-c")
+    terminal.wait_for(lambda screen: "· pause ·" in screen)
+    assert is_running(program)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "End the program" in screen)
+    terminal.type("e")
+    terminal.wait_for(lambda screen: re.search(r"left with \d", screen) is not None)
+    wait_until(lambda: not is_running(viewer) and not is_running(program))
+    terminal.type("echo still $((40 + 2))", "Enter")
+    terminal.wait_for(lambda screen: "still 42" in screen)
 
 
 HUNG_UP = """

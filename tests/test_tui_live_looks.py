@@ -60,6 +60,7 @@ async def at_an_exception(pilot: Pilot[None], stage: Stage) -> None:
     """A node has raised."""
     await begin(pilot, stage)
     stage.stderr.waiting = b"UserWarning: this will not end well\n"
+    await until(pilot, lambda session: session.output.line_count == 1)
     await press(pilot, "c")
     await until(pilot, lambda session: stands(session, 12))
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from agviz.debugger.breakpoint_file import BreakpointFile
+from agviz.tui.live import LiveApp
 from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import Prompt
+from tests.debugger_support import FOUR_DEVICES, debug, natively, result
 from tests.live_support import Stage, begin, command, press, session_of, settle, stands, until
 from tests.tui_support import lines
 
@@ -226,3 +229,94 @@ async def test_a_dead_program_leaves_what_it_did(stage: Stage) -> None:
         await press(pilot, "q")
         await settle(pilot)
         assert not pilot.app.is_running or pilot.app._exit
+
+
+TWO_THREADS = """
+import threading
+import torch
+meeting = threading.Barrier(2)
+results = {}
+def meet(gradient):
+    meeting.wait()
+def work(scale):
+    x = torch.ones(3, requires_grad=True)
+    product = x * scale
+    product.register_hook(meet)
+    product.exp().sin().sum().backward()
+    results[scale] = x.grad
+threads = [threading.Thread(target=work, args=(float(scale),)) for scale in (2, 3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+torch.save([results[scale] for scale in sorted(results)], "result.pt")
+"""
+
+
+async def begun(pilot: Pilot[None]) -> LiveSession:
+    """Wait until a program in a process of its own stands."""
+    return await until(pilot, stands)
+
+
+@pytest.mark.slow
+async def test_what_threads_do_in_other_backward_passes_is_shown(tmp_path: Path) -> None:
+    with debug(tmp_path, TWO_THREADS) as debuggee:
+        app = LiveApp(debuggee.client, debuggee, tmp_path)
+        async with app.run_test(size=WIDE) as pilot:
+            session = await begun(pilot)
+            seen = set()
+            while not (session.beside is not None and session.beside.threads):
+                await press(pilot, "n")
+                session = await until(pilot, stands)
+                seen.add(at(session)[0])
+                assert len(seen) <= 2
+            assert seen == {0, 1}
+            here = at(session)[0]
+            shown = panel(session, Threads)
+            line = next(number for number, text in enumerate(shown) if "▒" in text)
+            await pilot.click(Threads, offset=(shown[line].index("▒") + 1, line + 1))
+            session = await settle(pilot)
+            assert at(session)[0] == 1 - here
+            assert "you look at the past" in stand(pilot)
+            session = await press(pilot, "c")
+            assert at(session)[0] == here
+            assert "· now" in stand(pilot)
+            await press(pilot, "c")
+            await until(pilot, lambda session: session.is_over)
+        assert debuggee.exit_code() == 0
+    assert all(map(torch.equal, result(tmp_path), natively(TWO_THREADS)))
+
+
+@pytest.mark.slow
+async def test_several_threads_stand_where_a_stop_holds_only_its_own(tmp_path: Path) -> None:
+    with debug(tmp_path, FOUR_DEVICES) as debuggee:
+        app = LiveApp(debuggee.client, debuggee, tmp_path)
+        async with app.run_test(size=WIDE) as pilot:
+            await begun(pilot)
+            await command(pilot, "hold one")
+            await command(pilot, "break Neg")
+            await press(pilot, "c")
+            session = await until(pilot, lambda session: len(session.stops) >= 2)
+            first, other = session.stop, next(iter(set(session.stops) - {session.looked_at}))
+            assert first is not None
+            assert f"{len(session.stops)} threads stand" in stand(pilot)
+            await command(pilot, f"thread {other}")
+            session = await until(pilot, stands)
+            assert session.stop is session.stops[other]
+            for _ in range(3):
+                await press(pilot, "n")
+                session = await until(
+                    pilot, lambda session: other in session.stops and stands(session)
+                )
+                assert session.stop is not None
+                assert session.stop.thread == other
+            assert session.stops[first.thread] is first  # it has not moved
+            await command(pilot, f"thread {first.thread}")
+            session = await until(pilot, stands)
+            assert session.stop is first
+            await command(pilot, "delete 1")
+            await command(pilot, "hold all")
+            await press(pilot, "c")
+            session = await until(pilot, lambda session: session.is_over)
+        assert debuggee.exit_code() == 0
+    assert all(map(torch.equal, result(tmp_path), natively(FOUR_DEVICES)))

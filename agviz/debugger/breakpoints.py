@@ -47,7 +47,8 @@ class Breakpoint:
     number: int = 0
     """By which it is listed and edited; 0: it has none yet."""
     name: str = ""
-    """Regular expression, found in torch's name of the node; upper and lower case are alike."""
+    """Regular expression, found in torch's name of the node; upper and lower case are alike where
+    it has no upper-case letter: ``Mul`` is not in AccumulateGrad."""
     module: str = ""
     """Path of a module, whose nodes and those of modules in it are meant."""
     parameter: str = ""
@@ -303,8 +304,9 @@ def _check(name: str, value: object, kinds: tuple[type, ...]) -> None:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
+    letters = re.sub(r"\\.", "", pattern)
     try:
-        return re.compile(pattern, re.IGNORECASE)
+        return re.compile(pattern, re.IGNORECASE if letters == letters.lower() else 0)
     except (re.error, RecursionError, OverflowError) as error:
         raise BreakpointError(f"{pattern!r} is no regular expression: {error}") from None
 

@@ -92,15 +92,18 @@ class TurnsRead(Message):
     until: int
 
 
-def turns_after(after: int, now: int) -> Callable[[Trace, Recording], TurnsRead | None]:
-    """A question for the reader thread.
+def turns_after(key: Key, after: int, now: int) -> Callable[[Trace, Recording], TurnsRead | None]:
+    """A question for the reader thread; it is not answered where another graph task is loaded.
 
     Args:
+        key: the graph task that is shown.
         after: ``seq`` up to which it was read.
         now: the last ``seq`` that is wanted, where the graph task goes on.
     """
 
     def question(trace: Trace, recording: Recording) -> TurnsRead | None:
+        if recording.key != key:
+            return None
         task = recording.task
         begin = max(after, task.begin_seq)
         until = now if task.end_seq is None else min(task.end_seq, now)
@@ -109,6 +112,6 @@ def turns_after(after: int, now: int) -> Callable[[Trace, Recording], TurnsRead 
         turns = trace.turns_beside(task.id, begin, until, _AT_ONCE)
         if len(turns) == _AT_ONCE:
             until = turns[-1].seq
-        return TurnsRead(recording.key, after, turns, until)
+        return TurnsRead(key, after, turns, until)
 
     return question

@@ -273,16 +273,22 @@ class Columns:
             return self._lanes.at(first, end)
         if len(self._rest) > _MOST_LANES_WITHOUT_ORDER or first < started:
             return None
-        if self._rest_lanes is None:
-            self._rest_lanes = self._lanes.copy()
-            for node in self._rest:
-                self._rest_lanes.add(node, self.consumers(node))
-        return self._rest_lanes.at(first - started, end - started)
+        return self._lanes_of_all().at(first - started, end - started)
 
     @property
     def widest(self) -> int:
         """Largest number of lanes beside a row."""
-        return self._lanes.widest if self._rest_lanes is None else self._rest_lanes.widest
+        return self._lanes_of_all().widest
+
+    def _lanes_of_all(self) -> Lanes:
+        """With those of nodes that have not started, unless they are too many."""
+        if len(self._rest) > _MOST_LANES_WITHOUT_ORDER:
+            return self._lanes
+        if self._rest_lanes is None:
+            self._rest_lanes = self._lanes.copy()
+            for node in self._rest:
+                self._rest_lanes.add(node, self.consumers(node))
+        return self._rest_lanes
 
     def consumers(self, node: int) -> Sequence[int]:
         """Nodes that a node gives gradients to."""

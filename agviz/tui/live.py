@@ -88,7 +88,7 @@ class LiveSession(Breaking, Looking):
         Binding("o", "hook", "Hook", tooltip="Step over a hook", show=False, id="live.hook"),
         Binding("ctrl+c", "pause", "Pause", priority=True, id="live.pause"),
         Binding(
-            str(len(PANELS) + 1),
+            str(len(PANELS)),
             "show_panel('output')",
             "Output panel",
             show=False,
@@ -203,28 +203,25 @@ class LiveSession(Breaking, Looking):
         elif not rows:
             self._show_stand()
 
-    def on_loaded(self, _message: Loaded) -> None:
+    def on_loaded(self, message: Loaded) -> None:
         """Look what belongs to another graph task."""
         self.find_marks()
-        self._look_beside()
+        self._look_beside(message.recording.key)
 
     def on_arrived(self, message: Arrived) -> None:
         """Show another moment; the end is no end while the program goes on."""
-        if not message.moved and not self.is_over:
-            message.moved = True
-            if not self.stops and message.moment.position:
-                self.notify(_RUNS)
+        message.moved = message.moved or not self.is_over
 
     def on_turns_read(self, message: TurnsRead) -> None:
         """Show what threads do in other graph tasks."""
-        known = self.beside if self.beside is not None else Beside(message.key)
-        if known.key != message.key:
+        known = self.beside
+        if known is None or known.key != message.key:
             known = Beside(message.key)
-        if known.until in {message.after, -1}:
+        if known.until == message.after:
             self.beside = known.more(message.turns, message.until)
             self.show_alive()
             if message.turns:
-                self._look_beside()
+                self._look_beside(message.key)
 
     # Keys.
 
@@ -233,7 +230,7 @@ class LiveSession(Breaking, Looking):
         if action == "pause" and self.runs_python:
             return True
         if action in {"pause", "leave", "edit_breakpoints"}:
-            return not self.query_one(Prompt).has_class("-open")
+            return not any(prompt.has_class("-open") for prompt in self.query(Prompt))
         return super().check_action(action, parameters)
 
     def action_node(self, by: int) -> None:
@@ -292,10 +289,10 @@ class LiveSession(Breaking, Looking):
             self.notify("The program has ended.")
         elif self.runs_python:
             self.link.interrupt()
-        elif self.stop is not None:
+        elif self.stop is not None and not self._chosen_runs:
             self.notify("The program stands already.")
         else:
-            thread = self.looked_at
+            thread = self.thread if self._chosen_runs else self.looked_at
             self.notify("Pausing at the next event.", timeout=2)
             self.ask_program(lambda client: client.pause(thread))
 
@@ -362,7 +359,11 @@ class LiveSession(Breaking, Looking):
         self._mark()
 
     def _travel(self, by: int, *, nodes: bool) -> None:
-        if self.view is not None and by:
+        view = self.view
+        if view is not None and by:
+            is_last = view.moment.position >= view.recording.event_count
+            if by > 0 and is_last and not self.stops and not self.is_over:
+                self.notify(_RUNS)
             self._wants_now = False
             self.reader.travel(by, thread=self.thread, nodes=nodes)
             self._mark()
@@ -386,6 +387,12 @@ class LiveSession(Breaking, Looking):
             return False
         return view.moment.event is not None and view.moment.event.seq >= stop.seq
 
+    @property
+    def _chosen_runs(self) -> bool:
+        """Whether the thread that was chosen runs while others stand."""
+        chosen = self.thread
+        return self._hold == "one" and chosen is not None and chosen not in self.stops
+
     def _steps(self, how: How, count: int = 1) -> bool:
         """Have the program run steps, where the playhead is at now."""
         if self._is_stepping:
@@ -394,6 +401,9 @@ class LiveSession(Breaking, Looking):
             return True
         if not self._is_now:
             return False
+        if self._chosen_runs:
+            self.notify(f"T{self.thread} does not stand: ctrl+c pauses it, m goes by all threads.")
+            return True
         self._ahead.extend([how] * (min(count, _MOST_STEPS) - 1))
         self._step(how)
         return True
@@ -453,16 +463,14 @@ class LiveSession(Breaking, Looking):
         self.reader.move(partial(Playhead.to_seq, seq=stop.seq))
         self._wants_now = True
         self._mark()
-        self._look_beside()
+        self._look_beside(key)
 
-    def _look_beside(self) -> None:
-        """Read on what threads do in other graph tasks, up to now."""
+    def _look_beside(self, key: Key) -> None:
+        """Read on what threads do in other graph tasks than one, up to now."""
         known, last = self.beside, max((stop.seq for stop in self.stops.values()), default=-1)
-        after = -1
-        if known is not None and self.view is not None and known.key == self.view.recording.key:
-            after = known.until
+        after = known.until if known is not None and known.key == key else -1
         if last >= 0 or self.is_over:
-            self.reader.ask(turns_after(after, last if last >= 0 else 2**62))
+            self.reader.ask(turns_after(key, after, last if last >= 0 else 2**62))
 
     def watch_view(self, view: View | None) -> None:
         """Draw everything anew, and say whether this is now."""

@@ -156,9 +156,12 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
             self.query_one(Events).add_page(message)
 
     def on_story_read(self, message: StoryRead) -> None:
-        """Show what happened to a node."""
-        if self.view is not None and self.view.recording.key == message.key:
-            self.view = replace(self.view, story=message.story)
+        """Show what happened to a node, unless another one is looked at by now."""
+        view = self.view
+        if view is None or view.recording.key != message.key:
+            return
+        if view.selected in {None, message.story.node.index}:
+            self.view = replace(view, story=message.story)
 
     def on_located(self, message: Located) -> None:
         """Put the cursor of the events where a node was taken up."""

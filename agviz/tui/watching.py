@@ -16,6 +16,8 @@ _GROWING: Final = 0.25
 _FINISHED: Final = 1.0
 _SHARE: Final = 20
 """Looking takes at most one part of so many of the time."""
+_LONGEST: Final = 5.0
+"""Seconds between two looks, however long one took: the process may have been suspended in it."""
 
 
 class News(NamedTuple):
@@ -44,7 +46,7 @@ class FileWatch:
 
     def took(self, seconds: float) -> None:
         """Look less often where it takes long."""
-        self._pause = _SHARE * seconds
+        self._pause = min(_SHARE * seconds, _LONGEST)
 
     def look(self) -> News:
         """Look at it."""

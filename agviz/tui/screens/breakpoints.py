@@ -87,7 +87,7 @@ class Breakpoints(ModalScreen[None]):
         parameters: tuple[object, ...],  # noqa: ARG002 - Textual passes it
     ) -> bool | None:
         """While one is written, letters are letters."""
-        return action == "back" or not self.query_one(Input).display
+        return action == "back" or not any(line.display for line in self.query(Input))
 
     def action_back(self) -> None:
         """Close the line, or the list."""
