@@ -76,7 +76,7 @@ def test_a_trace_is_viewed(terminal: Terminal, tmp_path: Path) -> None:
     screen = terminal.wait_for(lambda screen: "NonFiniteChecked #8" in screen)
     assert any(line.startswith("┃▶") and "! " in line for line in screen.splitlines())
     terminal.type("3")
-    terminal.wait_for(lambda screen: "NonFiniteChecked" in screen and "GradientAcc" in screen)
+    terminal.wait_for(lambda screen: "NonFiniteChecked" in screen and "accumulate" in screen)
     terminal.type("/layers.0")
     terminal.wait_for(lambda screen: "/ layers.0" in screen)
     terminal.type("Enter")

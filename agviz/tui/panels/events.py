@@ -210,4 +210,4 @@ class Events(LineList):
 
 
 def _kind_width(width: int) -> int:
-    return _LONG_KIND if width >= 76 else _SHORT_KIND
+    return _LONG_KIND if width >= 96 else _SHORT_KIND

@@ -208,7 +208,7 @@ class Graph(LineList):
         time = 8 if width >= 56 else 0
         mark = 2 if self.shown.is_live else 1
         rest = width - 1 - 2 * lanes - number - mark - waits - 1 - (time + 1 if time else 0)
-        name = min(28, columns.longest_name, max(14, rest * 3 // 5))
+        name = min(28, columns.longest_name, max(16, rest // 2))
         return _Widths(lanes, number, mark, waits, name, max(0, rest - name), time)
 
     def _node(self, place: int, node: int, width: int) -> Line:
