@@ -732,6 +732,17 @@ async def test_the_hints_have_room_and_press_keys(trace: Path, width: int) -> No
         assert bottom.scroll_y == 0
 
 
+async def test_the_hints_keep_their_order_with_other_keys(tmp_path: Path, trace: Path) -> None:
+    keys = tmp_path / "agviz" / "keys.toml"
+    keys.parent.mkdir()
+    keys.write_text('[keys]\n"go.next-node" = "f8,n"\n"help" = "f2"\n', encoding="utf-8")
+    app = AgvizApp([trace], Settings.read(tmp_path / "agviz"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        session = await settle(pilot)
+        line = session.query_one(Hints).render().plain
+        assert line == " e Fold  f8N Node  sS Event  cC Continue  x NaN  / Search  f2 Help  q Quit "
+
+
 async def test_the_hints_are_those_of_the_prompt_while_it_is_open(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await press(pilot, "slash")

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from rich.text import Text
+from textual.binding import Binding
 from textual.widget import Widget
 
 if TYPE_CHECKING:
@@ -104,12 +105,25 @@ def _hints(screen: Screen[object]) -> list[Hint]:
         if active.binding.show and active.enabled:
             found.setdefault(active.binding.action, active)
     hints = []
-    for group, members in groupby(found.values(), key=lambda active: active.binding.group):
+    in_order = sorted(found.values(), key=_place)
+    for group, members in groupby(in_order, key=lambda active: active.binding.group):
         if group is not None:
             hints.append(_hint(list(members), group.description))
         else:
             hints += [_hint([active], active.binding.description) for active in members]
     return hints
+
+
+def _place(active: ActiveBinding) -> tuple[int, int]:
+    """The focused panel's come first, each in the order of its class, whatever the keys are."""
+    declared = [
+        binding.id
+        for part in reversed(type(active.node).__mro__)
+        for binding in vars(part).get("BINDINGS", ())
+        if isinstance(binding, Binding)
+    ]
+    place = declared.index(active.binding.id) if active.binding.id in declared else -1
+    return -len(active.node.ancestors), place
 
 
 def _hint(members: list[ActiveBinding], description: str) -> Hint:
