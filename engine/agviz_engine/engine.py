@@ -67,6 +67,8 @@ A host and a one-node run in it are two native levels: at 60 torch would change 
 _NOTHING = contextlib.nullcontext()
 _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
+_HELD_BY_DISTRIBUTE = 3
+"""Holders of an output in ``_distribute``: the tuple of outputs, ``zip``'s own, a variable."""
 _EQUALS, _TURNS = 2, 3
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
@@ -913,7 +915,7 @@ class Engine:
                 elif buffer[slot] is None:
                     buffer[slot] = output
                 else:
-                    buffer.accumulate(slot, output)
+                    buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE)
             if not remaining:
                 ready.append((consumer, buffer))
         return ready
@@ -935,7 +937,7 @@ class Engine:
             streams.hand_over(streams.of(ref), streams.of(consumer), output)
         added = buffer[slot] is not None
         if added:
-            buffer.accumulate(slot, output)
+            buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE + 1)
             if graph_task.create_graph and _C.is_anomaly_enabled():
                 anomaly.assign_parent(ref, buffer)
         else:

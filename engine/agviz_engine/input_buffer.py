@@ -16,6 +16,10 @@ _REFERENCES = 3
 ``getrefcount``'s own."""
 
 
+_REFERENCES_HERE = 2
+"""The same of a gradient that comes in, without those of the callers."""
+
+
 class InputBuffer(list[Tensor | None]):
     """One slot per input of the node; the implicit addition of gradients that meet there.
 
@@ -25,15 +29,22 @@ class InputBuffer(list[Tensor | None]):
 
     __slots__ = ()
 
-    def accumulate(self, position: int, gradient: Tensor) -> None:
-        """Add ``gradient`` to that in the slot ``position`` (``InputBuffer::accumulate``)."""
+    def accumulate(self, position: int, gradient: Tensor, holders: int) -> None:
+        """Add ``gradient`` to that in the slot ``position`` (``InputBuffer::accumulate``).
+
+        ``holders`` of the gradient are the engine's own, in the frames that call this.
+        """
         old = cast("Tensor", self[position])
         if is_grad_enabled():
             self[position] = old + gradient
         elif sys.getrefcount(old) <= _REFERENCES and _can_accumulate_inplace(old, gradient):
             old.add_(gradient)
         elif old.is_sparse or old.is_sparse_csr:
-            self[position] = gradient + old
+            may_change = sys.getrefcount(gradient) <= holders + _REFERENCES_HERE
+            if may_change and _is_plain_and_alone(gradient):
+                self[position] = gradient.add_(old)
+            else:
+                self[position] = gradient + old
         else:
             self[position] = old + gradient
 
@@ -48,3 +59,7 @@ def _can_accumulate_inplace(old: Tensor, gradient: Tensor) -> bool:
         and tensor_impl.has_own_storage(old)
         and not _C._len_torch_dispatch_stack()
     )
+
+
+def _is_plain_and_alone(tensor: Tensor) -> bool:
+    return _can_accumulate_inplace(tensor, tensor)
