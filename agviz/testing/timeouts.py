@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
+
+_MOST_SECONDS: Final = 30.0
+"""To say what hangs."""
 
 
 def set_timer(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> bool:
@@ -43,7 +46,7 @@ def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> No
     if not settings.disable_debugger_detection and plugin.is_debugging():
         return
     try:
-        text = tell()
+        text = _told_in_time(tell)
         capture: Any = item.config.pluginmanager.getplugin("capturemanager")
         if text and capture is not None:
             capture.suspend_global_capture(item)
@@ -54,3 +57,12 @@ def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> No
             terminal.line(text)
     finally:
         plugin.timeout_timer(item, settings)
+
+
+def _told_in_time(tell: Callable[[], str]) -> str:
+    """What ``tell`` gives; the process has to end even where that hangs, too."""
+    told: list[str] = []
+    thread = threading.Thread(target=lambda: told.append(tell()), name="agviz-tell", daemon=True)
+    thread.start()
+    thread.join(_MOST_SECONDS)
+    return "".join(told)

@@ -47,7 +47,7 @@ class Slow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        time.sleep(100)
+        time.sleep(10_000)
 
 
 def test_hangs():
@@ -122,7 +122,7 @@ def test_a_timeout_that_ends_the_process_is_explained_before(pytester: pytest.Py
             "*- agviz -*",
             "backward pass 0 stood still when the recording ended",
             "  test_hangs.py:* in backward",
-            "      time.sleep(100)",
+            "      time.sleep(10_000)",
             "*SlowBackward*",
             "*+ Timeout +*",
         ]
@@ -161,7 +161,7 @@ def not_a_test""",
 
 
 def test_an_interrupted_test_is_in_the_summary(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_hangs=HANGS.replace("time.sleep(100)", "raise KeyboardInterrupt"))
+    pytester.makepyfile(test_hangs=HANGS.replace("time.sleep(10_000)", "raise KeyboardInterrupt"))
     result = run(pytester, "--agviz=retain-on-failure")
     result.stdout.fnmatch_lines(
         [
