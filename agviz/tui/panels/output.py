@@ -8,7 +8,7 @@ from typing import Final
 
 from agviz.traces.text import clean
 from agviz.tui.panels.line_list import LineList
-from agviz.tui.text import Line, Span
+from agviz.tui.text import Line, Span, count
 
 _MOST_LINES: Final = 10_000
 _LONGEST: Final = 2_000
@@ -57,7 +57,7 @@ class Output(LineList):
         self.line_count = len(self._lines) + len(self._open)
         if at_end:
             self.put_cursor(self.line_count - 1)
-        self.subtitle(f"{self.line_count:,} lines" if self.line_count else "")
+        self.subtitle(count(self.line_count, "line") if self.line_count else "")
         self.redraw()
 
     @property
