@@ -223,7 +223,7 @@ class Outline:
         for begin in range(0, len(wanted), _PER_QUERY):
             nodes = wanted[begin : begin + _PER_QUERY]
             marks = ",".join("?" * len(nodes))
-            consumers: dict[int, tuple[int, ...]] = {}
+            consumers: dict[int, list[int]] = {}
             for producer, consumer in self._database.integers(
                 "SELECT producer, consumer FROM edge WHERE graph_task = ?"  # noqa: S608
                 f" AND producer IN ({marks}) ORDER BY producer, output",
@@ -232,7 +232,7 @@ class Outline:
             ):
                 if not 0 <= consumer < self.nodes:
                     raise self._database.damaged("an edge leads to a node that is not there")
-                consumers[producer] = (*consumers.get(producer, ()), consumer)
+                consumers.setdefault(producer, []).append(consumer)
             rows = self._database.integers(
                 "SELECT idx, name, parameter, module, shapes, queue, dependencies FROM node"  # noqa: S608
                 f" WHERE graph_task = ? AND idx IN ({marks})",
@@ -243,8 +243,9 @@ class Outline:
             if len(found) != len(nodes):
                 raise self._database.damaged("a node is missing")
             for node in nodes:
-                self._note(node, consumers.get(node, ()))
-                yield Described._make((*found[node], consumers.get(node, ())))
+                its = tuple(consumers.get(node, ()))
+                self._note(node, its)
+                yield Described._make((*found[node], its))
 
     def _note(self, producer: int, consumers: Sequence[int]) -> None:
         if self._is_told[producer]:

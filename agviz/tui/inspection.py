@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LABEL = 15
 _MOST_EDGES = 200
+_MOST_SLOTS = 100
 _RECEIVED = {"root", "sum", "captured", "replaced"}
 _KEPT = {
     "accumulated": "Accumulated gradient (.grad)",
@@ -127,7 +128,7 @@ def _gradients_in(view: View, story: Story, width: int) -> list[Entry]:
     arrived = {each.slot: each for each in story.arrived}
     running = view.moment.is_running(node.index)
     entries = _heading(f"Gradients in ({count(node.num_inputs, 'slot')})")
-    for slot in range(node.num_inputs):
+    for slot in range(min(node.num_inputs, _MOST_SLOTS)):
         shapes = node.input_shapes
         text = shape(shapes[slot]) if shapes is not None and slot < len(shapes) else ""
         given = arrived.get(slot)
@@ -146,7 +147,7 @@ def _gradients_in(view: View, story: Story, width: int) -> list[Entry]:
             if edge.slot == slot:
                 producer = view.recording.label(edge.producer)
                 entries += measured(measure, width, f"put out by {producer}")
-    return entries
+    return entries + _more(node.num_inputs, _MOST_SLOTS)
 
 
 def _gradients_out(story: Story, width: int) -> list[Entry]:
@@ -160,9 +161,12 @@ def _gradients_out(story: Story, width: int) -> list[Entry]:
     outputs = max(len(shapes), max((edge.output for edge in story.edges_out), default=-1) + 1)
     outputs = 0 if node.is_leaf else outputs
     entries = _heading(f"Gradients out ({count(outputs, 'output')})") if outputs else []
-    for output in range(outputs):
+    by_output: dict[int, list[EdgeRow]] = {}
+    for edge in story.edges_out:
+        by_output.setdefault(edge.output, []).append(edge)
+    for output in range(min(outputs, _MOST_SLOTS)):
         text = shape(shapes[output]) if output < len(shapes) else ""
-        needed = [edge for edge in story.edges_out if edge.output == output]
+        needed = by_output.get(output, [])
         sent = [given[e.consumer, e.slot] for e in needed if (e.consumer, e.slot) in given]
         line = [
             Span(left(f"output {output}", _LABEL), "muted"),
@@ -174,6 +178,7 @@ def _gradients_out(story: Story, width: int) -> list[Entry]:
         for measure in story.measures:
             if measure.health.role == "output" and measure.health.slot == output:
                 entries += measured(measure, width)
+    entries += _more(outputs, _MOST_SLOTS)
     for measure in story.measures:
         if measure.health.role in _KEPT:
             entries += _heading(_KEPT[measure.health.role])
@@ -244,18 +249,16 @@ def _edges(view: View, story: Story, width: int) -> list[Entry]:
     if into:
         entries += _heading(f"Edges in ({len(into):,})")
         entries += [_edge(view, edge, edge.producer, "←", width) for edge in into[:_MOST_EDGES]]
-        entries += _more(into)
+        entries += _more(len(into), _MOST_EDGES)
     if out:
         entries += _heading(f"Edges out ({len(out):,})")
         entries += [_edge(view, edge, edge.consumer, "→", width) for edge in out[:_MOST_EDGES]]
-        entries += _more(out)
+        entries += _more(len(out), _MOST_EDGES)
     return entries
 
 
-def _more(edges: Sequence[EdgeRow]) -> list[Entry]:
-    if len(edges) <= _MOST_EDGES:
-        return []
-    return [Entry([Span(f"and {len(edges) - _MOST_EDGES:,} more", "muted")])]
+def _more(number: int, told: int) -> list[Entry]:
+    return [Entry([Span(f"and {number - told:,} more", "muted")])] if number > told else []
 
 
 def _edge(view: View, edge: EdgeRow, other: int, arrow: str, width: int) -> Entry:
