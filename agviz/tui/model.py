@@ -89,6 +89,8 @@ class Recording:
     """Number of graph tasks in the file."""
     trouble: str = ""
     """What has become of the file since it was opened; empty: nothing."""
+    read: int = 0
+    """Version of the columns: a view of more of them is another view."""
 
     def is_same(self, other: Recording | None) -> bool:
         """Whether both are states of one and the same, one of which may know more."""

@@ -123,9 +123,10 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
             return
         for piece in message.pieces:
             message.recording.columns.add(piece)
-        self.view = replace(view, recording=message.recording)
-        if view.selected is None and len(message.recording.columns):
-            self.look_at(message.recording.columns.node_at(0), self.view)
+        recording = replace(message.recording, read=message.recording.columns.version)
+        self.view = replace(view, recording=recording)
+        if view.selected is None and len(recording.columns):
+            self.look_at(recording.columns.node_at(0), self.view)
 
     def on_arrived(self, message: Arrived) -> None:
         """Show another moment."""
