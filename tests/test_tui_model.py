@@ -376,6 +376,31 @@ def test_the_inspector_shows_what_was_saved_for_backward(
                 assert found == wanted
 
 
+def test_of_many_outputs_the_first_are_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_task, "_next_id", itertools.count().__next__)
+    path = tmp_path / "t.agviz"
+    x = torch.ones((), requires_grad=True)
+    with agviz.trace(path=path):
+        torch.stack([x * 2 for _ in range(240)]).sum().backward()
+    recording = load(path)
+    stack = next(
+        node for node in range(recording.nodes) if recording.node(node).short_name[:5] == "Stack"
+    )
+    of_node = story(path, stack)
+    then = moment(path, recording.event_count)
+    view = View(recording=recording, moment=then, selected=stack, story=of_node)
+    told = [text.plain(entry.line).rstrip() for entry in inspect(view, of_node, 60)]
+    assert "Gradients out (240 outputs)" in told
+    assert sum(line.startswith("output ") and "not needed" not in line for line in told) == 100
+    assert [line for line in told if line.startswith("and ")] == [
+        "and 140 more",
+        "and 40 more",
+    ]
+    assert len(recording.columns.consumers(stack)) == 240
+
+
 def test_the_inspector_names_the_exception(failed: Path) -> None:
     recording = load(failed)
     (node,) = recording.columns.notable
