@@ -394,10 +394,7 @@ def test_of_many_outputs_the_first_are_described(
     told = [text.plain(entry.line).rstrip() for entry in inspect(view, of_node, 60)]
     assert "Gradients out (240 outputs)" in told
     assert sum(line.startswith("output ") and "not needed" not in line for line in told) == 100
-    assert [line for line in told if line.startswith("and ")] == [
-        "and 140 more",
-        "and 40 more",
-    ]
+    assert {"and 140 more", "and 40 more"} <= set(told)  # outputs, edges
     assert len(recording.columns.consumers(stack)) == 240
 
 
