@@ -32,14 +32,6 @@ POLICIES: dict[str, DevicePolicy | None] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def interrupted() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt also where a shell had it ignored for the whole run."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def _program() -> Any:
     """Hooks of several kinds, a custom Function, a reentrant backward, grad() and backward()."""
     x = torch.linspace(0.1, 1.0, 3).requires_grad_()
