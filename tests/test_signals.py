@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,6 @@ from tests.test_cli_run import ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 BEGIN = """
 import hashlib, itertools, os, signal, sys, threading, time, torch
@@ -56,6 +57,18 @@ class Program:
         """Read what it says next; it has to be ``line``."""
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == f"{line}\n", self.errors.read_text()
+
+    def computes(self) -> None:
+        """Wait until it has computed for a while since it last said something."""
+        begin = self._ticks()
+        deadline = time.monotonic() + 30
+        while self._ticks() - begin < os.sysconf("SC_CLK_TCK") // 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def _ticks(self) -> int:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11])
 
     def hears(self, until: str) -> str:
         """Send the signal; gives what it has written by the time it says ``until``."""
@@ -120,6 +133,7 @@ def test_stacks_are_told_while_the_interpreter_is_locked(
     program = Program(text, tmp_path, *ON_SIGNAL)
     programs.append(program)
     program.says("stuck")
+    program.computes()
     told = program.hears("train.py")
     assert "in stuck" in program.hears("in stuck")
     assert "agviz: SIGUSR1" not in told
