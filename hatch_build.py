@@ -30,14 +30,14 @@ class CompiledParts(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Compile, and say that the wheel is for this platform; or leave it out with a warning."""
         root = Path(self.root)
-        if not self._is_compiled(root):
+        if not self._compile(root):
             return
         build_data["artifacts"].append(f"/{BUILT}")
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
 
-    def _is_compiled(self, root: Path) -> bool:
+    def _compile(self, root: Path) -> bool:
         (root / BUILT).unlink(missing_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if shutil.which(compiler[0]) is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 import agviz_engine
+from agviz.analysis.measures import bad
 from agviz.errors import AgvizError
 from agviz.testing import checks
 from agviz.testing.artefacts import Told, leave, nothing, shown
@@ -244,9 +245,7 @@ class Session:
             return False
         measured = attempt.measured()
         return measured is None or any(
-            each.nan
-            or each.posinf
-            or each.neginf
+            bad(each)
             or (
                 choice.max_norm is not None
                 and each.norm is not None

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agviz.errors import TraceError
-from agviz.traces.codec import LAYOUTS, MEASURED
+from agviz.traces import codec
 from agviz.traces.recorder import Recorder, ignore
 
 if TYPE_CHECKING:
@@ -118,13 +118,9 @@ class DeferredRecorder(Recorder):
 
 
 def _measured(waiting: list[Any]) -> Iterator[Any]:
-    place = 0
-    while place < len(waiting):
-        kind = waiting[place]
-        layout = LAYOUTS[kind]
-        if kind == MEASURED:
-            yield layout.make(waiting[place + 2 : place + layout.width])
-        place += layout.width
+    for event in codec.each(waiting):
+        if event[0] == codec.MEASURED:
+            yield codec.LAYOUTS[codec.MEASURED].make(event[2:])
 
 
 class _Clock:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.measures import bad
 from agviz.debugger.client import RefusedError
+from agviz.tui.describe import nonfinite
 from agviz.tui.link import Ear, Link
 from agviz.tui.panels.output import ANSWER, Output
 from agviz.tui.session import Session
-from agviz.tui.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -170,11 +171,8 @@ def in_words(health: Health) -> str:
     """What was measured, on one line."""
     shape = "?" if health.shape is None else str(list(health.shape))
     facts = [f"{shape} {health.dtype}"]
-    facts += [
-        count(number, name)
-        for number, name in ((health.nan, "NaN"), (health.posinf, "+Inf"), (health.neginf, "-Inf"))
-        if number
-    ]
+    if bad(health):
+        facts.append(nonfinite(health.nan, health.posinf, health.neginf))
     if health.norm is not None:
         facts.append(f"{health.min:.4g} … {health.max:.4g}, norm {health.norm:.4g}")
     return ", ".join(facts)

@@ -63,21 +63,24 @@ class Output(LineList):
     @property
     def last_lines(self) -> list[str]:
         """The last few, for where there is no room for a panel."""
-        return [text for _, text in self._all()][-8:]
+        return [self._at(n)[1] for n in range(max(self.line_count - 8, 0), self.line_count)]
 
     def line(self, index: int, width: int) -> Line:
         """A line as it was printed."""
-        look, text = self._all()[index]
+        look, text = self._at(index)
         mark = {STDERR: "!", ANSWER: "=", INPUT: ">"}.get(look, " ")
         return [Span(f"{mark} ", "muted"), Span(text[: max(width, 0)], look)]
 
     def copy_text(self) -> str:
         """The line under the cursor, as it is."""
-        lines = self._all()
-        return lines[self.cursor][1] if lines else ""
+        return self._at(self.cursor)[1] if self.line_count else ""
 
-    def _all(self) -> list[tuple[str, str]]:
-        return [*self._lines, *((look, _harmless(text)) for look, text in self._open.items())]
+    def _at(self, index: int) -> tuple[str, str]:
+        """Look and text of a line; those without an end come last."""
+        if index < len(self._lines):
+            return self._lines[index]
+        look = list(self._open)[index - len(self._lines)]
+        return look, _harmless(self._open[look])
 
 
 def _harmless(line: str) -> str:
