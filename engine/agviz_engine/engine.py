@@ -18,6 +18,7 @@ import gc
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
+from torch import is_grad_enabled
 from torch.autograd import profiler
 
 from agviz_engine import (
@@ -28,7 +29,6 @@ from agviz_engine import (
     function_hook,
     health,
     interrupt,
-    native_node,
     native_run,
     saved_values,
 )
@@ -39,10 +39,11 @@ from agviz_engine.device_threads import (
     real_device,
     set_device,
 )
+from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.instruments import Registry, clock, next_seq
-from agviz_engine.native_node import MEMORY
+from agviz_engine.native_node import BYTES, MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
@@ -80,7 +81,6 @@ class Engine:
     """Runs graph tasks. One per process; ``registry`` holds the instruments."""
 
     def __init__(self) -> None:
-        self._layout = native_node.calibrate()
         native_run.create_graph_warning()  # said now, so that one-node runs do not say it
         native_run.inplace_hint()  # made now, so that no graph is made while the program's runs
         self.registry = Registry()
@@ -467,7 +467,7 @@ class Engine:
                 lambda: not graph_task.hosting - {current().worker_device}
             )
 
-    def _work(  # noqa: C901 - calls for each node would cost more than what they do
+    def _work(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
         self, thread: EngineThread, task: NodeTask, graph_task: GraphTask
     ) -> None:
         """One turn of the loop in ``Engine::thread_main``, or several. Does not raise.
@@ -485,7 +485,8 @@ class Engine:
                 self.tell.node_skipped(graph_task, ref, "error")
                 return
             thread.current_node = ref
-            _set_grad_enabled(graph_task.create_graph)
+            if is_grad_enabled() is not graph_task.create_graph:
+                _set_grad_enabled(graph_task.create_graph)
             try:
                 if thread.interrupt is not None:
                     interrupt.strike(thread)
@@ -680,20 +681,21 @@ class Engine:
         base = ref.base
         if not base:
             return cast("Gradients", ref.node())
-        layout = self._layout
-        if MEMORY[base + layout.tensor_pre_hooks] or MEMORY[base + layout.retains_grad_hooks]:
+        pre, tensor_pre, retains_grad, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
+        if tensor_pre or retains_grad:
             report = self.tell.hook_report(graph_task, ref)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
-        if MEMORY[base + layout.pre_hooks]:
+            pre, _, _, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
+        if pre:
             inputs = function_hook.call_hooks(
                 ref, "pre", inputs, clock=clock, report=self.tell.hook_report(graph_task, ref)
             )
-        had_post_hooks = MEMORY[base + layout.post_hooks]
+            had_post_hooks = MEMORY[base + POST_HOOKS]
         result = ref.node(*inputs)
         if type(result) is not tuple:
             result = (result,)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
-        if MEMORY[base + layout.post_hooks]:
+        if MEMORY[base + POST_HOOKS]:
             if not had_post_hooks:  # one came while the node ran: torch has let go of the inputs
                 inputs = (None,) * len(inputs)
             report = self.tell.hook_report(graph_task, ref)
@@ -755,7 +757,7 @@ class Engine:
                 function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
             else:
                 given = inputs
-                if not create_graph and MEMORY[ref.base + self._layout.post_hooks]:
+                if not create_graph and MEMORY[ref.base + POST_HOOKS]:
                     given = accumulate_grad.beside_post_hooks(inputs, before)
                 with self._hooks_told(graph_task, ref):
                     node(*given)
@@ -815,23 +817,28 @@ class Engine:
 
     def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         """Give each output to its consumer, and queue the consumers that are then complete."""
-        hear = self.registry
-        told = hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured
-        happened: list[Any] | None = [] if told else None
-        if graph_task.threaded:
+        hear, threaded = self.registry, graph_task.threaded
+        happened: list[Any] | None = None
+        place = flat = None
+        if hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured:
+            happened = []
+            if not (threaded or hear.flat is None or hear.gradient_measured):
+                place, flat = (current().thread_id, graph_task.id), hear.flat
+        if threaded:
             with graph_task.mutex:
-                ready = self._distribute(graph_task, ref, outputs, happened, None)
-        elif happened is None or hear.flat is None or hear.gradient_measured:
-            ready = self._distribute(graph_task, ref, outputs, happened, None)
+                ready = self._distribute(graph_task, ref, outputs, happened, place)
         else:
-            place = current().thread_id, graph_task.id
             ready = self._distribute(graph_task, ref, outputs, happened, place)
-            hear.flat(happened)
-            happened = None
         if happened is not None:
-            self.tell.handed_on(graph_task, ref, happened)
-        if ready and self._queue_is_idle(graph_task):
-            turns = self._turns(ready)
+            if flat is not None:
+                flat(happened)
+            else:
+                self.tell.handed_on(graph_task, ref, happened)
+        if not ready:
+            return
+        is_seen = threaded or hear.queue_push or hear.queue_pop
+        if not is_seen and graph_task.cpu_ready_queue.empty():
+            turns = ready if len(ready) == 1 else self._turns(ready)
             if turns:
                 graph_task.following = turns
                 return
@@ -847,26 +854,16 @@ class Engine:
         It is where at most one of them can make others ready, and no more than two are leaves,
         which are equal to the queue and leave it as they came only where they are two.
         """
-        if len(ready) == 1:
-            return ready
         if len(ready) > _TURNS:
             return None
-        leaves = [task for task in ready if task[0].is_accumulate_grad]
-        others = [task for task in ready if not task[0].is_accumulate_grad]
+        leaves: list[tuple[NodeRef, InputBuffer]] = []
+        others: list[tuple[NodeRef, InputBuffer]] = []
+        for task in ready:
+            (leaves if task[0].is_accumulate_grad else others).append(task)
         if len(leaves) > _EQUALS or len(others) > 1:
             return None
         leaves.reverse()
         return others + leaves
-
-    def _queue_is_idle(self, graph_task: GraphTask) -> bool:
-        """Whether a task pushed now would be the next to be popped, and nobody looks on."""
-        hear = self.registry
-        return not (
-            graph_task.threaded
-            or hear.queue_push
-            or hear.queue_pop
-            or graph_task.cpu_ready_queue.size()
-        )
 
     def _distribute(  # noqa: C901, PLR0912 - calls for each gradient would cost more than what they do
         self,

@@ -9,13 +9,15 @@ called from here, one by one, out of the live dict that torch keeps. Hooks made 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
 from agviz_engine import health, native_node, native_run
-from agviz_engine.native_node import MEMORY, PythonHooks
+from agviz_engine.native_node import BYTES, MEMORY, POINTER, PythonHooks
 
 if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
@@ -24,6 +26,24 @@ Gradients = tuple[Tensor | None, ...]
 HookReport = Callable[[str, str, int, Gradients, Gradients], None]
 """Called after each hook: kind, name, the moment it began in ns, what it was given, and what it
 gave in place of that. Where it changed nothing both are one and the same."""
+
+_LAYOUT = native_node.calibrate()
+_AUTOGRAD_META, _LEAF_HOOKS = _LAYOUT.autograd_meta, _LAYOUT.leaf_hooks
+PRE_HOOKS, POST_HOOKS = _LAYOUT.pre_hooks, _LAYOUT.post_hooks
+"""Words of a node that are zero as long as it never had such a hook."""
+FIRST_HOOKS = PRE_HOOKS << 3
+
+
+def _hook_words() -> Callable[[memoryview, int], tuple[int, int, int, int]]:
+    places = PRE_HOOKS, _LAYOUT.tensor_pre_hooks, _LAYOUT.retains_grad_hooks, POST_HOOKS
+    gaps = (8 * (after - before - 1) for before, after in itertools.pairwise(places))
+    words = struct.Struct("=Q" + "".join(f"{gap}xQ" for gap in gaps))
+    return cast("Callable[[memoryview, int], tuple[int, int, int, int]]", words.unpack_from)
+
+
+read_hooks = _hook_words()
+"""The words of pre-hooks, tensor pre-hooks, retain_grad hooks and post-hooks, from the byte
+``FIRST_HOOKS`` of a node on."""
 
 
 def call_tensor_pre_hooks(
@@ -128,13 +148,11 @@ def call_hooks(
 
 def leaf_has_hooks(ref: NodeRef, variable: Any) -> bool:
     """Whether an AccumulateGrad or its variable has hooks of any kind. May say yes for none."""
-    base, layout = ref.base, native_node.calibrate()
-    return bool(
-        MEMORY[base + layout.pre_hooks]
-        or MEMORY[base + layout.post_hooks]
-        or native_node.has_leaf_hooks(variable)
-        or variable._post_accumulate_grad_hooks
-    )
+    pre, _, _, post = read_hooks(BYTES, (ref.base << 3) + FIRST_HOOKS)
+    if pre or post or variable._post_accumulate_grad_hooks:
+        return True
+    end = (MEMORY[(MEMORY[(id(variable) >> 3) + POINTER] >> 3) + _AUTOGRAD_META] >> 3) + _LEAF_HOOKS
+    return MEMORY[end - 1] != MEMORY[end]
 
 
 def has_tensor_pre_hooks(ref: NodeRef) -> bool:

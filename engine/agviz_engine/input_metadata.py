@@ -18,7 +18,14 @@ from torch import Tensor
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
-from agviz_engine.tensor_impl import DTYPES, PLAIN_KEYS, SIZES, unpack_tensor
+from agviz_engine.tensor_impl import (
+    DTYPES,
+    PLAIN_KEYS,
+    SIZES,
+    read_block,
+    remember,
+    unpack_tensor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,6 +187,8 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
 _CODES: dict[torch.dtype | None, int] = {dtype: code for code, dtype in DTYPES.items()}
 _plain: dict[tuple[bytes, bytes], int] = {}
 """``ScalarType`` number of the kinds that :func:`fits_plainly` can judge."""
+_fitting: set[tuple[Any, tuple[bytes]]] = set()
+"""What was found to fit: of metadata and of a tensor, all that is asked for it."""
 
 
 def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
@@ -188,12 +197,17 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     False says nothing: subclasses, whose sizes may be symbols that a look would pin down, nested
     and sparse tensors and those of an accelerator are not judged.
     """
-    options, dimensions, sizes, tail = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
     if type(gradient) is not Tensor:
         return False
-    own_dimensions, own_sizes, _, code, keys = unpack_tensor(
-        BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
-    )
+    address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+    expected = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
+    facts = expected, read_block(BYTES, address)
+    return facts in _fitting or (_do_fit(expected, address) and remember(_fitting, facts))
+
+
+def _do_fit(expected: tuple[bytes, int, bytes, bytes], address: int) -> bool:
+    options, dimensions, sizes, tail = expected
+    own_dimensions, own_sizes, _, code, keys = unpack_tensor(BYTES, address)
     end = dimensions << 3
     return (
         own_dimensions == dimensions

@@ -257,6 +257,9 @@ def calibrate() -> Layout:
         grad_accumulator=_grad_accumulator(meta),
         leaf_hooks=_leaf_hooks(meta),
     )
+    order = layout.pre_hooks, layout.tensor_pre_hooks, layout.retains_grad_hooks, layout.post_hooks
+    if list(order) != sorted(order):
+        raise UnsupportedTorchError(_refusal("the lists of hooks in their order"))
     _check_release(layout)
     return layout
 
@@ -310,13 +313,6 @@ def leaf_hook_list(leaf: Tensor) -> list[int]:
     layout = calibrate()
     meta = MEMORY[tensor_base(leaf) + layout.autograd_meta] // _WORD
     return hook_list(meta, layout.leaf_hooks)
-
-
-def has_leaf_hooks(leaf: Tensor) -> bool:
-    """Whether a leaf has tensor hooks; at a glance, because every AccumulateGrad asks."""
-    layout = calibrate()
-    end = (MEMORY[tensor_base(leaf) + layout.autograd_meta] >> 3) + layout.leaf_hooks
-    return MEMORY[end - 1] != MEMORY[end]
 
 
 def grad_accumulator(leaf: Tensor) -> int:

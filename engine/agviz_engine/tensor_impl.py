@@ -16,7 +16,7 @@ import functools
 import itertools
 import struct
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ _DTYPES = (
     torch.complex128,
 )
 _SHAPES_KEPT = 4096
+_T = TypeVar("_T")
 _HOLDERS = 2**32 - 1
 _REFERENCES_SEARCHED = 4  # words
 
@@ -149,8 +150,27 @@ unpack_tensor = cast(
     struct.Struct(f"=Q{_SIZES}s{_SIZES}s{_OFFSET_AND_NUMEL * _WORD}xH6xQ").unpack_from,
 )
 """Number of dimensions, sizes and strides as they lie in memory, number of the dtype, keys."""
+read_block = cast(
+    "Callable[[memoryview, int], tuple[bytes]]",
+    struct.Struct(f"={(_KEYS + 1) * _WORD}s").unpack_from,
+)
+"""All that in one piece, with the numbers behind the last dimension, which mean nothing.
+
+Equal blocks are those of tensors that are alike; most that are alike have equal ones. So a block
+that was looked through once need not be again.
+"""
 _contiguous: dict[bytes, bytes] = {}
 """Strides by sizes."""
+_contiguous_blocks: set[tuple[bytes]] = set()
+"""Those of plain, contiguous tensors."""
+
+
+def remember(found: set[_T], what: _T) -> bool:
+    """Put ``what`` into a set that does not grow for ever; True."""
+    if len(found) >= _SHAPES_KEPT:
+        found.clear()
+    found.add(what)
+    return True
 
 
 def has_own_storage(tensor: Tensor) -> bool:
@@ -163,10 +183,19 @@ def are_alike(gradient: Tensor, variable: Tensor) -> bool:
 
     Both must be of type Tensor itself or Parameter.
     """
-    dimensions, sizes, strides, code, keys = unpack_tensor(
-        BYTES, MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+    address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+    other = MEMORY[(id(variable) >> 3) + POINTER] + SIZES
+    block = read_block(BYTES, address)
+    if block != read_block(BYTES, other):
+        return _are_alike(address, other)
+    return block in _contiguous_blocks or (
+        _are_alike(address, other) and remember(_contiguous_blocks, block)
     )
-    theirs = unpack_tensor(BYTES, MEMORY[(id(variable) >> 3) + POINTER] + SIZES)
+
+
+def _are_alike(address: int, other: int) -> bool:
+    dimensions, sizes, strides, code, keys = unpack_tensor(BYTES, address)
+    theirs = unpack_tensor(BYTES, other)
     if keys != PLAIN_KEYS or dimensions > DIMENSIONS:
         return False
     end = dimensions << 3

@@ -46,6 +46,19 @@ def validate_outputs(
                 f"invalid number of gradients - expected {len(edges)}, but got {len(gradients)}"
             )
         )
+    for edge, gradient in zip(edges, gradients, strict=True):
+        if edge is not None and gradient is not None:
+            consumer, slot = edge
+            if not fits_plainly(consumer, slot, gradient):
+                return _validate_each(edges, gradients, format_error)
+    return gradients
+
+
+def _validate_each(
+    edges: Sequence[tuple[NodeRef, int] | None],
+    gradients: tuple[Tensor | None, ...],
+    format_error: FormatError,
+) -> tuple[Tensor | None, ...]:
     for i, edge in enumerate(edges):
         gradient = gradients[i]
         if edge is None or gradient is None:
