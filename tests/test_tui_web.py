@@ -115,6 +115,23 @@ def test_a_trace_is_viewed_in_a_browser(site: str) -> None:
         page.get_by_text("agviz has ended.").wait_for()
 
 
+@needs_browser
+def test_what_is_copied_is_in_the_browsers_clipboard(site: str) -> None:
+    with opened(1280, 800, f"{site}/") as page:
+        watched = Watched(page)
+        page.goto(site)
+        page.wait_for_selector("body.-first-byte .xterm-text-layer")
+        watched.wait_for("MseLossBackward0")
+        page.keyboard.press("n")
+        watched.wait_for("NodeStarted #1 MseLossBackward0")
+        page.keyboard.press("y")
+        watched.wait_for("Copied: ▶● 1 MseLossBackward0")
+        page.context.grant_permissions(["clipboard-read"])  # only the test reads
+        assert page.evaluate("navigator.clipboard.readText()") == "▶● 1 MseLossBackward0"
+        page.keyboard.press("q")
+        page.get_by_text("agviz has ended.").wait_for()
+
+
 async def test_pages_of_other_sites_can_not_type(site: str) -> None:
     async with ClientSession() as session:
         for origin in ("http://elsewhere.example", "null"):
