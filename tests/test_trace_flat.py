@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,10 @@ from agviz_engine.instruments import HOT
 from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from agviz.traces.measured import Values
 
 
 class Other(Instrument):
@@ -24,13 +28,15 @@ class Other(Instrument):
         pass
 
 
-def recorded(path: Path, name: str, *others: Instrument) -> list[tuple[Any, ...]]:
+def recorded(
+    path: Path, program: Callable[[], object], values: Values, *others: Instrument
+) -> list[tuple[Any, ...]]:
     """All events without what differs from run to run: seq, time, thread; ids made relative."""
     torch.manual_seed(0)
-    recorder = Recorder(path)
+    recorder = Recorder(path, values=values)
     with recorder, installed(recorder, *others) as engine:
         assert (engine.registry.flat is None) == bool(others)
-        PROGRAMS[name]()
+        program()
     with Trace.open(path) as trace:
         first = trace.graph_tasks[0].id
         return [
@@ -41,8 +47,41 @@ def recorded(path: Path, name: str, *others: Instrument) -> list[tuple[Any, ...]
         ]
 
 
-@pytest.mark.parametrize("name", sorted(PROGRAMS)[::4])
-def test_alone_or_not_the_file_is_the_same(tmp_path: Path, name: str) -> None:
-    alone = recorded(tmp_path / "alone.agviz", name)
+@pytest.mark.parametrize("values", ["none", "health"])
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_alone_or_not_the_file_is_the_same(tmp_path: Path, name: str, values: Values) -> None:
+    alone = recorded(tmp_path / "alone.agviz", PROGRAMS[name], values)
     assert {event[0] for event in alone} >= {hot.__name__ for hot in HOT[:6]}
-    assert alone == recorded(tmp_path / "beside.agviz", name, Other())
+    assert alone == recorded(tmp_path / "beside.agviz", PROGRAMS[name], values, Other())
+
+
+def test_passes_in_hooks_of_leaves_find_others_waiting(tmp_path: Path) -> None:
+    def program() -> None:
+        weight, bias = (torch.ones(3, requires_grad=True) for _ in range(2))
+
+        def again(leaf: torch.Tensor) -> None:
+            inner = leaf.detach().requires_grad_()
+            with torch.enable_grad():
+                (inner * weight.detach() + inner.exp()).sum().backward()
+                with contextlib.suppress(RuntimeError):
+                    failing(inner).sum().backward()
+
+        for leaf in (weight, bias):
+            leaf.register_post_accumulate_grad_hook(again)
+        for _ in range(2):
+            (bias + weight).sum().backward()
+            weight.exp().mul(bias).sum().backward()
+
+    alone = recorded(tmp_path / "alone.agviz", program, "none")
+    sizes = {event[-1] for event in alone if event[0] == "QueuePush"}
+    assert len(sizes) > 2
+    assert alone == recorded(tmp_path / "beside.agviz", program, "none", Other())
+
+
+def failing(x: torch.Tensor) -> torch.Tensor:
+    def fail(_gradient: torch.Tensor) -> None:
+        raise RuntimeError("on purpose")
+
+    y = x * 2
+    y.register_hook(fail)
+    return y * x

@@ -310,6 +310,7 @@ class Engine:
             if not graph_task.future_completed:  # interrupted outside any node
                 graph_task.has_error = graph_task.future_completed = True
         self._wait_for_hosts(graph_task)
+        graph_task.cpu_ready_queue.ahead = graph_task.ahead_before
         if graph_task.has_error or graph_task.threaded:  # a wake-up can come too late to be popped
             graph_task.cpu_ready_queue.discard(graph_task)
 
@@ -506,6 +507,8 @@ class Engine:
                 return
             if graph_task.following:
                 turns, graph_task.following = graph_task.following, turns
+            if turns and graph_task.tells_turns:
+                self._pop_ahead(graph_task, turns[-1][0])
         if graph_task.threaded:
             is_last = graph_task.decrement_outstanding_tasks()
         else:
@@ -815,32 +818,43 @@ class Engine:
             report=report,
         )
 
-    def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
+    def _hand_on(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients
+    ) -> None:
         """Give each output to its consumer, and queue the consumers that are then complete."""
         hear, threaded = self.registry, graph_task.threaded
         happened: list[Any] | None = None
+        met: list[Arrival] | None = None
         place = flat = None
         if hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured:
             happened = []
-            if not (threaded or hear.flat is None or hear.gradient_measured):
-                place, flat = (current().thread_id, graph_task.id), hear.flat
+            flat = hear.flat
+            if flat is not None:
+                place = current().thread_id, graph_task.id
+            if hear.gradient_measured:
+                met = []
         if threaded:
             with graph_task.mutex:
-                ready = self._distribute(graph_task, ref, outputs, happened, place)
+                ready = self._distribute(graph_task, ref, outputs, happened, place, met)
         else:
-            ready = self._distribute(graph_task, ref, outputs, happened, place)
+            ready = self._distribute(graph_task, ref, outputs, happened, place, met)
         if happened is not None:
             if flat is not None:
                 flat(happened)
             else:
                 self.tell.handed_on(graph_task, ref, happened)
+            if met:
+                self.tell.sums_measured(graph_task, ref, met)
         if not ready:
             return
-        is_seen = threaded or hear.queue_push or hear.queue_pop
-        if not is_seen and graph_task.cpu_ready_queue.empty():
+        is_seen = hear.flat is None and (hear.queue_push or hear.queue_pop)
+        if not (threaded or is_seen) and graph_task.cpu_ready_queue.empty():
             turns = ready if len(ready) == 1 else self._turns(ready)
             if turns:
                 graph_task.following = turns
+                graph_task.tells_turns = bool(hear.queue_push)
+                if graph_task.tells_turns:
+                    self._push_ahead(graph_task, ready)
                 return
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
@@ -872,10 +886,12 @@ class Engine:
         outputs: Gradients,
         happened: list[Any] | None,
         place: tuple[int, int] | None,
+        met: list[Arrival] | None,
     ) -> list[tuple[NodeRef, InputBuffer]]:
         """Find out who is ready; keep what happened, of thread and graph task ``place`` if given.
 
         It is kept as ``Decrement`` and ``Arrival``, or, where ``place`` is given, as flat events.
+        In ``met`` are kept the arrivals by which the gradient of a slot became what it will be.
         """
         ready: list[tuple[NodeRef, InputBuffer]] = []
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
@@ -908,7 +924,7 @@ class Engine:
                 del not_ready[index]
             if output is not None:
                 if is_watched:
-                    self._accumulate(graph_task, ref, edge, buffer, output, happened, place)
+                    self._accumulate(graph_task, ref, edge, buffer, output, happened, place, met)
                 elif buffer[slot] is None:
                     buffer[slot] = output
                 else:
@@ -926,6 +942,7 @@ class Engine:
         output: Tensor,
         happened: list[Any] | None,
         place: tuple[int, int] | None,
+        met: list[Arrival] | None,
     ) -> None:
         """Put an output of ``ref`` into the buffer of its consumer, where somebody looks on."""
         consumer, slot = edge
@@ -942,11 +959,16 @@ class Engine:
         if happened is None:
             return
         held = cast("Tensor", buffer[slot])
+        seq, now = next_seq(), clock()
         if place is not None:
             fact = *place, consumer.index, ref.index, slot, added, health.held_bytes(held)
-            happened += ARRIVAL, None, next_seq(), clock(), *fact
+            happened += ARRIVAL, None, seq, now, *fact
         else:
-            happened.append(Arrival(consumer, slot, added, held, next_seq(), clock()))
+            happened.append(Arrival(consumer, slot, added, held, seq, now))
+        if added and met is not None:
+            more_come = consumer.num_inputs == 1 and graph_task.dependencies[consumer.index]
+            if not more_come:
+                met.append(Arrival(consumer, slot, added, held, seq, now))
 
     # -- queues ---------------------------------------------------------------------------------
 
@@ -983,6 +1005,21 @@ class Engine:
         with queue.lock:  # so that no pop of this task can draw an earlier number
             moment = next_seq(), clock(), queue.push(task)
         self.tell.pushed(graph_task, ref, queue, moment)
+
+    def _push_ahead(
+        self, graph_task: GraphTask, ready: Sequence[tuple[NodeRef, InputBuffer]]
+    ) -> None:
+        """Tell that ``ready`` entered the queue, which they will not: it is clear who is next."""
+        queue = graph_task.cpu_ready_queue
+        for ref, _ in ready:
+            queue.ahead += 1
+            self.tell.pushed(graph_task, ref, queue, (next_seq(), clock(), queue.size()))
+
+    def _pop_ahead(self, graph_task: GraphTask, ref: NodeRef) -> None:
+        """Tell that ``ref`` left the queue, see :meth:`_push_ahead`."""
+        queue = graph_task.cpu_ready_queue
+        queue.ahead -= 1
+        self.tell.popped(graph_task, ref, queue, (next_seq(), clock(), queue.size()))
 
     def _pop(self, queue: ReadyQueue) -> NodeTask:
         if not self.registry.queue_pop:

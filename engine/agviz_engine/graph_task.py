@@ -109,6 +109,7 @@ class GraphTask:
     __slots__ = (
         "__weakref__",
         "accumulate_grad",
+        "ahead_before",
         "captured_vars",
         "cpu_ready_queue",
         "create_graph",
@@ -143,6 +144,7 @@ class GraphTask:
         "root_gradients",
         "stacks",
         "streams",
+        "tells_turns",
         "thread_locals",
         "threaded",
     )
@@ -189,6 +191,10 @@ class GraphTask:
         self.following: list[tuple[NodeRef, InputBuffer]] = []
         """The nodes to run next without a detour through the queue, the last of them first, see
         ``Engine._work``."""
+        self.tells_turns = False
+        """Whether it was told that they are in the queue."""
+        self.ahead_before = cpu_ready_queue.ahead
+        """Of the graph tasks around this one."""
         self.min_topological_nr = 0
         self.streams: GraphStreams | None = None
         """Set where there is an accelerator."""

@@ -56,7 +56,7 @@ class ReadyQueue:
     has to know what happened at the very moment of a push or pop holds ``lock`` around it.
     """
 
-    __slots__ = ("_heap", "_not_empty", "_preferred", "_waiting", "index", "lock")
+    __slots__ = ("_heap", "_not_empty", "_preferred", "_waiting", "ahead", "index", "lock")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -65,6 +65,8 @@ class ReadyQueue:
         self._not_empty = threading.Condition(self.lock)
         self._waiting = 0
         self._preferred: NodeTask | None = None
+        self.ahead = 0
+        """Tasks that are waiting to whoever looks on, but not here: ``Engine._work`` has them."""
 
     def push(self, task: NodeTask) -> int:
         """Add ``task`` and wake a waiting thread (``ReadyQueue::push``).
@@ -78,7 +80,7 @@ class ReadyQueue:
             heapq.heappush(self._heap, (*task.key, task))
             if self._waiting:
                 self._not_empty.notify()
-            return len(self._heap)
+            return len(self._heap) + self.ahead
 
     def push_shutdown_task(self) -> None:
         """Make the queue's thread end before it takes up anything else (``pushShutdownTask``)."""
@@ -130,12 +132,12 @@ class ReadyQueue:
                 self._preferred = None
 
     def empty(self) -> bool:
-        """Whether no task is waiting."""
+        """Whether no task is waiting here."""
         return not self._heap
 
     def size(self) -> int:
         """Number of waiting tasks."""
-        return len(self._heap)
+        return len(self._heap) + self.ahead
 
     def snapshot(self) -> list[NodeTask]:
         """The waiting tasks in heap order, the next one first."""

@@ -7,7 +7,7 @@ the call; the other methods look for themselves. Nothing is built for nobody.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
@@ -466,38 +466,18 @@ class Telling:
                 _note_given(graph_task, ref, health)
             live.gradient = None
 
+    def sums_measured(self, graph_task: GraphTask, ref: NodeRef, met: Sequence[Arrival]) -> None:
+        """Measure what gradients that met in a slot came to, where no more can come."""
+        for fact in met:
+            event = _accumulated(graph_task, ref, fact)
+            live, health = self.live(graph_task, ref), health_of(fact.gradient)
+            self._measured(event, fact.gradient, health, live)
+            _note_given(graph_task, fact.consumer, health)
+
     def handed_on(
         self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
     ) -> None:
-        """A node's outputs went to their consumers."""
-        hear = self._hear
-        flat = hear.flat
-        if flat is not None:
-            self._handed_on_flat(flat, graph_task.id, ref.index, happened)
-        else:
-            self._handed_on_to_all(graph_task, ref, happened)
-        if hear.gradient_measured:
-            self._sums_measured(graph_task, ref, happened)
-
-    def _sums_measured(
-        self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
-    ) -> None:
-        """Measure what gradients that met in a slot came to, where no more can come."""
-        remaining = 0
-        for fact in happened:
-            if type(fact) is Decrement:
-                remaining = fact.remaining
-            elif type(fact) is Arrival and fact.added:
-                if remaining and fact.consumer.num_inputs == 1:
-                    continue
-                event = _accumulated(graph_task, ref, fact)
-                live, health = self.live(graph_task, ref), health_of(fact.gradient)
-                self._measured(event, fact.gradient, health, live)
-                _note_given(graph_task, fact.consumer, health)
-
-    def _handed_on_to_all(
-        self, graph_task: GraphTask, ref: NodeRef, happened: Sequence[Decrement | Arrival]
-    ) -> None:
+        """A node's outputs went to their consumers; not for a recorder that takes flat events."""
         hear = self._hear
         live = self.live(graph_task, ref)
         thread = current().thread_id
@@ -514,29 +494,6 @@ class Telling:
                 arrived = _accumulated(graph_task, ref, fact)
                 hear.emit(hear.gradient_accumulated, arrived, live)
         live.gradient = None
-
-    @staticmethod
-    def _handed_on_flat(
-        flat: Callable[[Sequence[Any]], None],
-        graph_task: int,
-        producer: int,
-        happened: Sequence[Decrement | Arrival],
-    ) -> None:
-        thread = current().thread_id
-        for fact in happened:
-            if type(fact) is Decrement:
-                consumer, remaining, seq, now = fact
-                node = consumer.index
-                flat((DECREMENT, None, seq, now, thread, graph_task, node, producer, remaining))
-            elif type(fact) is Arrival:
-                consumer, slot, added, gradient, seq, now = fact
-                node, nbytes = consumer.index, held_bytes(gradient)
-                flat(
-                    (
-                        *(ARRIVAL, None, seq, now, thread, graph_task, node, producer),
-                        *(slot, added, nbytes),
-                    )
-                )
 
     def pushed(
         self,
