@@ -16,6 +16,7 @@ from textual.screen import Screen
 
 from agviz.tui.model import Playhead, View
 from agviz.tui.panels.panel import Panel
+from agviz.tui.together import Together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ class Board(Screen[None]):
         self.reader = reader
         self.tasks: list[list[GraphTaskRow]] = []
         """The graph tasks of each file."""
+        self.together = Together(self)
 
     @classmethod
     def all_commands(cls) -> dict[str, Usage]:
@@ -96,6 +98,7 @@ class Board(Screen[None]):
         if node is None or node == view.selected:
             self.view = view
         else:
+            self.together.wait()
             self.view = replace(view, selected=node)
             self.reader.story(node)
 

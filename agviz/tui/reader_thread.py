@@ -182,7 +182,7 @@ class ReaderThread(threading.Thread):
         self._stories: dict[tuple[Key, int, int], Story] = {}
         """Those told last, by graph task, its number of events and node."""
         self._near: set[int] = set()
-        """Pages around the playhead that were told."""
+        """Pages around the playhead, or what was last located, that were told."""
         self._filter_now: Filter | None = None
         self._filtered = array("q")
 
@@ -491,7 +491,7 @@ class ReaderThread(threading.Thread):
             self._follow(on=True)
 
     def _read_around(self, position: int) -> None:
-        """Have the events around the playhead on the screen as soon as the moment is."""
+        """Have the events around a place on the screen as soon as the cursor is there."""
         places = [max(0, min(position + by, self._loaded.event_count - 1)) for by in _AROUND]
         near = {place // PAGE for place in places}
         for page in sorted(near - self._near):
@@ -542,6 +542,7 @@ class ReaderThread(threading.Thread):
         if self._recording is not None:
             key = self._recording.key
             offset = self._traces[key.file].position(seq, key.graph_task)
+            self._read_around(offset)
             self._post(Located(key, seq, offset))
 
     def _answer(self, question: Callable[[Trace, Recording], Message | None]) -> None:

@@ -88,6 +88,7 @@ class Searching(Board):
         self.look_at(node, replace(view, found=(node, number)))
         execution = columns.execution_of(node)
         if execution is not None:
+            self.together.wait()
             self.reader.locate(execution.seq)
 
     def on_prompt_left(self) -> None:

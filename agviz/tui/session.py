@@ -160,14 +160,17 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         """Show what happened to a node, unless another one is looked at by now."""
         view = self.view
         if view is None or view.recording.key != message.key:
+            self.together.release()
             return
         if view.selected in {None, message.story.node.index}:
             self.view = replace(view, story=message.story)
+        self.together.came()
 
     def on_located(self, message: Located) -> None:
         """Put the cursor of the events where a node was taken up."""
         if self.view is not None and self.view.recording.key == message.key:
             self.query_one(Events).go_to(message.offset, message.seq)
+        self.together.came()
 
     def on_read_failed(self, message: ReadFailed) -> None:
         """Say what is wrong with the file."""

@@ -203,7 +203,7 @@ class Events(LineList):
         event = self.event_at(self.cursor) if self.line_count else None
         node = getattr(event, "node", -1)
         if node >= 0:
-            self.post_message(self.NodeSelected(node))
+            self.look_at_node(node)
 
     def _number_width(self) -> int:
         return max(5, len(f"{self.shown.recording.event_count:,}") if self.view else 0)

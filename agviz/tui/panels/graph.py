@@ -138,7 +138,7 @@ class Graph(LineList):
     def cursor_moved(self) -> None:
         """Another node is looked at."""
         if self.node is not None:
-            self.post_message(self.NodeSelected(self.node))
+            self.look_at_node(self.node)
 
     def action_fold(self) -> None:
         """Fold the group under the cursor, or unfold it."""

@@ -76,7 +76,7 @@ class Inspector(LineList):
         """Look at the node at the other end of the edge under the cursor, or at a tensor."""
         entry = self._entries[self.cursor] if self._entries else None
         if entry is not None and entry.node is not None:
-            self.post_message(self.NodeSelected(entry.node))
+            self.look_at_node(entry.node)
         elif entry is not None and entry.command:
             self.post_message(self.CommandBegun(entry.command))
         else:

@@ -140,6 +140,13 @@ class Panel(ScrollView):
             raise RuntimeError(f"the panel {self.HEADING} has nothing to show yet")
         return self.view
 
+    def look_at_node(self, node: int) -> None:
+        """Have another node looked at.
+
+        The screen hears of it before it paints what has changed here, so that both are one picture.
+        """
+        self.screen.post_message(self.NodeSelected(node))
+
     def copy_text(self) -> str:
         """What ``y`` copies: the selected thing in words; empty where nothing is selected."""
         return ""

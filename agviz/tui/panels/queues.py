@@ -74,7 +74,7 @@ class Queues(LineList):
         """Another node is looked at, if the cursor is on one of this graph task."""
         node = self._node_at_cursor()
         if node is not None:
-            self.post_message(self.NodeSelected(node))
+            self.look_at_node(node)
 
     def action_show_node(self) -> None:
         """Look at the node under the cursor."""
