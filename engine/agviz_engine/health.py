@@ -30,7 +30,9 @@ from torch.nn import Parameter
 from agviz_engine import health_kernel, native_run
 from agviz_engine.elements import COMPRESSED, FEW, Part, is_dense, numbers_of
 from agviz_engine.instruments import Health
+from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.recent import Recent
+from agviz_engine.tensor_impl import DIMENSIONS, PLAIN_KEYS, SIZES, STORAGE, read_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +42,8 @@ _profiler_enabled = _C._autograd._profiler_enabled
 _PLAIN = (Tensor, Parameter)
 _REMEMBERED = 1 << 12
 """Below so many elements, one pass over them is quicker than to find that they are known."""
+_PLAIN_KEPT = 1 << 12
 _dispatch_keys = _C._dispatch_keys
-_DENSE_ON_CPU = _dispatch_keys(torch.empty(0)).raw_repr()
-"""Neither sparse, nested or wrapped, nor a conjugate, a negative or all zeros in name only."""
 _next_generation = itertools.count(1).__next__
 _generation = [0]
 
@@ -86,31 +87,66 @@ def _measured_at_once(gradient: Tensor) -> Health | None:
         type(gradient) not in _PLAIN
         or _C._is_torch_function_mode_enabled()
         or _C._len_torch_dispatch_stack()
-        or _dispatch_keys(gradient).raw_repr() != _DENSE_ON_CPU
-        or not (gradient.is_contiguous() or is_dense(gradient))
     ):
         return None
-    dtype, numel, storage = gradient.dtype, gradient.numel(), gradient.untyped_storage()
-    if dtype not in health_kernel.FUNCTIONS or not numel or not storage.nbytes():
+    impl = MEMORY[(id(gradient) >> 3) + POINTER]
+    block = read_block(BYTES, impl + SIZES)
+    plain = _plain.get(block) or _looked_at(gradient, block)
+    if plain is None:
         return None
+    dtype, numel, may_be_freed, facts = plain
     address = gradient.data_ptr()
+    if not address or (may_be_freed and not gradient.untyped_storage().nbytes()):
+        return None
     if numel < _REMEMBERED:
         found = health_kernel.measured_at(address, numel, dtype)
     else:
-        memory, place = _thread.known, storage._cdata
+        memory, place = _thread.known, MEMORY[(impl >> 3) + STORAGE]
         state = _generation[0], gradient._version, address, numel, dtype, False, False
         known = memory.get(place)
         if known is None or known.state != state:
             part = Part(numel, *health_kernel.measured_at(address, numel, dtype))
-            known = _Known(StorageWeakRef(storage), state, part)
+            known = _Known(StorageWeakRef(gradient.untyped_storage()), state, part)
             memory.keep(place, known)
         found = known.whole[1:]
     nan, posinf, neginf, zero, finite, low, high, mean, norm = found
-    shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
-    facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
     if finite:
         return Health(*facts, nan, posinf, neginf, zero, low, high, mean, norm, "")
     return Health(*facts, nan, posinf, neginf, zero, None, None, None, None, "")
+
+
+class _Plain(NamedTuple):
+    """A gradient whose elements the compiled code can read one after the other."""
+
+    dtype: torch.dtype
+    numel: int
+    may_be_freed: bool
+    """Whether its address would not show that its storage was resized to nothing."""
+    facts: tuple[Any, ...]
+    """What a :class:`~agviz_engine.instruments.Health` begins with."""
+
+
+_plain: dict[tuple[bytes], _Plain] = {}
+"""By the block of a tensor (:data:`~agviz_engine.tensor_impl.read_block`)."""
+
+
+def _looked_at(gradient: Tensor, block: tuple[bytes]) -> _Plain | None:
+    """Whether a tensor with this block is plain; if so, it is known from now on."""
+    dtype, numel = gradient.dtype, gradient.numel()
+    if (
+        _dispatch_keys(gradient).raw_repr() != PLAIN_KEYS
+        or gradient.dim() > DIMENSIONS
+        or not (gradient.is_contiguous() or is_dense(gradient))
+        or dtype not in health_kernel.FUNCTIONS
+        or not numel
+    ):
+        return None
+    shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
+    facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
+    if len(_plain) >= _PLAIN_KEPT:
+        _plain.clear()
+    found = _plain[block] = _Plain(dtype, numel, gradient.storage_offset() != 0, facts)
+    return found
 
 
 def measure(gradient: Tensor) -> Health:

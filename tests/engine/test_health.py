@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agviz_engine import elements, events, health_kernel, installed
+from agviz_engine import elements, events, health, health_kernel, installed
 from agviz_engine.health import health_of, measure, unseen
 from agviz_engine.instruments import Health, Instrument, Live
 from tests.unnoticed import noticed
@@ -118,6 +118,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What does the measuring of dense floats."""
     if request.param == "torch":
         monkeypatch.setattr(health_kernel, "FUNCTIONS", {})
+        monkeypatch.setattr(health, "_plain", {})
     elif not health_kernel.is_built():
         pytest.skip("no C compiler was there when agviz was installed")
     return cast("str", request.param)
@@ -368,6 +369,15 @@ def test_a_gradient_whose_memory_was_given_back_is_not_looked_at() -> None:
     found = measured(tensor)
     assert (found.unknown, found.shape) == ("its memory was given back", (100,))
     assert health_of(tensor) == found
+
+
+@pytest.mark.parametrize("begin", [0, 600_000])
+def test_so_is_a_view_of_it_though_its_like_was_looked_at(begin: int) -> None:
+    whole = torch.ones(1_200_000)
+    view = whole[begin:]
+    assert health_of(view).numbers == len(view)
+    whole.untyped_storage().resize_(0)
+    assert health_of(view).unknown == "its memory was given back"
 
 
 @pytest.mark.parametrize("seed", range(5))
