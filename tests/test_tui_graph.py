@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,16 @@ def test_pieces_of_any_size_make_what_the_trace_says(
         while not outline.more(limit).is_last:
             pass
         for node in nodes:
-            assert outline.edges_into(node.index) == trace.edges_into(0, node.index)
+            into, out = trace.edges_into(0, node.index), trace.edges_from(0, node.index)
+            for most in (0, 1, 2, 10_000):
+                assert outline.edges_into(node.index, most) == (into[:most], len(into))
+                assert trace.edges_from(0, node.index, most) == out[:most]
+                with Trace.open(path) as fresh:  # which has not read all nodes
+                    alone = fresh.node(0, node.index, most_outputs=most)
+                last = out[:most][-1].output + 1 if out[:most] else 0
+                assert alone == replace(node, output_shapes=node.output_shapes[:last])
+            outputs = max((edge.output + 1 for edge in out), default=0)
+            assert trace.fan_out(0, node.index) == (len(out), outputs)
     assert columns.nodes == len(columns) == len(nodes)
     for order, row in enumerate(executions, start=1):
         told = columns.execution(order)

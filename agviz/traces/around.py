@@ -29,15 +29,27 @@ def edges_into(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
     return [EdgeRow(*row) for row in rows]
 
 
-def edges_from(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
-    """The edges that leave a node, by output."""
+def edges_from(database: Database, graph_task: int, node: int, limit: int) -> list[EdgeRow]:
+    """The first edges that leave a node, by output."""
     rows = database.integers(
         "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ? AND producer = ?"
-        " ORDER BY output",
+        " ORDER BY output LIMIT ?",
+        graph_task,
+        node,
+        limit,
+    )
+    return [EdgeRow(*row) for row in rows]
+
+
+def fan_out(database: Database, graph_task: int, node: int) -> tuple[int, int]:
+    """Number of edges that leave a node, and of its outputs up to the last that is needed."""
+    rows = database.integers(
+        "SELECT count(*), coalesce(max(output) + 1, 0) FROM edge"
+        " WHERE graph_task = ? AND producer = ?",
         graph_task,
         node,
     )
-    return [EdgeRow(*row) for row in rows]
+    return rows[0][0], rows[0][1]
 
 
 def name(database: Database, contents: Contents, graph_task: int, node: int) -> str:

@@ -172,12 +172,15 @@ class Contents:
                 nodes = self._nodes[graph_task] = Nodes(self._read_columns(graph_task))
         return nodes
 
-    def node(self, graph_task: int, index: int) -> NodeRow | None:
-        """One node, without reading the others where they are not known; None: there is none."""
+    def node(self, graph_task: int, index: int, most_outputs: int = _NEVER) -> NodeRow | None:
+        """One node, without reading the others where they are not known; None: there is none.
+
+        Of more than ``most_outputs`` outputs, the shapes of the first are told.
+        """
         nodes = self._nodes.get(graph_task)
         if nodes is not None:
             return nodes[index] if 0 <= index < len(nodes) else None
-        columns = self._read_columns(graph_task, index)
+        columns = self._read_columns(graph_task, index, most_outputs)
         return make_row(columns, index) if index in columns.node else None
 
     @cached_property
@@ -235,18 +238,21 @@ class Contents:
         with undisturbed():
             return list(map(EdgeRow._make, self._edges(graph_task)))
 
-    def _edges(self, graph_task: int, only: int | None = None) -> list[tuple[int, ...]]:
-        """Those of the producer ``only``; None: all."""
+    def _edges(
+        self, graph_task: int, only: int | None = None, most: int = _NEVER
+    ) -> list[tuple[int, ...]]:
+        """The first of the producer ``only``; None: of all."""
         rows = self._database.integers(
             "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"  # noqa: S608
-            f" {of(only, 'producer')} ORDER BY producer, output",
+            f" {of(only, 'producer')} ORDER BY producer, output LIMIT ?",
             graph_task,
             *given(only),
+            most,
         )
         nodes = _NEVER if only is not None else len(self._short_names(graph_task))
         columns = list(zip(*rows, strict=True)) or [()] * 4
-        for numbers, most in zip(columns, (nodes, _MOST_OUTPUTS, nodes), strict=False):
-            if numbers and not 0 <= min(numbers) <= max(numbers) < most:
+        for numbers, end in zip(columns, (nodes, _MOST_OUTPUTS, nodes), strict=False):
+            if numbers and not 0 <= min(numbers) <= max(numbers) < end:
                 raise self._database.damaged("an edge leads to a node that is not there")
         return rows
 
@@ -416,17 +422,20 @@ class Contents:
             raise self._database.damaged("an index does not fit its table")
         return rows
 
-    def _read_columns(self, graph_task: int, only: int | None = None) -> NodeColumns:
+    def _read_columns(
+        self, graph_task: int, only: int | None = None, most_outputs: int = _NEVER
+    ) -> NodeColumns:
         """The nodes of a graph task; with ``only`` as much as that one's row is made of."""
         needed = (
-            "SELECT ? UNION ALL SELECT consumer FROM edge WHERE graph_task = ? AND producer = ?"
+            "SELECT ? UNION ALL SELECT * FROM (SELECT consumer FROM edge WHERE graph_task = ?"
+            " AND producer = ? ORDER BY output LIMIT ?)"
         )
         numbered: list[tuple[Any, ...]] = self._database.numbers(
             "SELECT idx, sequence_nr, topological_nr, queue, num_inputs, dependencies, name,"  # noqa: S608
             " parameter, module, shapes, recorded FROM node WHERE graph_task = ?"
             f" {'' if only is None else f'AND idx IN ({needed})'} ORDER BY idx",
             graph_task,
-            *(() if only is None else (only, graph_task, only)),
+            *(() if only is None else (only, graph_task, only, most_outputs)),
         )
         columns = list(zip(*numbered, strict=True)) or [()] * 11
         if any(None in columns[place] for place in (0, *range(2, 11))):
@@ -435,7 +444,7 @@ class Contents:
         indexes, *_, names, parameters, modules, shapes, _ = columns
         if only is None:
             self._shorten(graph_task, indexes, names)
-        edges = self._edges(graph_task, only)
+        edges = self._edges(graph_task, only, most_outputs)
         if only is None:
             executed = {row.node: row for row in self.executions(graph_task)}
         else:

@@ -257,17 +257,23 @@ class Outline:
             self._producers.append(producer)
             self._last_into[consumer] = len(self._producers) - 1
 
-    def edges_into(self, node: int) -> list[EdgeRow]:
-        """The edges that lead into a node, by slot; once all were read, found without a search."""
+    def edges_into(self, node: int, limit: int) -> tuple[list[EdgeRow], int]:
+        """The first edges that lead into a node, by slot, and how many there are.
+
+        Once all nodes were read, they are found without a search.
+        """
         if self._told_nodes < self.nodes:
-            return around.edges_into(self._database, self._graph_task, node)
-        producers = set()
+            everything = around.edges_into(self._database, self._graph_task, node)
+            return everything[:limit], len(everything)
+        producers = []
         edge = self._last_into[node]
         while edge >= 0:
-            producers.add(self._producers[edge])
+            producers.append(self._producers[edge])
             edge = self._before[edge]
         found: list[EdgeRow] = []
-        wanted = sorted(producers)
+        wanted = sorted(set(producers))
+        if self._has_one_slot(node):
+            del wanted[limit:]
         for begin in range(0, len(wanted), _PER_QUERY):
             some = wanted[begin : begin + _PER_QUERY]
             rows = self._database.integers(
@@ -278,7 +284,13 @@ class Outline:
                 node,
             )
             found += map(EdgeRow._make, rows)
-        return sorted(found, key=itemgetter(3, 0, 1))
+        return sorted(found, key=itemgetter(3, 0, 1))[:limit], len(producers)
+
+    def _has_one_slot(self, node: int) -> bool:
+        rows = self._database.integers(
+            "SELECT num_inputs FROM node WHERE graph_task = ? AND idx = ?", self._graph_task, node
+        )
+        return rows == [(1,)]
 
     def story(self, node: int) -> Story:
         """What happened to a node, in time that depends little on how many nodes feed it."""
@@ -291,7 +303,7 @@ class Outline:
         finished = [event.seq for event in own if isinstance(event, events.NodeFinished)]
         given: list[Event] = []
         if finished:
-            consumers = len(around.edges_from(self._database, self._graph_task, node))
+            consumers, _ = around.fan_out(self._database, self._graph_task, node)
             # A thread gives a node's gradients before it does anything else; others are at work,
             # too.
             until = finished[-1] + _PER_CONSUMER * consumers + _MARGIN
@@ -304,12 +316,9 @@ class Outline:
 
     def _arrived(self, node: int) -> list[tuple[int, ...]]:
         """By slot; where a node has one slot only, its events are counted, but not read."""
-        rows = self._database.integers(
-            "SELECT num_inputs FROM node WHERE graph_task = ? AND idx = ?", self._graph_task, node
-        )
         mine = "FROM event WHERE graph_task = ? AND node = ? AND kind = ?"
         given = self._graph_task, node, _ACCUMULATED
-        if rows != [(1,)]:
+        if not self._has_one_slot(node):
             return self._database.integers(
                 f"SELECT b, count(*), d, max(seq) {mine} GROUP BY b ORDER BY b", *given
             )

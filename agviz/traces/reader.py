@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from agviz.errors import TraceError
 from agviz.traces import (
@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from agviz.traces.state import BackwardState
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
+
+_ALL: Final = 2**63 - 1
 
 
 class Trace(Closable):
@@ -159,10 +161,13 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return self._contents().nodes(graph_task)
 
-    def node(self, graph_task: int, node: int) -> NodeRow:
-        """One node. Raises TraceError where the graph task has none of this index."""
+    def node(self, graph_task: int, node: int, *, most_outputs: int = _ALL) -> NodeRow:
+        """One node. Raises TraceError where the graph task has none of this index.
+
+        Of more than ``most_outputs`` outputs, the shapes of the first will do.
+        """
         self.graph_task(graph_task)
-        row = self._contents().node(graph_task, node)
+        row = self._contents().node(graph_task, node, most_outputs)
         if row is None:
             raise TraceError(
                 f"graph task {graph_task} of {self.path} holds no node {node}; "
@@ -334,10 +339,15 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return around.edges_into(self._database, graph_task, node)
 
-    def edges_from(self, graph_task: int, node: int) -> list[EdgeRow]:
-        """The edges that leave a node, by output."""
+    def edges_from(self, graph_task: int, node: int, limit: int = _ALL) -> list[EdgeRow]:
+        """The first edges that leave a node, by output."""
         self.graph_task(graph_task)
-        return around.edges_from(self._database, graph_task, node)
+        return around.edges_from(self._database, graph_task, node, limit)
+
+    def fan_out(self, graph_task: int, node: int) -> tuple[int, int]:
+        """Number of edges that leave a node, and of its outputs up to the last that is needed."""
+        self.graph_task(graph_task)
+        return around.fan_out(self._database, graph_task, node)
 
     def leaves(self, graph_task: int) -> dict[int, str]:
         """The AccumulateGrad nodes: names of their parameters, empty where unknown, by index."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from agviz.tui.model import Story, View
 
 _LABEL = 15
-_MOST_EDGES = 200
 _MOST_SLOTS = 100
 _RECEIVED = {"root", "sum", "captured", "replaced"}
 _KEPT = {
@@ -158,8 +157,7 @@ def _gradients_out(story: Story, width: int) -> list[Entry]:
         if isinstance(event, e.GradientAccumulated) and event.producer == node.index
     }
     shapes = node.output_shapes or ()
-    outputs = max(len(shapes), max((edge.output for edge in story.edges_out), default=-1) + 1)
-    outputs = 0 if node.is_leaf else outputs
+    outputs = 0 if node.is_leaf else max(len(shapes), story.degree.outputs)
     entries = _heading(f"Gradients out ({count(outputs, 'output')})") if outputs else []
     by_output: dict[int, list[EdgeRow]] = {}
     for edge in story.edges_out:
@@ -247,13 +245,13 @@ def _edges(view: View, story: Story, width: int) -> list[Entry]:
     into, out = story.edges_in, story.edges_out
     entries = []
     if into:
-        entries += _heading(f"Edges in ({len(into):,})")
-        entries += [_edge(view, edge, edge.producer, "←", width) for edge in into[:_MOST_EDGES]]
-        entries += _more(len(into), _MOST_EDGES)
+        entries += _heading(f"Edges in ({story.degree.into:,})")
+        entries += [_edge(view, edge, edge.producer, "←", width) for edge in into]
+        entries += _more(story.degree.into, len(into))
     if out:
-        entries += _heading(f"Edges out ({len(out):,})")
-        entries += [_edge(view, edge, edge.consumer, "→", width) for edge in out[:_MOST_EDGES]]
-        entries += _more(len(out), _MOST_EDGES)
+        entries += _heading(f"Edges out ({story.degree.out:,})")
+        entries += [_edge(view, edge, edge.consumer, "→", width) for edge in out]
+        entries += _more(story.degree.out, len(out))
     return entries
 
 

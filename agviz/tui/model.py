@@ -257,6 +257,15 @@ class SourceLine(NamedTuple):
     """Without its indentation; empty where the file is not there."""
 
 
+class Degree(NamedTuple):
+    """How many edges lead into a node and out of it."""
+
+    into: int
+    out: int
+    outputs: int
+    """Its outputs up to the last one that is needed."""
+
+
 class Story(NamedTuple):
     """What was read of one node."""
 
@@ -268,7 +277,10 @@ class Story(NamedTuple):
     saved: tuple[SavedRow, ...]
     """The tensors it had saved for backward."""
     edges_in: tuple[EdgeRow, ...]
+    """The first of them, by slot."""
     edges_out: tuple[EdgeRow, ...]
+    """The first of them, by output."""
+    degree: Degree
     measures: tuple[Measure, ...] = ()
     """What was measured of its gradients, in order of ``seq``."""
     received: tuple[tuple[EdgeRow, Measure], ...] = ()

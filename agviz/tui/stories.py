@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.source import source_line
 from agviz.tui.histogram import sample_of
-from agviz.tui.model import Measure, SourceLine, Story
+from agviz.tui.model import Degree, Measure, SourceLine, Story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import EdgeRow, NodeRow
 
+MOST_EDGES: Final = 200
+"""Edges that are told in each direction; shapes of outputs, too."""
 _MOST_FRAMES: Final = 12
 _MOST_MEASURES: Final = 64
 _MOST_SLOTS: Final = 8
@@ -23,16 +25,18 @@ _MOST_SLOTS: Final = 8
 
 def tell(trace: Trace, outline: Outline, graph_task: int, node: int) -> Story:
     """Read everything about a node."""
-    row = trace.node(graph_task, node)
+    row = trace.node(graph_task, node, most_outputs=MOST_EDGES)
     story = outline.story(node)
-    into = outline.edges_into(node)
+    into, edges_in = outline.edges_into(node, MOST_EDGES)
+    edges_out, outputs = trace.fan_out(graph_task, node)
     return Story(
         row,
         tuple(story.events),
         tuple(story.arrived),
         tuple(trace.saved(graph_task, node)),
         tuple(into),
-        tuple(trace.edges_from(graph_task, node)),
+        tuple(trace.edges_from(graph_task, node, MOST_EDGES)),
+        Degree(edges_in, edges_out, outputs),
         tuple(_measures(trace, graph_task, node)),
         tuple(_received(trace, graph_task, into)),
         tuple(_source(trace, row)),
@@ -44,6 +48,8 @@ def _received(
 ) -> Iterator[tuple[EdgeRow, Measure]]:
     """What came in where nothing was added up."""
     edges_of = Counter(edge.slot for edge in into)
+    if len(into) == MOST_EDGES:  # there may be more into the last of them
+        edges_of[into[-1].slot] += 1
     only = [edge for edge in into if edges_of[edge.slot] == 1]
     for edge in only[:_MOST_SLOTS]:
         for measure in _measures(trace, graph_task, edge.producer, edge.output):
