@@ -160,12 +160,12 @@ class Terminal:
     def wait_until_idle(self) -> float:
         """When the program began to do next to nothing for a second."""
         busy = time.perf_counter()
-        while (now := time.perf_counter()) < busy + 1:
+        while time.perf_counter() < busy + 1:
             cpu = self._cpu_ms()
             while self._read(_QUIET_S):
                 pass
             if self._cpu_ms() - cpu > _IDLE_MS:
-                busy = now
+                busy = time.perf_counter()
         return busy
 
     def press(self, key: str) -> tuple[float, float, float] | None:
