@@ -87,8 +87,12 @@ class Debugging:
 
     def _hello(self) -> dict[str, Any]:
         recording = self.recording
-        script = recording.script
-        return {"pid": os.getpid(), "trace": os.path.abspath(recording.path), "script": script}  # noqa: PTH100
+        return {
+            "pid": os.getpid(),
+            "trace": os.path.abspath(recording.path),  # noqa: PTH100
+            "script": recording.script,
+            "lines": recording.provenance is not None,
+        }
 
     def _exit(self) -> None:
         for control in list(self._controls):

@@ -125,6 +125,7 @@ class Stage:
         nan_at: the node that puts out something non-finite.
         fail_at: the node that raises.
         is_child: whether the viewer started it, or else has attached to it.
+        lines: whether it knows which lines made its nodes.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Stage:
         nan_at: int | None = None,
         fail_at: int | None = None,
         is_child: bool = True,
+        lines: bool = True,
     ) -> None:
         self._nan_at, self._fail_at = nan_at, fail_at
         self._passes = passes
@@ -157,13 +159,13 @@ class Stage:
             argv=[],
         )
         self.props = Props(self.nodes, nan_at)
-        self.provenance = cast("Provenance", Stack())
+        self.provenance: Provenance | None = cast("Provenance", Stack()) if lines else None
         self.debugger = Debugger(cast("Any", self))
         self.registry.add(self.recorder)
         self.registry.add(self.props)
         self.debugger.install(self.registry)
         ours, theirs = socket.socketpair()
-        told = {"pid": 1, "trace": str(self.recorder.path), "script": "train.py"}
+        told = {"pid": 1, "trace": str(self.recorder.path), "script": "train.py", "lines": lines}
         self.control = Control(theirs, self.debugger, told)
         threading.Thread(target=self.control.serve, daemon=True).start()
         self.client = Client(ours)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HELLO = {"pid": 7, "trace": "trace.agviz", "script": "train.py"}
+HELLO = {"pid": 7, "trace": "trace.agviz", "script": "train.py", "lines": True}
 
 
 @contextmanager

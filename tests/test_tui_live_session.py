@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from textual.widgets import OptionList
 
 from agviz.debugger.breakpoint_file import BreakpointFile
 from agviz.tui.live import LiveApp
@@ -13,6 +14,7 @@ from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import Prompt
+from agviz.tui.screens.breakpoints import WITHOUT_LINES
 from tests.debugger_support import FOUR_DEVICES, debug, natively, result
 from tests.live_support import Stage, begin, command, press, session_of, settle, stands, until
 from tests.tui_support import lines
@@ -56,6 +58,11 @@ def is_all_shown(session: LiveSession, stage: Stage) -> bool:
 def stand(pilot: Pilot[None]) -> str:
     """The line that says how the program stands."""
     return str(session_of(pilot).query_one("#live").render())
+
+
+def said(pilot: Pilot[None]) -> list[str]:
+    """The messages that are shown."""
+    return [each.message for each in pilot.app._notifications]
 
 
 async def test_the_tensors_of_the_stopped_node_are_shown(stage: Stage) -> None:
@@ -124,6 +131,33 @@ async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path)
         assert session.stop is not None
         assert session.stop.breakpoints == (2,)
         await until(pilot, lambda session: not marked("◈"))
+
+
+async def test_a_program_that_knows_no_lines_says_so_and_marks_sequence_numbers(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path, lines=False)
+    try:
+        async with stage.app.run_test(size=WIDE) as pilot:
+            await begin(pilot, stage)
+            await command(pilot, "break seq=99")
+            session = await until(pilot, lambda session: bool(session.marks))
+            marked = [node.index for node in stage.nodes if node.sequence_nr == 99]
+            assert list(session.marks) == marked == [1]
+            (line,) = (line for line in panel(session, Graph) if "◆" in line)
+            assert " ReluBackward0 " in line
+
+            await command(pilot, "break train.py:13")
+            await until(pilot, lambda _: any("never stop" in each for each in said(pilot)))
+            await press(pilot, "B")
+            box = pilot.app.screen.query_one(OptionList)
+            shown = [str(box.get_option_at_index(place).prompt) for place in range(2)]
+            assert shown[0].split("  ")[-1] == "seq=99"
+            assert shown[1].endswith(f"line=train.py:13   never stops: {WITHOUT_LINES}")
+            await press(pilot, "escape", "c")
+            await until(pilot, lambda session: stands(session, 1))
+    finally:
+        stage.close()
 
 
 async def test_one_goes_back_through_all_backward_passes_and_returns(stage: Stage) -> None:
@@ -203,8 +237,7 @@ async def test_keys_have_an_effect_that_is_seen_while_the_program_runs(stage: St
         for key in ("n", "s", "c", "o", "exclamation_mark"):
             pilot.app.clear_notifications()
             await press(pilot, key)
-            said = [each.message for each in pilot.app._notifications]
-            assert any("runs" in each for each in said), key
+            assert any("runs" in each for each in said(pilot)), key
         await press(pilot, "ctrl+c")
         stage.props.may_go.set()
         session = await until(pilot, stands)

@@ -59,6 +59,8 @@ class Hello:
     trace: Path
     """The file that it records into."""
     script: str
+    lines: bool
+    """Whether it knows which lines of the forward made its nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -438,6 +440,7 @@ def _hello(line: bytes | None) -> Hello:
         pid=field(message, "pid", int),
         trace=Path(field(message, "trace", str)),
         script=_text(message, "script"),
+        lines=field(message, "lines", bool),
     )
 
 

@@ -17,7 +17,7 @@ from agviz.tui import commands
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.linked import Linked
 from agviz.tui.marking import find_marks
-from agviz.tui.screens.breakpoints import Breakpoints
+from agviz.tui.screens.breakpoints import WITHOUT_LINES, Breakpoints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ class Breaking(Linked):
 
     def action_edit_breakpoints(self) -> None:
         """Open the list of breakpoints."""
-        self.app.push_screen(Breakpoints(self._known, self._change))
+        self.app.push_screen(Breakpoints(self._known, self._change, knows_lines=self.knows_lines))
 
     def command_break(self, argument: str) -> None:
         """``:break``."""
@@ -200,7 +200,12 @@ class Breaking(Linked):
             self.notify(clean(str(error)), severity="warning", markup=False)
 
     def _say_added(self, made: Breakpoint) -> None:
-        self.notify(f"Breakpoint {made.number}: {clean(made.describe())}", markup=False)
+        said = f"Breakpoint {made.number}: {clean(made.describe())}"
+        if made.line and not self.knows_lines:
+            never = f"{said}\nIt will never stop: {WITHOUT_LINES}."
+            self.notify(never, severity="warning", timeout=20, markup=False)
+        else:
+            self.notify(said, markup=False)
 
     def _say_removed(self, gone: Breakpoint) -> None:
         self.notify(f"Breakpoint {gone.number} is removed.")

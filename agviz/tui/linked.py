@@ -49,6 +49,7 @@ class Linked(Session):
         self.link = Link(client, self.post_message)
         self.ear = Ear(client, self.post_message)
         self.debuggee = debuggee
+        self.knows_lines = client.hello.lines
         self.stops: dict[int, Stopped] = {}
         """Where threads stand, by thread; the last that stopped is the last."""
         self.looked_at: int | None = None

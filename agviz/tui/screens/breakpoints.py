@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
 _HELP = "a add · e edit · space on and off · d remove · escape back"
+WITHOUT_LINES = "the program runs with --no-provenance, and lines are not known"
 _EXAMPLE = "Mul.* module=encoder.0 if norm > 1e3   or   train.py:12   or   parameter=fc.weight"
 
 
@@ -32,6 +33,7 @@ class Breakpoints(ModalScreen[None]):
     Args:
         breakpoints: in the order of their numbers.
         change: has one made, changed or removed: ``add``, ``edit`` or ``remove``, and the one.
+        knows_lines: whether the program knows which lines of the forward made its nodes.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,9 +48,14 @@ class Breakpoints(ModalScreen[None]):
     ]
 
     def __init__(
-        self, breakpoints: Sequence[Breakpoint], change: Callable[[str, Breakpoint], None]
+        self,
+        breakpoints: Sequence[Breakpoint],
+        change: Callable[[str, Breakpoint], None],
+        *,
+        knows_lines: bool,
     ) -> None:
         super().__init__()
+        self._knows_lines = knows_lines
         self._change = change
         self._breakpoints = list(breakpoints)
         self._edited: Breakpoint | None = None
@@ -73,7 +80,7 @@ class Breakpoints(ModalScreen[None]):
         place = box.highlighted or 0
         box.clear_options()
         box.add_options(
-            [Option(Text(describe(each)), id=str(each.number)) for each in self._breakpoints]
+            [Option(Text(self._line(each)), id=str(each.number)) for each in self._breakpoints]
             or [Option("There are none; press a to add one.", disabled=True)]
         )
         if self._breakpoints:
@@ -150,6 +157,10 @@ class Breakpoints(ModalScreen[None]):
     def _chosen(self) -> Breakpoint | None:
         place = self.query_one(OptionList).highlighted
         return None if place is None or not self._breakpoints else self._breakpoints[place]
+
+    def _line(self, each: Breakpoint) -> str:
+        never = f"   never stops: {WITHOUT_LINES}"
+        return describe(each) + (never if each.line and not self._knows_lines else "")
 
     def _close_line(self) -> None:
         self.query_one(Input).display = False
