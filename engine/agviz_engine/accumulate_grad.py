@@ -25,9 +25,10 @@ from agviz_engine import tensor_impl
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
+_use_count = cast("Callable[[Tensor], int]", cast("Any", Tensor)._use_count)
 _PLAIN = (Tensor, Parameter)
 _REFERENCES = 3
 """Holders of a gradient that only the caller of :func:`steal` has: its tuple, its argument here,
@@ -84,7 +85,7 @@ def steal(
         sys.getrefcount(gradient) > own
         or type(gradient) is not Tensor
         or type(variable) not in _PLAIN
-        or cast("Any", gradient)._use_count() != 1
+        or _use_count(gradient) != 1
     ):
         return False
     is_plain = tensor_impl.are_alike(gradient, variable)

@@ -958,7 +958,7 @@ class Engine:
             buffer[slot] = output
         if happened is None:
             return
-        held = cast("Tensor", buffer[slot])
+        held: Any = buffer[slot]
         seq, now = next_seq(), clock()
         if place is not None:
             fact = *place, consumer.index, ref.index, slot, added, health.held_bytes(held)

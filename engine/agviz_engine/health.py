@@ -122,7 +122,7 @@ class _Plain(NamedTuple):
     numel: int
     may_be_freed: bool
     """Whether its address would not show that its storage was resized to nothing."""
-    facts: tuple[Any, ...]
+    facts: tuple[str, tuple[int, ...], str, str, int, int, int]
     """What a :class:`~agviz_engine.instruments.Health` begins with."""
 
 
