@@ -245,6 +245,31 @@ async def test_keys_have_an_effect_that_is_seen_while_the_program_runs(stage: St
         assert session.stop.reasons == ("pause",)
 
 
+async def test_the_file_is_opened_anew_where_one_looked_at_it(stage: Stage) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        await begin(pilot, stage)
+        await press(pilot, "n", "n")
+        await until(pilot, lambda session: stands(session, 2))
+        session = await press(pilot, "N")
+        past = at(session)
+        assert past == (0, 1)
+        session = await press(pilot, "R")
+        assert at(session) == past
+        assert "you look at the past" in stand(pilot)
+        session = await press(pilot, "c", "R")
+        assert stands(session, 2)
+        await press(pilot, "n")
+        await until(pilot, lambda session: stands(session, 3))
+
+        stage.props.hold_at = 11
+        await press(pilot, "c")
+        await until(pilot, lambda session: is_all_shown(session, stage))
+        there = at(await press(pilot, "N"))
+        assert at(await press(pilot, "R")) == there
+        stage.props.may_go.set()
+        assert at(await press(pilot, "N"))[1] != there[1]
+
+
 async def test_a_dead_program_leaves_what_it_did(stage: Stage) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)

@@ -84,6 +84,13 @@ class Board(Screen[None]):
                 self.view = replace(self.view, follows=False)
             self.reader.move(move)
 
+    def go_elsewhere(self, graph_task: int, seq: int) -> None:
+        """Go behind an event of another graph task."""
+        if self.view is not None:
+            if self.view.follows:
+                self.view = replace(self.view, follows=False)
+            self.reader.go(graph_task, seq)
+
     def run_to(self, node: int, recording: Recording) -> None:
         """Go to the moment at which a node was taken up."""
         execution = recording.columns.execution_of(node)

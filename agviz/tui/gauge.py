@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agviz.traces.health import HealthRow
     from agviz.tui.histogram import Sample
     from agviz.tui.model import Measure
+    from agviz.tui.relatives import Place
 
 _INDENT = 2
 _MOST_BAR = 40
@@ -29,14 +30,20 @@ class Entry:
         line: the line, or what makes it when it is first seen.
         node: where it leads; None: nowhere.
         command: the beginning of a command about what stands there; empty: there is none.
+        place: of another graph task, to which it leads; None: to none.
     """
 
     def __init__(
-        self, line: Line | Callable[[], Line], node: int | None = None, command: str = ""
+        self,
+        line: Line | Callable[[], Line],
+        node: int | None = None,
+        command: str = "",
+        place: Place | None = None,
     ) -> None:
         self._line = line
         self.node = node
         self.command = command
+        self.place = place
 
     @property
     def line(self) -> Line:

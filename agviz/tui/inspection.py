@@ -38,6 +38,7 @@ def inspect(view: View, story: Story, width: int) -> list[Entry]:
         *_standing(view, node, width),
         *at_hand(view, width),
         *_facts(view, node, width),
+        *_relatives(story, width),
         *_problems(node, story.events, width),
         *_gradients_in(view, story, width),
         *_gradients_out(story, width),
@@ -94,6 +95,16 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     if node.parameter:
         dimensions = "" if node.shape is None else f" {shape(node.shape)}"
         yield from _fact("Parameter", node.parameter + dimensions, width, "place")
+
+
+def _relatives(story: Story, width: int) -> Iterator[Entry]:
+    """What the node began, and what its own graph task was begun by."""
+    places = [("Inside", f"↓ {place.text}", place) for place in story.inside]
+    if story.around is not None:
+        places.append(("Called in", f"↑ {story.around.text}", story.around))
+    for label, text, place in places:
+        for entry in _fact(label, text, width, "place"):
+            yield Entry(entry.line, place=place)
 
 
 def _place_in_graph(view: View, node: NodeRow, width: int) -> Iterator[Entry]:

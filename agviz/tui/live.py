@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from agviz.tui.link import Heard
     from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel
-    from agviz.tui.panels.threads import Threads
     from agviz.tui.reader_thread import Arrived, Listed, Loaded, Move, ReaderThread
     from agviz.tui.screens.leave import Choice
     from agviz.tui.session import Session
@@ -193,11 +192,12 @@ class LiveSession(Breaking, Looking):
     def on_listed(self, message: Listed) -> None:
         """Open the newest graph task where none is open."""
         message.prevent_default()
+        known = [row.id for rows in self.tasks for row in rows]
         self.tasks = message.tasks
         rows = message.tasks[0]
-        if self.stop is not None:
+        if self.stop is not None and (message.is_anew or self.stop.graph_task not in known):
             self._go_to_now()
-        elif rows and self.view is None:
+        elif rows and (self.view is None or message.is_anew):
             self.reader.load(Key(0, rows[-1].id))
             self.reader.move(Playhead.to_end)
         elif not rows:
@@ -303,10 +303,10 @@ class LiveSession(Breaking, Looking):
         else:
             self.app.push_screen(Leave(can_end=self.debuggee is not None), self._leave)
 
-    def on_threads_elsewhere_picked(self, message: Threads.ElsewherePicked) -> None:
-        """Go to another graph task."""
+    def go_elsewhere(self, graph_task: int, seq: int) -> None:
+        """Go to another graph task, and know when it is reached."""
+        super().go_elsewhere(graph_task, seq)
         self._wants_now = False
-        self.reader.go(message.graph_task, message.seq)
         self._mark()
 
     # Commands.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agviz.tui.beside import Beside
     from agviz.tui.columns import Columns, NodeFacts
     from agviz.tui.histogram import Sample
+    from agviz.tui.relatives import Place
     from agviz_engine.events import Event
 
 PAGE: Final = 200
@@ -95,6 +96,11 @@ class Recording:
     def is_same(self, other: Recording | None) -> bool:
         """Whether both are states of one and the same, one of which may know more."""
         return other is not None and other.columns is self.columns
+
+    def is_of(self, meta: Meta) -> bool:
+        """Whether it is part of the recording that is described."""
+        ours = self.meta.pid, self.meta.started_unix_ns, self.meta.start_ns
+        return ours == (meta.pid, meta.started_unix_ns, meta.start_ns)
 
     @property
     def nodes(self) -> int:
@@ -281,6 +287,10 @@ class Story(NamedTuple):
     edges_out: tuple[EdgeRow, ...]
     """The first of them, by output."""
     degree: Degree
+    inside: tuple[Place, ...] = ()
+    """The graph tasks that it began."""
+    around: Place | None = None
+    """The node that began its graph task."""
     measures: tuple[Measure, ...] = ()
     """What was measured of its gradients, in order of ``seq``."""
     received: tuple[tuple[EdgeRow, Measure], ...] = ()

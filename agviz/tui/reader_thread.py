@@ -53,7 +53,7 @@ class Listed(Message):
 
     tasks: list[list[GraphTaskRow]]
     is_anew: bool
-    """Whether the files were opened, not only found to hold more."""
+    """Whether the files were opened; False: they hold more, or the playhead is where it was."""
     is_growing: bool
     """Whether a program writes to one of them."""
 
@@ -239,7 +239,7 @@ class ReaderThread(threading.Thread):
         self._requests.put(self._poll)
 
     def reopen(self) -> None:
-        """Open the files anew: posts :class:`Listed`."""
+        """Open the files anew: posts :class:`Listed`; the playhead stays where it was."""
         self._requests.put(self._open)
 
     def stop(self) -> None:
@@ -284,6 +284,7 @@ class ReaderThread(threading.Thread):
             self._post(ReadFailed(str(error)))
 
     def _open(self) -> None:
+        before = self._recording
         for trace in self._traces:
             trace.close()
         self._traces, self._recording = [], None
@@ -292,7 +293,16 @@ class ReaderThread(threading.Thread):
         for path in self._paths:
             self._traces.append(Trace.open(path))
             self._watches.append(FileWatch(path, self._traces[-1]))
-        self._list(is_anew=True)
+        is_there = before is not None and self._holds(before)
+        self._list(is_anew=not is_there)
+        if before is not None and is_there:
+            self._load(before.key, self._playhead.position)
+
+    def _holds(self, recording: Recording) -> bool:
+        """Whether what was loaded is in the file that has its name now."""
+        trace = self._traces[recording.key.file]
+        numbers = [task.id for task in trace.graph_tasks]
+        return recording.key.graph_task in numbers and recording.is_of(trace.meta)
 
     def _list(self, *, is_anew: bool = False) -> None:
         tasks = [trace.graph_tasks for trace in self._traces]

@@ -104,16 +104,25 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
 
     def on_loaded(self, message: Loaded) -> None:
         """Show a graph task."""
-        first = self.view is None
+        before, recording = self.view, message.recording
         self.add_class("-loaded")
         self.refresh_bindings()
         self.forget_matches()
-        columns = message.recording.columns
-        first_node = columns.node_at(0) if len(columns) else None
-        view = View(recording=message.recording, moment=message.moment, follows=message.follows)
-        self.look_at(first_node, view)
+        columns = recording.columns
+        node = message.moment.node
+        if node is None and len(columns):
+            node = columns.node_at(0)
+        view = View(recording=recording, moment=message.moment, follows=message.follows)
+        if (
+            before is not None
+            and before.recording.key == recording.key
+            and before.recording.is_of(recording.meta)
+        ):
+            node = before.selected
+            view = replace(view, thread=before.thread)
+        self.look_at(node, view)
         self.share_room()
-        if first:
+        if before is None:
             self.call_after_refresh(self.focus_chosen)
 
     def on_grown(self, message: Grown) -> None:
@@ -189,6 +198,10 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         """Look at another node."""
         if self.view is not None:
             self.look_at(message.node, self.view)
+
+    def on_panel_elsewhere_picked(self, message: Panel.ElsewherePicked) -> None:
+        """Go to another graph task."""
+        self.go_elsewhere(message.graph_task, message.seq)
 
     def on_events_page_wanted(self, message: Events.PageWanted) -> None:
         """Read events."""

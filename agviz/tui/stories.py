@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.source import source_line
+from agviz.tui import relatives
 from agviz.tui.histogram import sample_of
 from agviz.tui.model import Degree, Measure, SourceLine, Story
 
@@ -37,6 +38,8 @@ def tell(trace: Trace, outline: Outline, graph_task: int, node: int) -> Story:
         tuple(into),
         tuple(trace.edges_from(graph_task, node, MOST_EDGES)),
         Degree(edges_in, edges_out, outputs),
+        tuple(relatives.inside(trace, graph_task, node)),
+        relatives.around(trace, graph_task),
         tuple(_measures(trace, graph_task, node)),
         tuple(_received(trace, graph_task, into)),
         tuple(_source(trace, row)),

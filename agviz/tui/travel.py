@@ -12,12 +12,14 @@ from agviz.tui.board import Board
 from agviz.tui.commands import Usage
 from agviz.tui.model import Playhead
 from agviz.tui.panels.events import Events
+from agviz.tui.relatives import next_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agviz.tui.model import View
+    from agviz.tui.model import Recording, View
     from agviz.tui.panels.threads import Threads
+    from agviz.tui.relatives import NonfiniteFound
 
 _NODE, _EVENT, _STOP = (Binding.Group(name, compact=True) for name in ("Node", "Event", "Continue"))
 
@@ -93,15 +95,34 @@ class Travel(Board):
             self.run_to(view.selected, view.recording)
 
     def action_nonfinite(self) -> None:
-        """Go to the first non-finite gradient."""
+        """Go to the first non-finite gradient; from there, to that of the pass around or inside."""
         if self.view is None:
             return
-        recording = self.view.recording
-        if recording.first_nonfinite is not None:
-            self.move(partial(Playhead.to_seq, seq=recording.first_nonfinite))
+        recording, event = self.view.recording, self.view.moment.event
+        first = recording.first_nonfinite
+        is_there = event is not None and event.seq == first
+        if is_there or (first is None and recording.columns.is_complete and recording.siblings > 1):
+            self.reader.ask(next_nonfinite)
+        elif first is not None:
+            self.move(partial(Playhead.to_seq, seq=first))
         elif not recording.columns.is_complete:
             self.move(Playhead.to_first_nonfinite)
-        elif recording.is_checked:
+        else:
+            self._say_all_is_finite(recording)
+
+    def on_nonfinite_found(self, message: NonfiniteFound) -> None:
+        """Go to the first non-finite gradient of another graph task."""
+        place, view = message.place, self.view
+        if place is not None:
+            self.go_elsewhere(place.graph_task, place.seq)
+            self.notify(f"The first non-finite gradient of {place.text}; x goes on.", markup=False)
+        elif view is not None and view.recording.first_nonfinite is not None:
+            self.notify("The playhead is there: the first non-finite gradient.")
+        elif view is not None:
+            self._say_all_is_finite(view.recording)
+
+    def _say_all_is_finite(self, recording: Recording) -> None:
+        if recording.is_checked:
             self.notify("Every gradient that was checked is finite.")
         else:
             self.notify("Nothing was checked for non-finite values in this recording.")

@@ -25,8 +25,10 @@ class Inspector(LineList):
     HELP = (
         "The selected node: where it stands at the playhead, the gradients it received and gave,"
         " its hooks, and its edges.\n\n"
-        "Enter on an edge goes to the node at its other end. Where a program stands at the node,"
-        " its tensors are shown as they are now; enter on one of them prints a part of it."
+        "Enter on an edge goes to the node at its other end; on ↓ into a backward pass that the"
+        " node began (a reentrant call); on ↑ back to the node that began this one. Where a program"
+        " stands at the node, its tensors are shown as they are now; enter on one of them prints a"
+        " part of it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "follow", "Follow", id="inspector.follow"),
@@ -73,11 +75,13 @@ class Inspector(LineList):
         super().on_resize()
 
     def action_follow(self) -> None:
-        """Look at the node at the other end of the edge under the cursor, or at a tensor."""
+        """Go where the line under the cursor leads, or look at its tensor."""
         entry = self._entries[self.cursor] if self._entries else None
         if entry is not None and entry.node is not None:
             self.look_at_node(entry.node)
+        elif entry is not None and entry.place is not None:
+            self.post_message(self.ElsewherePicked(entry.place.seq, entry.place.graph_task))
         elif entry is not None and entry.command:
             self.post_message(self.CommandBegun(entry.command))
         else:
-            self.notify("This line is no edge: put the cursor on a line with → or ←.")
+            self.notify("This line is no edge: put the cursor on a line with →, ←, ↓ or ↑.")

@@ -64,6 +64,14 @@ class Panel(ScrollView):
             super().__init__()
             self.node = node
 
+    class ElsewherePicked(Message):
+        """The user wants to see a moment of another graph task."""
+
+        def __init__(self, seq: int, graph_task: int) -> None:
+            super().__init__()
+            self.seq = seq
+            self.graph_task = graph_task
+
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.view: View | None = None

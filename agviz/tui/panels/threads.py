@@ -67,14 +67,6 @@ class Threads(Panel):
             super().__init__()
             self.seq = seq
 
-    class ElsewherePicked(Message):
-        """The user points at an execution in another graph task."""
-
-        def __init__(self, seq: int, graph_task: int) -> None:
-            super().__init__()
-            self.seq = seq
-            self.graph_task = graph_task
-
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._lanes: dict[int, Lane] = {}
