@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from benchmarks.contenders import Contender
     from benchmarks.graphs import Graph
 
-LARGE = ("transformer", "conv")
+LARGE = ("transformer", "conv", "conv32")
 """Graphs worth sharing out to several threads."""
 WIDTH = 150
 

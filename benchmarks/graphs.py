@@ -1,4 +1,4 @@
-"""The graphs that are measured: two of tiny operations, three real models, two hardly there."""
+"""The graphs that are measured: two of tiny operations, real models of three kinds."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class _Residual(nn.Module):
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
-def conv_net() -> Graph:
-    """ResNet-18 as it is used on images of 32x32, batch 8."""
+def conv_net(batch: int = 8) -> Graph:
+    """ResNet-18 as it is used on images of 32x32."""
     widths = [64, 64, 128, 256, 512]
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1, bias=False),
@@ -91,8 +91,14 @@ def conv_net() -> Graph:
         nn.Flatten(),
         nn.Linear(512, 10),
     )
-    images = torch.randn(8, 3, 32, 32)
-    return _of(model, "residual conv net (ResNet-18, 8x3x32x32)", lambda: model(images))
+    images = torch.randn(batch, 3, 32, 32)
+    title = f"residual conv net (ResNet-18, {batch}x3x32x32)"
+    return _of(model, title, lambda: model(images))
+
+
+def larger_conv_net() -> Graph:
+    """The same on 32 images: as much work for each backward pass as the transformer has."""
+    return conv_net(32)
 
 
 def recurrent() -> Graph:
@@ -118,5 +124,6 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "wide": wide,
     "transformer": transformer,
     "conv": conv_net,
+    "conv32": larger_conv_net,
     "lstm": recurrent,
 }
