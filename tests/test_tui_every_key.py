@@ -150,6 +150,7 @@ def test_every_key_is_answered(
 
     # Folds.
     typist.changes("e")
+    typist.shows("y", text="Copied: ")  # what "e" said is said again by the next key
     typist.changes("Space")
 
     # Searching.

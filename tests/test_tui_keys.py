@@ -36,7 +36,7 @@ from agviz.tui.title import PanelTab, Status, Title
 from agviz_engine import graph_task
 from agviz_engine.events import NodeFailed, NodeFinished, NodeStarted, NonFiniteChecked
 from agviz_engine.instruments import Registry
-from tests.event_simulator import Simulator
+from tests.event_simulator import Simulator, random_graph
 from tests.tui_support import NODES, lines, mlp, press, record, settle, write
 
 if TYPE_CHECKING:
@@ -769,6 +769,24 @@ async def test_the_mouse_scrubs_while_its_button_is_held(trace: Path) -> None:
         await pilot.hover(Threads, offset=(30, 4))
         await settle(pilot)
         assert position(session) == seen[-1]
+
+
+async def test_threads_that_do_something_are_told_first_where_there_is_no_room(
+    tmp_path: Path,
+) -> None:
+    registry, rng = Registry(), Random(5)
+    with Recorder(tmp_path / "t.agviz") as recorder:
+        registry.add(recorder)
+        Simulator(registry, rng, devices=4).backward(random_graph(rng, 40, 4))
+    async with opened(tmp_path / "t.agviz", size=(200, 60)) as pilot:
+        session = await press(pilot, *("n" * 9))
+        running = view_of(session).moment.state.running()
+        shown = lines(session.query_one(Threads))
+        told = [line.split()[0] for line in shown[1 + len(view_of(session).threads) + 1 :]]
+        assert 0 < len(told) < len(view_of(session).threads)
+        inside = [f"T{thread}" for thread in view_of(session).threads if running.get(thread)]
+        assert inside
+        assert told[: len(inside)] == inside[: len(told)]
 
 
 async def test_why_is_answered(

@@ -125,6 +125,8 @@ class Columns:
         """Orders of the nodes that each thread took up."""
         self.longest_name = 8
         """Cells."""
+        self.has_places = False
+        """Whether a module or parameter of any node is known."""
         self.last_ns = 0
         """The last start or end."""
         self._texts = {0: ""}
@@ -207,6 +209,7 @@ class Columns:
             place = self._place_of.setdefault(called, len(self._called))
             if place == len(self._called):
                 self._called.append(called)
+                self.has_places |= bool(parameter or module)
             self._call[node] = place
             self._shape[node] = shapes
             self._queue[node] = max(min(queue, 32_767), -1)

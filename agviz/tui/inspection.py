@@ -274,12 +274,13 @@ def _edge(view: View, edge: EdgeRow, other: int, arrow: str, width: int) -> Entr
     def line() -> Line:
         state = view.moment.node_state(other)
         name = min(34, max(16, (width - 22) // 2))
+        ends = f" output {edge.output:,} → {edge.slot:,}  "
         return [
             Span(f"{arrow} "),
             Span(f"{state.glyph} ", state.value),
             Span(left(view.recording.label(other), name), "name"),
-            Span(f" output {edge.output} → {edge.slot}  ", "number"),
-            Span(tail(view.recording.place(other), width - name - 19), "place"),
+            Span(ends, "number"),
+            Span(tail(view.recording.place(other), width - name - 4 - len(ends)), "place"),
         ]
 
     return Entry(line, other)

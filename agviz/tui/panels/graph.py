@@ -119,7 +119,8 @@ class Graph(LineList):
         waits += left("waits" if widths.waits > 5 else "", widths.waits)
         graph = left("graph" if widths.lanes > 2 else "", 2 * widths.lanes)
         text = f" {graph}{right('#', widths.number)} {waits}"
-        text += f"{left('node', widths.name)} {left('module', widths.place)}"
+        module = "module" if self.view.recording.columns.has_places else ""
+        text += f"{left('node', widths.name)} {left(module, widths.place)}"
         return [Span(text + (f" {right('time', widths.time)}" if widths.time else ""), "muted")]
 
     def line(self, index: int, width: int) -> Line:
@@ -205,10 +206,12 @@ class Graph(LineList):
         lanes = min(max(columns.widest, 1), most)
         number = max(3, len(f"{columns.nodes:,}"))
         waits = 6 if width >= 70 else 4
-        time = 8 if width >= 56 else 0
+        time = 8 if width >= (56 if columns.has_places else 44) else 0
         mark = 2 if self.shown.is_live else 1
         rest = width - 1 - 2 * lanes - number - mark - waits - 1 - (time + 1 if time else 0)
         name = min(28, columns.longest_name, max(16, rest // 2))
+        if not columns.has_places:
+            name = min(columns.longest_name, rest)
         return _Widths(lanes, number, mark, waits, name, max(0, rest - name), time)
 
     def _node(self, place: int, node: int, width: int) -> Line:

@@ -64,7 +64,7 @@ class Queues(LineList):
         queue, place = self._at(index)
         if place < 0:
             server = "" if queue.thread is None else f" T{queue.thread}"
-            depth = f"depth {len(queue.tasks)}"
+            depth = f"depth {len(queue.tasks):,}"
             return [Span(f" {queue_label(queue.queue)}{server}  ", "heading"), Span(depth, "muted")]
         if not queue.tasks:
             return [Span("      empty", "muted")]

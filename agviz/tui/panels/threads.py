@@ -264,13 +264,20 @@ class Threads(Panel):
         return min(max(0, middle - lines // 2), surplus)
 
     def _now(self, y: int) -> Line:
-        """Where there is room below the lanes: what each thread does at the playhead."""
-        index = y - 1 - self._lane_lines * len(self._lanes) - 1
+        """Where there is room below the lanes: what each thread does at the playhead.
+
+        Where there is room for some only, those that do something come first.
+        """
+        above = 1 + self._lane_lines * len(self._lanes) + 1
+        index = y - above
         threads = list(self._lanes)
         if not 0 <= index < len(threads):
             return []
-        thread, recording = threads[index], self.shown.recording
-        tasks = self.shown.moment.state.running().get(thread, ())
+        recording, running = self.shown.recording, self.shown.moment.state.running()
+        if self.scrollable_content_region.height - above < len(threads):
+            threads.sort(key=lambda thread: not running.get(thread))
+        thread = threads[index]
+        tasks = running.get(thread, ())
         inside = [
             recording.label(t.node)
             if t.graph_task == recording.key.graph_task
