@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _ACCUMULATED: Final = codec.KIND[events.GradientAccumulated]
 _DECREMENTED: Final = codec.KIND[events.DependencyDecremented]
+_OWN: Final = ", ".join(
+    str(kind) for kind in codec.KIND.values() if kind not in {_DECREMENTED, _ACCUMULATED}
+)
+"""Kinds of events of which a node has few; so asked for, those it has many of are not looked at."""
 _MOST_EVENTS: Final = 1_000
 _PER_CONSUMER: Final = 64
 _MARGIN: Final = 256
@@ -296,8 +300,8 @@ class Outline:
         """What happened to a node, in time that depends little on how many nodes feed it."""
         pages = Pages(self._database, self._contents)
         own = pages.where(
-            "graph_task = ? AND node = ? AND kind NOT IN (?, ?) ORDER BY seq LIMIT ?",
-            *(self._graph_task, node, _DECREMENTED, _ACCUMULATED, _MOST_EVENTS),
+            f"graph_task = ? AND node = ? AND kind IN ({_OWN}) ORDER BY seq LIMIT ?",
+            *(self._graph_task, node, _MOST_EVENTS),
         )
         rows = self._arrived(node)
         finished = [event.seq for event in own if isinstance(event, events.NodeFinished)]
