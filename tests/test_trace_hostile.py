@@ -184,6 +184,8 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
         "UPDATE edge SET output = output + 1000000000",
         "UPDATE graph_task SET begin_t = NULL",
         "UPDATE graph_task SET error = 'x'",
+        "UPDATE graph_task SET parent = id",
+        "UPDATE graph_task SET parent = id + 1, parent_node = 0",
         "DELETE FROM string",
         "UPDATE string SET text = x'ff'",
         "UPDATE string SET text = 7",

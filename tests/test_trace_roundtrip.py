@@ -83,7 +83,10 @@ def test_events_come_back_as_they_were_told(tmp_path: Path) -> None:
 
 
 def test_every_kind_goes_through_the_file(tmp_path: Path) -> None:
-    told = every_kind()
+    told = [
+        event._replace(parent=-1) if isinstance(event, events.GraphTaskBegun) else event
+        for event in every_kind()
+    ]  # no file is believed in which a graph task is inside of a later one
     with Recorder(tmp_path / "t.agviz") as recorder:
         registry = Registry()
         registry.add(recorder)

@@ -133,6 +133,8 @@ class Contents:
         )
         if any(None in (*row[:14], *row[16:18]) for row in rows):
             raise self._database.damaged("a graph task lacks a fact")
+        if any(parent >= number for number, parent, *_ in cast("list[tuple[int, ...]]", rows)):
+            raise self._database.damaged("a graph task is inside of a later one")
         start_ns = self.meta.start_ns
         open_end = GraphTaskStatus.RUNNING if self.is_growing else GraphTaskStatus.CUT
         tasks = {}
