@@ -7,6 +7,7 @@ import math
 import re
 import sqlite3
 import threading
+import time
 import weakref
 from pathlib import Path
 from random import Random
@@ -447,7 +448,9 @@ def test_only_chosen_passes(tmp_path: Path) -> None:
 def test_a_flight_recorder_writes_what_came_before_the_occasion(tmp_path: Path) -> None:
     with agviz.trace(check_forward=True, on="nonfinite", keep=2, path=tmp_path / "t") as recorded:
         for n in (1.0, 2.0, 0.0):
-            torch.tensor([n], requires_grad=True).sqrt().sum().backward()
+            root = torch.tensor([n], requires_grad=True).sqrt()
+            time.sleep(0.4)  # the writer looks meanwhile what there is to write
+            root.sum().backward()
     trace = recorded.trace
     kept = {task.id for task in trace.graph_tasks}
     assert len(kept) == 2

@@ -197,6 +197,11 @@ class FlightRecorder(Recorder):
         self._lookout.moved = False
         return True
 
+    def _forward_so_far(self) -> list[Beside]:
+        """Only at the end, after an occasion: earlier nobody knows whether it is to be kept."""
+        is_wanted = self._closing.is_set() and self._has_written
+        return super()._forward_so_far() if is_wanted else []
+
     def _count(self) -> int:
         with self._ring:
             return sum(map(len, self._held.values()))
