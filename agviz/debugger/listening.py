@@ -126,10 +126,13 @@ class Listening:
         with contextlib.suppress(FileNotFoundError):  # of an earlier process with this number
             self.path.unlink()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        half = self.path.with_suffix(".new")  # nobody finds it before it is as it has to be
         try:
-            self._socket.bind(os.fspath(self.path))
-            self.path.chmod(0o600)
+            half.unlink(missing_ok=True)
+            self._socket.bind(os.fspath(half))
+            half.chmod(0o600)
             self._socket.listen(4)
+            half.rename(self.path)
         except OSError as error:
             self._socket.close()
             raise AgvizError(f"no socket can be made at {self.path}: {error.strerror}") from None
