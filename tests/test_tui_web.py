@@ -6,6 +6,7 @@ drawn is seen by the pixels.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import subprocess
@@ -89,13 +90,20 @@ class Watched:
         self._received, self._pixels = "", self._page.evaluate(PIXELS)
 
 
-@needs_browser
-def test_a_trace_is_viewed_in_a_browser(site: str) -> None:
+@contextlib.contextmanager
+def viewed(site: str) -> Iterator[tuple[Page, Watched]]:
+    """The trace of the site in a browser, once its nodes are seen."""
     with opened(1280, 800, f"{site}/") as page:
         watched = Watched(page)
         page.goto(site)
         page.wait_for_selector("body.-first-byte .xterm-text-layer")
         watched.wait_for("MseLossBackward0")
+        yield page, watched
+
+
+@needs_browser
+def test_a_trace_is_viewed_in_a_browser(site: str) -> None:
+    with viewed(site) as (page, watched):
         page.keyboard.press("n")
         page.keyboard.press("n")
         watched.wait_for("NodeStarted #2 ReluBackward0")
@@ -117,11 +125,7 @@ def test_a_trace_is_viewed_in_a_browser(site: str) -> None:
 
 @needs_browser
 def test_what_is_copied_is_in_the_browsers_clipboard(site: str) -> None:
-    with opened(1280, 800, f"{site}/") as page:
-        watched = Watched(page)
-        page.goto(site)
-        page.wait_for_selector("body.-first-byte .xterm-text-layer")
-        watched.wait_for("MseLossBackward0")
+    with viewed(site) as (page, watched):
         page.keyboard.press("n")
         watched.wait_for("NodeStarted #1 MseLossBackward0")
         page.keyboard.press("y")
