@@ -30,6 +30,8 @@ _BY_FUNCTION = {
     "compute_dependencies": "walk",
     "_push": "queue",
     "_pop": "queue",
+    "_push_ahead": "queue",
+    "_pop_ahead": "queue",
     "increment_outstanding_tasks": "queue",
     "decrement_outstanding_tasks": "queue",
     "call_function": "hook check, call",

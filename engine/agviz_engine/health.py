@@ -91,7 +91,7 @@ def _measured_at_once(gradient: Tensor) -> Health | None:
         return None
     impl = MEMORY[(id(gradient) >> 3) + POINTER]
     block = read_block(BYTES, impl + SIZES)
-    plain = _plain.get(block) or _looked_at(gradient, block)
+    plain = _plain_by_block.get(block) or _looked_at(gradient, block)
     if plain is None:
         return None
     dtype, numel, may_be_freed, facts = plain
@@ -126,7 +126,7 @@ class _Plain(NamedTuple):
     """What a :class:`~agviz_engine.instruments.Health` begins with."""
 
 
-_plain: dict[tuple[bytes], _Plain] = {}
+_plain_by_block: dict[tuple[bytes], _Plain] = {}
 """By the block of a tensor (:data:`~agviz_engine.tensor_impl.read_block`)."""
 
 
@@ -143,9 +143,9 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> _Plain | None:
         return None
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
     facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
-    if len(_plain) >= _PLAIN_KEPT:
-        _plain.clear()
-    found = _plain[block] = _Plain(dtype, numel, gradient.storage_offset() != 0, facts)
+    if len(_plain_by_block) >= _PLAIN_KEPT:
+        _plain_by_block.clear()
+    found = _plain_by_block[block] = _Plain(dtype, numel, gradient.storage_offset() != 0, facts)
     return found
 
 

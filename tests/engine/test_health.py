@@ -118,7 +118,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What does the measuring of dense floats."""
     if request.param == "torch":
         monkeypatch.setattr(health_kernel, "FUNCTIONS", {})
-        monkeypatch.setattr(health, "_plain", {})
+        monkeypatch.setattr(health, "_plain_by_block", {})
     elif not health_kernel.is_built():
         pytest.skip("no C compiler was there when agviz was installed")
     return cast("str", request.param)
