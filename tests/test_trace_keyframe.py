@@ -9,18 +9,17 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import agviz_engine
 from agviz.errors import TraceError
 from agviz.traces import by_node, keyframe, replay, shortcuts
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.state import BackwardState, GraphShape
-from agviz_engine.instruments import Instrument, Live, Registry
+from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
+from tests.state_support import Shapes, picture, simulate, try_to_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,65 +28,8 @@ if TYPE_CHECKING:
     from agviz_engine import events
 
 
-class Shapes(Instrument):
-    """Keeps the graphs that pass by, as a replay needs them."""
-
-    def __init__(self) -> None:
-        self.found: dict[int, GraphShape] = {}
-
-    def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
-        assert live.graph_task is not None
-        nodes: list[Any] = list(live.graph_task.nodes)
-        dependencies = [0] * len(nodes)
-        for node in nodes:
-            for edge in filter(None, node.next_edges):
-                dependencies[edge[0].index] += 1
-        self.found[event.graph_task] = GraphShape([n.sequence_nr for n in nodes], dependencies)
-
-
 def no_graph(number: int) -> GraphShape:
     raise KeyError(number)
-
-
-def picture(state: BackwardState) -> Any:
-    """Everything that a state says."""
-    return (
-        state.seq,
-        state.time_ns,
-        state.live_bytes,
-        state.running(),
-        state.queues(),
-        [
-            (
-                number,
-                statuses := state.statuses(number),
-                state.executed(number),
-                state.buffers(number),
-                [state.remaining(number, node) for node in range(len(statuses))],
-                [state.is_nonfinite(number, node) for node in range(len(statuses))],
-            )
-            for number in state.graph_tasks
-        ],
-    )
-
-
-def simulate(
-    seed: int, size: int, devices: int, registry: Registry, *, in_order: bool = False
-) -> Simulator:
-    """Backward passes; ``in_order``: all nodes but leaves have sequence numbers of their own."""
-    simulator = Simulator(registry, Random(seed), devices=devices)
-    inner = random_graph(simulator.rng, size)
-    outer = random_graph(simulator.rng, size, devices)
-    if in_order:
-        for graph in (inner, outer):
-            numbers = iter(simulator.rng.sample(range(size), size))
-            for node in graph:
-                if not node.is_accumulate_grad:
-                    node.sequence_nr = next(numbers)
-    simulator.backward(outer, reentrant=inner, nan_at=size // 2)
-    simulator.backward(inner, fail_at=size // 2)
-    simulator.backward(outer, reentrant=inner)
-    return simulator
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(0, 3))
@@ -104,73 +46,6 @@ def test_a_packed_state_is_the_same_state(seed: int, size: int, devices: int) ->
         through = through.unpack(packed)
         assert picture(through) == picture(straight)
         assert through.pack() == packed
-
-
-@pytest.mark.parametrize("devices", [0, 2])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_long_queue_is_unpacked_in_the_order_of_its_keys(
-    monkeypatch: pytest.MonkeyPatch, seed: int, devices: int
-) -> None:
-    """Note [Long queues]: whatever is pushed later leaves it as if it had never been packed."""
-    monkeypatch.setattr(keyframe, "_LONG", 2)
-    monkeypatch.setattr(by_node, "_MANY", 4)
-    registry, shapes = Registry(), Shapes()
-    registry.add(shapes)
-    simulator = simulate(seed, 60, devices, registry, in_order=True)
-    long = set()
-    sort = keyframe.GraphShape.queued
-
-    def sorted_anew(shape: GraphShape, number: int, *arguments: Any) -> list[Any]:
-        long.add(number)
-        return sort(shape, number, *arguments)
-
-    monkeypatch.setattr(keyframe.GraphShape, "queued", sorted_anew)
-    through, straight, rarely = (BackwardState(shapes.found.__getitem__) for _ in range(3))
-    for event in simulator.told:
-        for state in (straight, through, rarely):
-            state.apply(event)  # strict: it objects where the order is another one
-        through = through.unpack(through.pack())
-        if simulator.rng.random() < 0.05:
-            rarely = rarely.unpack(rarely.pack())
-        if simulator.rng.random() < 0.2:
-            assert picture(through) == picture(rarely) == picture(straight)
-    assert len(long) > (1 if not devices else 0)
-
-
-ORDERS = st.one_of(
-    st.permutations(range(90)),
-    st.builds(lambda size, step: sorted(range(size), key=lambda n: (n % step, n)),
-              st.integers(0, 300), st.integers(1, 5)),
-    st.builds(lambda size, step: sorted(range(size), key=lambda n: (n % step, -n)),
-              st.integers(0, 300), st.integers(1, 5)),
-)  # fmt: skip
-
-
-@given(ORDERS, st.randoms(use_true_random=False), st.sampled_from([0.02, 0.5, 0.98]))
-def test_queued_nodes_are_picked_in_the_order_of_their_keys(
-    order: list[int], rng: Random, share: float
-) -> None:
-    numbers = {node: len(order) - place for place, node in enumerate(order)}
-    shape = GraphShape([numbers[node] for node in range(len(order))], [0] * len(order))
-    for _ in range(2):
-        status = bytearray(rng.random() < share for _ in order)
-        found = shape.queued(0, 0, status)
-        assert [tied.task.node for _, tied in found] == [node for node in order if status[node]]
-        assert found == sorted(found)
-
-
-def test_a_queue_with_equal_keys_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyframe, "_LONG", 2)
-    registry, shapes = Registry(), Shapes()
-    registry.add(shapes)
-    simulator = simulate(1, 60, 0, registry)
-    monkeypatch.setattr(keyframe.GraphShape, "queued", None)
-    through, straight = (BackwardState(shapes.found.__getitem__) for _ in range(2))
-    for event in simulator.told:
-        straight.apply(event)
-        through.apply(event)
-        through = through.unpack(through.pack())
-        assert picture(through) == picture(straight)
 
 
 def test_numbers_by_node() -> None:
@@ -201,31 +76,6 @@ def test_numbers_by_node() -> None:
         by_node.ByNode.unpack(1, memoryview(bytes([1] * 8)), 9)
 
 
-def test_seeking_in_a_long_queue_of_the_engine(tmp_path: Path) -> None:
-    path = tmp_path / "t.agviz"
-    leaf = torch.randn(4, requires_grad=True)
-    with Recorder(path) as recorder, agviz_engine.installed(recorder):
-        torch.stack([leaf * 1.5 for _ in range(4_000)]).sum().backward()
-    with Trace.open(path) as trace:
-        (task,) = trace.graph_tasks
-        count = trace.event_count(task.id)
-        places = sorted(random.Random(1).sample(range(2, count), 25))
-        state, wanted = trace.state_at(task.id, 2), {}
-        for place, event in enumerate(trace.events(task.id, 2, count), 3):
-            state.apply(event)
-            if place in places:
-                wanted[place] = picture(state)
-        assert (
-            max(len(queue.tasks) for queue in trace.state_at(task.id, count // 2).queues()) > 1_024
-        )
-        for place in random.Random(2).sample(list(wanted), len(wanted)):
-            assert picture(trace.state_at(task.id, place)) == wanted[place]
-    database = sqlite3.connect(path)
-    ((largest,),) = database.execute("SELECT max(length(state)) FROM keyframe")
-    database.close()
-    assert largest < 2_000
-
-
 def test_numbers_of_all_sizes() -> None:
     facts = keyframe.Facts()
     facts.seq, facts.time_ns, facts.live_bytes = 2**63 - 1, -(2**63), 2**40
@@ -247,17 +97,6 @@ def packed() -> tuple[bytes, Callable[[int], GraphShape]]:
     assert any(queue.tasks for queue in state.queues())
     assert len(state.graph_tasks) > 1
     return state.pack(), shapes.found.__getitem__
-
-
-def try_to_use(data: bytes, shape: Callable[[int], GraphShape]) -> bool:
-    """Whether the bytes were taken; then everything can be asked of the state."""
-    try:
-        state = BackwardState(shape).unpack(data)
-    except ValueError:
-        return False
-    picture(state)
-    state.pack()
-    return True
 
 
 @given(st.binary(max_size=300))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.errors import AgvizError
-from agviz.traces.keyframe import GraphShape, HeapEntry
+from agviz.traces.graph_shape import GraphShape
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from agviz.traces.arrivals import ArrivalRow
+    from agviz.traces.heap_entry import HeapEntry
     from agviz.traces.reader import Trace
     from agviz.traces.rows import EdgeRow
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from agviz.traces.integers import WORD, little_endian
+from agviz.traces.integers import LARGEST, WORD, few_planes, from_few_planes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MANY: Final = 2_000
 """Where more nodes have a number, they stand in an array."""
-_PLANES: Final = WORD - 1
-"""So many bytes of a number in the array may differ from zero."""
-_LARGEST: Final = 2 ** (8 * _PLANES) - 2
+_LARGEST: Final = LARGEST - 1
 
 
 class ByNode:
@@ -86,27 +84,14 @@ class ByNode:
         self._settle(nodes)
         if self._base is None:
             return 0, b""
-        data = little_endian(self._base).tobytes()
-        planes = [data[place::WORD] for place in range(_PLANES)]
-        told = [plane.count(0) < nodes for plane in planes]
-        return self._count, bytes(told) + b"".join(
-            plane for plane, is_told in zip(planes, told, strict=True) if is_told
-        )
+        return self._count, few_planes(self._base)
 
     @classmethod
     def unpack(cls, count: int, data: memoryview, nodes: int) -> tuple[ByNode, int]:
         """What :meth:`pack` was given, and how many bytes of ``data`` it was. Raises ValueError."""
-        told = bytes(data[:_PLANES])
-        end = _PLANES
-        mixed = bytearray(nodes * WORD)
-        for place, is_told in enumerate(told):
-            if is_told:
-                mixed[place::WORD] = data[end : end + nodes]
-                end += nodes
-        base = array("q")
-        base.frombytes(mixed)
         found = cls()
-        found._base, found._count = little_endian(base), count
+        found._base, end = from_few_planes(data, nodes)
+        found._count = count
         return found, end
 
     def _settle(self, nodes: int) -> None:

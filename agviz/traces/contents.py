@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from agviz.traces import codec
 from agviz.traces.database import along, given, of
 from agviz.traces.executions import END, STARTED, executions, self_times
+from agviz.traces.graph_shape import GraphShape, is_stored
 from agviz.traces.nodes import NodeColumns, Nodes, Shape, make_row, short_name, undisturbed
 from agviz.traces.replay import Keyframe
 from agviz.traces.rows import (
@@ -26,7 +27,6 @@ from agviz.traces.rows import (
 )
 from agviz.traces.schema import CHECK, EXECUTION
 from agviz.traces.stacks import StoredStacks
-from agviz.traces.state import GraphShape
 from agviz.traces.text import clean, clean_message
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
@@ -303,20 +303,41 @@ class Contents:
         """What the replay of a graph task needs; those asked for last are kept."""
         shape = self._shapes_of.pop(graph_task, None)
         if shape is None:
-            rows = self._database.numbers(
-                "SELECT sequence_nr, dependencies, recorded FROM node WHERE graph_task = ?"
-                " ORDER BY idx",
-                graph_task,
-            )
-            numbers, dependencies, recorded = zip(*rows, strict=True) if rows else ((), (), ())
-            if None in dependencies:
-                raise self._database.damaged("a node lacks a fact")
-            left_out = frozenset(node for node, known in enumerate(recorded) if not known)
-            shape = GraphShape(numbers, cast("tuple[int, ...]", dependencies), left_out)
+            shape = self._stored_shape(graph_task) or self._read_shape(graph_task)
         self._shapes_of[graph_task] = shape
         if len(self._shapes_of) > _SHAPES_KEPT:
             del self._shapes_of[next(iter(self._shapes_of))]
         return shape
+
+    def _stored_shape(self, graph_task: int) -> GraphShape | None:
+        """Note [Stored shapes]; None: there is none, or none of as many nodes as there are."""
+        task = self.graph_tasks.get(graph_task)
+        if task is None or not is_stored(task.nodes) or not self.has_shortcuts:
+            return None
+        parts = dict(
+            self._database.blobs("SELECT part, bytes FROM shape WHERE graph_task = ?", graph_task)
+        )
+        last = self._database.integers(
+            "SELECT idx FROM node WHERE graph_task = ? ORDER BY idx DESC LIMIT 1", graph_task
+        )
+        if parts.keys() != {0, 1} or last != [(task.nodes - 1,)]:
+            return None
+        try:
+            return GraphShape.unpack(parts[0], parts[1], task.nodes)
+        except ValueError:
+            return None
+
+    def _read_shape(self, graph_task: int) -> GraphShape:
+        rows = self._database.numbers(
+            "SELECT sequence_nr, dependencies, recorded FROM node WHERE graph_task = ?"
+            " ORDER BY idx",
+            graph_task,
+        )
+        numbers, dependencies, recorded = zip(*rows, strict=True) if rows else ((), (), ())
+        if None in dependencies:
+            raise self._database.damaged("a node lacks a fact")
+        left_out = frozenset(node for node, known in enumerate(recorded) if not known)
+        return GraphShape(numbers, cast("tuple[int, ...]", dependencies), left_out)
 
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""

@@ -8,6 +8,10 @@ from typing import Final
 
 WORD: Final = 8
 """Bytes of an integer."""
+FEW: Final = WORD - 1
+"""Planes of a column of :func:`few_planes`."""
+LARGEST: Final = 2 ** (8 * FEW) - 1
+"""Largest integer of such a column."""
 
 
 def planes(words: array[int]) -> bytes:
@@ -33,6 +37,39 @@ def from_planes(data: bytes) -> tuple[array[int], bytes]:
     words = array("q")
     words.frombytes(mixed)
     return little_endian(words), data[end:]
+
+
+def few_planes(words: array[int]) -> bytes:
+    """Which planes are not all zeros, a byte for each of :data:`FEW`, and those planes.
+
+    The words are from 0 to :data:`LARGEST`. Nobody is told how many they are.
+    """
+    data = little_endian(words).tobytes()
+    each = [data[byte::WORD] for byte in range(FEW)]
+    told = [plane.count(0) < len(words) for plane in each]
+    return bytes(told) + b"".join(
+        plane for plane, is_told in zip(each, told, strict=True) if is_told
+    )
+
+
+def from_few_planes(data: memoryview, count: int) -> tuple[array[int], int]:
+    """So many words, none below 0, and how many bytes of ``data`` they were.
+
+    Raises:
+        ValueError: they are cut off.
+    """
+    told = bytes(data[:FEW])
+    if len(told) < FEW:
+        raise ValueError("planes are missing")
+    end = FEW
+    mixed = bytearray(count * WORD)
+    for byte, is_told in enumerate(told):
+        if is_told:
+            mixed[byte::WORD] = data[end : end + count]
+            end += count
+    words = array("q")
+    words.frombytes(mixed)
+    return little_endian(words), end
 
 
 def little_endian(words: array[int]) -> array[int]:

@@ -8,33 +8,27 @@ closed, keyframes are stored in the file at intervals such that seeking replays 
 They are believed as little as the rest of a file: :func:`unpack` takes integers and nothing else,
 at most :data:`MOST_BYTES` of them, and checks every index, so that a false keyframe gives false
 facts but never an error outside this module.
-
-Note [Long queues]
-In which order tasks leave a heap depends on where they stand in it only as far as their keys are
-equal. Where no two nodes of a graph task have the same sequence number, AccumulateGrad apart, its
-nodes in a queue are therefore unpacked in the order of their keys, wherever they stood. That is
-exact for what is pushed later, too: sifting never asks which of several smaller keys it passes, so
-the larger ones (AccumulateGrad, reentrant graph tasks) take the same places; and in the queue of a
-calling thread nothing else has the depth of this graph task.
 """
 
 from __future__ import annotations
 
 import zlib
 from array import array
-from dataclasses import dataclass, field
-from itertools import chain, compress
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from bisect import bisect_left
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces.by_node import ByNode
+from agviz.traces.graph_shape import GraphShape
+from agviz.traces.heap_entry import SHUTDOWN, HeapEntry, QueuedTask, key
 from agviz.traces.integers import from_planes, planes
+from agviz.traces.long_queue import LongQueue, Owner
+from agviz.traces.task_heap import TaskHeap
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-NO_NODE: Final = -1
 MOST_BYTES: Final = 32 * 2**20
 """Longest keyframe, unpacked."""
 
@@ -43,145 +37,15 @@ STATUSES: Final = 7
 queue but not started yet."""
 
 _EACH_STATUS: Final = bytes(range(STATUSES))
-_ACCUMULATE_GRAD_SEQUENCE_NR: Final = 2**64 - 1
 _LEVEL: Final = 6
 _QUEUED: Final = 1
 _IS_QUEUED: Final = bytes(status == _QUEUED for status in range(256))
 _LONG: Final = 1_024
-"""A queue of more tasks is long, if the graph has not too many nodes for each."""
+"""A queue of more tasks is long."""
 _MOST_NODES_PER_TASK: Final = 64
-_WORTH_A_STEP: Final = 32
-"""Of fewer bytes a step of their own takes longer than one after the other."""
-
-
-class QueuedTask(NamedTuple):
-    """A NodeTask in a ReadyQueue."""
-
-    graph_task: int
-    node: int
-    """-1 for a task without a node: a shutdown."""
-
-
-class Tied:
-    """A NodeTask as it stands behind its key in a heap: less than no other.
-
-    ``heapq`` then sifts exactly as ``std::priority_queue`` does, so that ties (AccumulateGrad nodes
-    all have the same sequence number) leave in torch's order.
-    """
-
-    __slots__ = ("task",)
-
-    def __init__(self, task: QueuedTask) -> None:
-        self.task = task
-
-    def __lt__(self, _other: Tied) -> bool:
-        return False
-
-
-HeapEntry: TypeAlias = tuple[int, Tied]
-"""Key and task: the smallest key is popped first."""
-
-SHUTDOWN: Final[HeapEntry] = (-(1 << 200), Tied(QueuedTask(NO_GRAPH_TASK, NO_NODE)))
-"""It leaves the queue before everything else."""
-
-
-class _Permutation:
-    """An order of the places of a string of bytes; most orders of nodes consist of few strides."""
-
-    def __init__(self, places: Sequence[int]) -> None:
-        self._strides = list(_strides(places))
-        # An itemgetter of a single place would give no tuple.
-        many = len(self._strides) > len(places) // _WORTH_A_STEP
-        self._one_by_one = itemgetter(*places, 0) if many else None
-
-    def of(self, string: bytes | bytearray) -> bytes:
-        """The bytes in this order."""
-        if self._one_by_one is not None:
-            return bytes(self._one_by_one(string)[:-1])
-        return b"".join([string[stride] for stride in self._strides])
-
-
-def _strides(places: Sequence[int]) -> Iterator[slice]:
-    begin = 0
-    while begin < len(places):
-        end = begin + 1
-        by = places[end] - places[begin] if end < len(places) else 1
-        while end < len(places) and places[end] - places[end - 1] == by:
-            end += 1
-        beyond = places[end - 1] + (1 if by > 0 else -1)
-        yield slice(places[begin], None if beyond < 0 else beyond, by)
-        begin = end
-
-
-@dataclass(slots=True)
-class GraphShape:
-    """What of a graph its replay needs, each by node index."""
-
-    sequence_nrs: Sequence[int | None]
-    """None: AccumulateGrad."""
-    dependencies: Sequence[int]
-    left_out: frozenset[int] = frozenset()
-    """Nodes of whose events the recording keeps none."""
-    _unpacked: dict[int, HeapEntry] = field(default_factory=dict, repr=False)
-    _is_ordered: bool | None = field(default=None, repr=False)
-    _pop_order: tuple[list[HeapEntry], _Permutation] | None = field(default=None, repr=False)
-
-    def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
-        """The NodeTask of a node as it stands in a heap: deeper ones first, then later-made ones.
-
-        Args:
-            graph_task: the one whose graph this is.
-            depth: its reentrant depth.
-            node: index of the node.
-        """
-        number = self.sequence_nrs[node]
-        number = _ACCUMULATE_GRAD_SEQUENCE_NR if number is None else number
-        return -((depth << 64) + number), Tied(QueuedTask(graph_task, node))
-
-    def entries(self, graph_task: int, depth: int, nodes: Sequence[int]) -> list[HeapEntry]:
-        """The same for many nodes; keyframes of a long queue share them."""
-        known = self._unpacked
-        for node in nodes:
-            if node not in known:
-                known[node] = self.entry(graph_task, depth, node)
-        return list(map(known.__getitem__, nodes))
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether all nodes but AccumulateGrad nodes have sequence numbers of their own."""
-        if self._is_ordered is None:
-            numbers = [
-                n for n in self.sequence_nrs if n not in {None, _ACCUMULATE_GRAD_SEQUENCE_NR}
-            ]
-            self._is_ordered = len(set(numbers)) == len(numbers)
-        return self._is_ordered
-
-    def queued(self, graph_task: int, depth: int, status: bytearray) -> list[HeapEntry]:
-        """The NodeTasks of all nodes that are in a queue, first to be popped first.
-
-        Args:
-            graph_task: the one whose graph this is.
-            depth: its reentrant depth.
-            status: of each node.
-        """
-        known = self._pop_order
-        if known is None:
-            everything = [self.entry(graph_task, depth, node) for node in range(len(status))]
-            everything.sort()
-            nodes = [tied.task.node for _, tied in everything]
-            known = self._pop_order = everything, _Permutation(nodes)
-        entries, permutation = known
-        chosen = permutation.of(status.translate(_IS_QUEUED))
-        if chosen.count(b"\0\1") > len(chosen) // _WORTH_A_STEP:
-            return list(compress(entries, chosen))
-        found: list[HeapEntry] = []
-        begin = chosen.find(1)
-        while begin >= 0:
-            end = chosen.find(0, begin)
-            end = len(chosen) if end < 0 else end
-            found += entries[begin:end]
-            begin = chosen.find(1, end)
-        return found
+"""Of the graph, where only a byte per node says which are in the queue."""
+_LEAST_PER_PLACED: Final = 8
+"""Tasks in a queue for each whose place is told."""
 
 
 class GraphTaskFacts:
@@ -252,7 +116,7 @@ class Facts:
         self.live_bytes = 0
         """Bytes of all gradients in InputBuffers."""
         self.graph_tasks: dict[int, GraphTaskFacts] = {}
-        self.heaps: dict[int, list[HeapEntry]] = {}
+        self.heaps: dict[int, TaskHeap] = {}
         """By queue: a device index, or ``-1 - thread`` for the queue of a calling thread."""
         self.running: dict[int, list[QueuedTask]] = {}
         """By thread: the nodes it is in, innermost last."""
@@ -300,32 +164,58 @@ def pack(facts: Facts) -> bytes:
     put(facts.heaps)
     for queue, heap in facts.heaps.items():
         long = _long_queue(facts, queue, heap)
-        put(() if long is None else (long,))
         if long is None:
-            owners = [tied.task.graph_task for _, tied in heap]
-            put(owners[:1] if len(set(owners)) == 1 else owners)
-            put([tied.task.node for _, tied in heap])
+            put(())
+            entries = heap.entries()
+        else:
+            put((long.graph_task, long.place))
+            put(long.placed)
+            entries = list(long.placed.values())
+        owners = [tied.task.graph_task for _, tied in entries]
+        put(owners[:1] if len(set(owners)) == 1 else owners)
+        put([tied.task.node for _, tied in entries])
     put(facts.running)
     for tasks in facts.running.values():
         put(chain.from_iterable(tasks))
     return zlib.compress(b"".join([planes(words), *tail]), _LEVEL)
 
 
-def _long_queue(facts: Facts, queue: int, heap: list[HeapEntry]) -> int | None:
-    """The graph task of a queue of which no more needs to be kept: Note [Long queues]."""
+class _Long(NamedTuple):
+    """What is kept of a queue in which most tasks are loose: Note [Long queues]."""
+
+    graph_task: int
+    """Of the loose ones."""
+    place: int
+    """Of the first of them in its pop order."""
+    placed: dict[int, HeapEntry]
+    """The others, by place."""
+
+
+def _long_queue(facts: Facts, queue: int, heap: TaskHeap) -> _Long | None:
     if queue >= 0 or len(heap) <= _LONG:
         return None
-    own = [task for task in facts.graph_tasks.items() if task[1].cpu_queue == queue]
-    own = [(number, task) for number, task in own if _QUEUED in task.status]
-    if len(own) != 1 or not own[0][1].shape.is_ordered:
+    own = [
+        (task.depth, number)
+        for number, task in facts.graph_tasks.items()
+        if task.cpu_queue == queue and _QUEUED in task.status
+    ]
+    own.sort()
+    if not own or own[0][0] in {depth for depth, _ in own[1:]}:
         return None
-    number, task = own[0]
-    leaf, _ = GraphShape([None], [0]).entry(number, task.depth, 0)
-    if heap[1][0] == leaf or heap[2][0] == leaf or heap[0] is SHUTDOWN:
+    depth, number = own[0]
+    status, shape = facts.graph_tasks[number].status, facts.graph_tasks[number].shape
+    if len(heap) * _MOST_NODES_PER_TASK < len(status) or not shape.is_ordered:
         return None
-    if len(heap) * _MOST_NODES_PER_TASK < len(task.status):
+    parted = heap.parted(key(depth, None), len(heap) // _LEAST_PER_PLACED)
+    if parted is None:
         return None
-    return number if task.status.count(_QUEUED) == len(heap) else None
+    placed, first = parted
+    inside = [tied.task.node for _, tied in placed.values() if tied.task.graph_task == number]
+    loose = len(heap) - len(placed)
+    if status.count(_QUEUED) != loose + len(inside) or any(status[n] != _QUEUED for n in inside):
+        return None
+    place = bisect_left(shape.pop_order, first[0], key=lambda n: shape.entry(0, depth, n)[0])
+    return _Long(number, place, placed)
 
 
 def unpack(packed: bytes, shape: Callable[[int], GraphShape]) -> Facts:
@@ -395,25 +285,33 @@ class _Unpacking:
         task.nonfinite = set(self._nodes(length))
         return task
 
-    def _heap(self, tasks: Mapping[int, GraphTaskFacts]) -> list[HeapEntry]:
+    def _heap(self, tasks: Mapping[int, GraphTaskFacts]) -> TaskHeap:
         long = self._column()
         if long:
-            (number,) = long
-            task = tasks[number]
-            return task.shape.queued(number, task.depth, task.status)
-        owners = self._column()
-        if len(owners) == 1 and owners[0] != NO_GRAPH_TASK:
-            task = tasks[owners[0]]
-            nodes = self._nodes(len(task.status))
-            return task.shape.entries(owners[0], task.depth, nodes)
-        heap = []
-        for owner, node in zip(owners, self._column(), strict=True):
-            if owner == NO_GRAPH_TASK:
-                heap.append(SHUTDOWN)
-            else:
-                task = tasks[owner]
-                heap.append(task.shape.entry(owner, task.depth, task.checked(node)))
-        return heap
+            number, place = long
+            return TaskHeap(long=self._loose(number, place, tasks))
+        owners, nodes = self._column(), self._column()
+        if len(nodes) > _LONG and len(owners) == 1 and owners[0] != NO_GRAPH_TASK:
+            owner = _owner(owners[0], tasks)
+            _require_nodes(nodes, len(tasks[owners[0]].status))
+            return TaskHeap(long=LongQueue.listed(owner, nodes))
+        return TaskHeap(_entries(tasks, owners, nodes))
+
+    def _loose(self, number: int, place: int, tasks: Mapping[int, GraphTaskFacts]) -> LongQueue:
+        places = self._column()
+        entries = _entries(tasks, self._column(), self._column())
+        placed = dict(zip(places, entries, strict=True))
+        _require(place >= 0 and len(placed) == len(places))
+        owner = _owner(number, tasks)
+        limit = key(owner.depth, None)
+        queued = tasks[number].status.translate(_IS_QUEUED)
+        for where, (least, tied) in placed.items():
+            _require(where == 0 or (where > 0 and (where - 1) >> 1 in placed))
+            _require(least <= limit)
+            if tied.task.graph_task == number:
+                _require(queued[tied.task.node])
+                queued[tied.task.node] = 0
+        return LongQueue.loose(owner, limit, queued, place, placed)
 
     def _by_node(self, length: int) -> ByNode:
         count = self._word()
@@ -425,7 +323,7 @@ class _Unpacking:
 
     def _nodes(self, length: int) -> Sequence[int]:
         column = self._column()
-        _require(not column or (min(column) >= 0 and max(column) < length))
+        _require_nodes(column, length)
         return column
 
     def _some(self, count: int) -> Sequence[int]:
@@ -444,6 +342,30 @@ class _Unpacking:
         word = self._words[self._place]
         self._place += 1
         return word
+
+
+def _owner(number: int, tasks: Mapping[int, GraphTaskFacts]) -> Owner:
+    return Owner(number, tasks[number].depth, tasks[number].shape)
+
+
+def _entries(
+    tasks: Mapping[int, GraphTaskFacts], owners: Sequence[int], nodes: Sequence[int]
+) -> list[HeapEntry]:
+    """Of nodes of a graph task each, or of the same one."""
+    if len(owners) == 1:
+        owners = [*owners] * len(nodes)
+    entries = []
+    for number, node in zip(owners, nodes, strict=True):
+        if number == NO_GRAPH_TASK:
+            entries.append(SHUTDOWN)
+        else:
+            task = tasks[number]
+            entries.append(task.shape.entry(number, task.depth, task.checked(node)))
+    return entries
+
+
+def _require_nodes(column: Sequence[int], length: int) -> None:
+    _require(not column or (min(column) >= 0 and max(column) < length))
 
 
 def _require(condition: object) -> None:

@@ -143,7 +143,7 @@ class Replay:
             return last, self._interval
         keyframe = self._nearest(seq)
         if usable and (keyframe is None or keyframe.seq <= last.seq):
-            return last, self._interval
+            return last, self._interval if keyframe is None else self._distance(keyframe.state)
         if keyframe is None or keyframe.seq < begin:
             return self._idle_before(begin), self._interval
         state = self._idle.unpack(keyframe.state)

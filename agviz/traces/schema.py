@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -329,6 +329,16 @@ CREATE TABLE anchor (
     seq INTEGER NOT NULL,
     PRIMARY KEY (graph_task, position)
 ) WITHOUT ROWID""",
+    # What a replay needs of the nodes of large graphs, so that it need not read their rows. Empty
+    # until the recording is closed.
+    "shape": """
+CREATE TABLE shape (
+    graph_task INTEGER NOT NULL,
+    part INTEGER NOT NULL,         -- 0: columns by node; 1: the order in which the nodes would be
+                                   -- popped, no bytes where sequence numbers do not say
+    bytes BLOB NOT NULL,           -- agviz/traces/graph_shape.py says what it holds
+    PRIMARY KEY (graph_task, part)
+) WITHOUT ROWID""",
     # States to replay from. Empty until the recording is closed.
     "keyframe": """
 CREATE TABLE keyframe (
@@ -358,7 +368,7 @@ TEXT_LIMIT = 65_536
 """Longest stored text, in characters."""
 
 KEYFRAME_LIMIT = 2**20
-"""Longest stored keyframe, in bytes."""
+"""Longest stored keyframe, or part of a shape, in bytes."""
 
 CHUNK_BYTES = 2**20
 """Length of a chunk."""

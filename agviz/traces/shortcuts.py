@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
+from agviz.traces.graph_shape import is_stored
 from agviz.traces.pages import Pages
 from agviz.traces.replay import Replay
 from agviz.traces.schema import KEYFRAME_LIMIT
@@ -44,6 +45,9 @@ def store(path: Path, writer: Writer) -> None:
         ]
         writer.write([], unknown)
         writer.store("anchor", list(pages.to_store()))
+        for number, task in contents.graph_tasks.items():
+            if is_stored(task.nodes):
+                writer.store("shape", _shape(contents, number))
         waiting = []
         for keyframe in Replay.of(contents, pages).keyframes():
             if len(keyframe.state) <= KEYFRAME_LIMIT:
@@ -54,3 +58,14 @@ def store(path: Path, writer: Writer) -> None:
         writer.store("keyframe", waiting)
     finally:
         database.close()
+
+
+def _shape(contents: Contents, graph_task: int) -> list[tuple[int, int, bytes]]:
+    """Rows of a graph task, none where they are too long or can't be packed."""
+    try:
+        parts = contents.shape(graph_task).pack()
+    except OverflowError:
+        return []
+    if max(map(len, parts)) > KEYFRAME_LIMIT:
+        return []
+    return [(graph_task, number, part) for number, part in enumerate(parts)]

@@ -7,7 +7,6 @@ story.
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,8 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, overload
 
 from agviz.errors import TraceError
 from agviz.traces import keyframe
-from agviz.traces.keyframe import SHUTDOWN, Facts, GraphShape, GraphTaskFacts, HeapEntry, QueuedTask
+from agviz.traces.graph_shape import GraphShape
+from agviz.traces.heap_entry import SHUTDOWN, QueuedTask
+from agviz.traces.keyframe import Facts, GraphTaskFacts
 from agviz.traces.rows import NodeStatus
+from agviz.traces.task_heap import TaskHeap
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE, Event
 
@@ -64,7 +66,7 @@ class PopOrder(Sequence[QueuedTask]):
     A queue may hold as many tasks as the graph has nodes, and its readers see a few of them.
     """
 
-    def __init__(self, heap: list[HeapEntry]) -> None:
+    def __init__(self, heap: TaskHeap) -> None:
         self._length = len(heap)
         self._rest = heap
         self._popped: list[QueuedTask] = []
@@ -83,7 +85,7 @@ class PopOrder(Sequence[QueuedTask]):
         place = range(self._length)[place]
         with self._lock:
             while len(self._popped) <= place:
-                self._popped.append(heapq.heappop(self._rest)[1].task)
+                self._popped.append(self._rest.pop()[1].task)
         return self._popped[place]
 
     def __eq__(self, other: object) -> bool:
@@ -295,7 +297,7 @@ class BackwardState:
         now.graph_tasks[event.graph_task] = GraphTaskFacts(
             event.parent, event.reentrant_depth, event.thread, cpu_queue
         )
-        now.heaps.setdefault(cpu_queue, [])
+        now.heaps.setdefault(cpu_queue, TaskHeap())
 
     def _computed(self, now: Facts, event: events.DependenciesComputed) -> None:
         task = now.graph_tasks[event.graph_task]
@@ -315,7 +317,7 @@ class BackwardState:
         task.status[node] = _READY
         task.remaining.pop(node, 0)
         entry = task.shape.entry(event.graph_task, task.depth, node)
-        heapq.heappush(_heap(now, task, event.queue), entry)
+        _heap(now, task, event.queue).push(entry)
 
     def _popped(self, now: Facts, event: events.QueuePop) -> None:
         task = now.graph_tasks[event.graph_task]
@@ -324,23 +326,21 @@ class BackwardState:
         is_chosen = task.status[event.node] == _TAKEN
         if task.status[event.node] == _READY:
             task.status[event.node] = _TAKEN
-        if heap and heap[0][1].task == popped:
-            heapq.heappop(heap)
+        if _pop_if_first(heap, popped):
             return
         if task.ended:  # what a failed graph task left behind comes out at some time
-            _remove(heap, lambda queued: queued == popped)
+            heap.remove(popped)
             return
-        _remove(heap, lambda queued: _is_over(now, queued))
-        if heap and heap[0][1].task == popped:
-            heapq.heappop(heap)
+        heap.drop(lambda number: _is_over(now, number))
+        if _pop_if_first(heap, popped):
             return
-        found = next((queued for queued in heap if queued[1].task == popped), None)
-        if found is None:
+        found, first = heap.find(popped), heap.first
+        if found is None or first is None:
             self._object(event, "the node is not in this queue")
             return
-        if heap[0] < found and not is_chosen:
-            self._object(event, f"{heap[0][1].task} comes before it")
-        _remove(heap, lambda queued: queued == popped)
+        if first < found and not is_chosen:
+            self._object(event, f"{first[1].task} comes before it")
+        heap.remove(popped)
 
     def _started(self, now: Facts, event: events.NodeStarted) -> None:
         task = now.graph_tasks[event.graph_task]
@@ -421,15 +421,15 @@ class BackwardState:
     def _aborted(self, now: Facts, event: events.GraphTaskFailed) -> None:
         self._ended(now, event)
         for heap in now.heaps.values():  # what it left behind is dropped untold
-            _remove(heap, lambda queued: queued.graph_task == event.graph_task)
+            heap.drop(lambda number: number == event.graph_task)
 
     def _shut_down(self, now: Facts, event: events.ShutdownTaskPushed) -> None:
-        heapq.heappush(now.heaps.setdefault(event.queue, []), SHUTDOWN)
+        now.heaps.setdefault(event.queue, TaskHeap()).push(SHUTDOWN)
 
     def _stopped(self, now: Facts, _event: events.WorkerStopped) -> None:
         for heap in now.heaps.values():
-            if heap and heap[0] is SHUTDOWN:
-                heapq.heappop(heap)
+            if heap.first is SHUTDOWN:
+                heap.pop()
                 return
 
     _HANDLERS: ClassVar[dict[type[Any], Callable[[BackwardState, Facts, Any], None]]] = {
@@ -463,8 +463,20 @@ def _buffer(task: GraphTaskFacts, node: int) -> dict[int, int]:
     return first | task.further_slots.get(node, {})
 
 
-def _heap(now: Facts, task: GraphTaskFacts, queue: int) -> list[HeapEntry]:
-    return now.heaps.setdefault(task.cpu_queue if queue == CPU_QUEUE else queue, [])
+def _heap(now: Facts, task: GraphTaskFacts, queue: int) -> TaskHeap:
+    number = task.cpu_queue if queue == CPU_QUEUE else queue
+    heap = now.heaps.get(number)
+    if heap is None:
+        heap = now.heaps[number] = TaskHeap()
+    return heap
+
+
+def _pop_if_first(heap: TaskHeap, task: QueuedTask) -> bool:
+    first = heap.first
+    if first is None or first[1].task != task:
+        return False
+    heap.pop()
+    return True
 
 
 def _leave(
@@ -484,15 +496,15 @@ def _leave(
         running.remove(left)
 
 
-def _is_over(now: Facts, queued: QueuedTask) -> bool:
-    """Whether the task's graph task has ended or is about to fail: then it may leave untold."""
-    task = now.graph_tasks.get(queued.graph_task)
+def _is_over(now: Facts, graph_task: int) -> bool:
+    """Whether it has ended or is about to fail: then its tasks may leave untold."""
+    task = now.graph_tasks.get(graph_task)
     return task is not None and (task.ended or _FAILED in task.status)
 
 
 def _forget_ended(now: Facts, thread: int) -> None:
     """Drop what ended on ``thread`` before, and the reentrant calls within it."""
-    busy = {tied.task.graph_task for heap in now.heaps.values() for _, tied in heap}
+    busy = {number for heap in now.heaps.values() for number in heap.graph_tasks()}
     busy |= {task.graph_task for tasks in now.running.values() for task in tasks}
     gone: set[int] = set()
     for number, task in now.graph_tasks.items():  # parents come before their children
@@ -502,10 +514,3 @@ def _forget_ended(now: Facts, thread: int) -> None:
             gone.add(number)
     for number in gone:
         del now.graph_tasks[number]
-
-
-def _remove(heap: list[HeapEntry], unwanted: Callable[[QueuedTask], bool]) -> None:
-    kept = [entry for entry in heap if not unwanted(entry[1].task)]
-    if len(kept) != len(heap):
-        heap[:] = kept
-        heapq.heapify(heap)

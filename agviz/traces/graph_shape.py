@@ -1,0 +1,180 @@
+"""GraphShape: what a replay needs of a graph, and the few bytes as which a file keeps it.
+
+Note [Stored shapes]
+The rows of a hundred thousand nodes take longer to read than anybody waits for a state. Where a
+recording is closed, the shapes of large graphs are stored beside them: columns of bytes,
+compressed, and for queues the order in which the nodes would be popped, which takes long to sort.
+They are believed as little as the rest of a file. Bytes that are none are passed over, and the rows
+are read; columns that say something else than the rows give false facts, but never an error. A
+false order gives false queues of the right nodes (``long_queue.py``).
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import TYPE_CHECKING, Final, overload
+
+from agviz.traces.heap_entry import ACCUMULATE_GRAD, HeapEntry, QueuedTask, Tied, key
+from agviz.traces.integers import FEW, LARGEST, WORD, few_planes, from_few_planes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LEVEL: Final = 6
+_LEAST_NODES: Final = 1_000
+_MOST_NODES: Final = 2**20
+
+
+def is_stored(nodes: int) -> bool:
+    """Whether the shape of a graph of so many nodes is stored."""
+    return _LEAST_NODES <= nodes <= _MOST_NODES
+
+
+@dataclass(slots=True)
+class GraphShape:
+    """What of a graph its replay needs, each by node index."""
+
+    sequence_nrs: Sequence[int | None]
+    """None: AccumulateGrad."""
+    dependencies: Sequence[int]
+    left_out: Collection[int] = frozenset()
+    """Nodes of whose events the recording keeps none."""
+    packed_order: bytes = field(default=b"", repr=False)
+    """The pop order as it was stored, empty where it was not."""
+    _is_ordered: bool | None = field(default=None, repr=False)
+    _pop_order: Sequence[int] | None = field(default=None, repr=False)
+
+    def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
+        """The NodeTask of a node as it stands in a heap.
+
+        Args:
+            graph_task: the one whose graph this is.
+            depth: its reentrant depth.
+            node: index of the node.
+        """
+        return key(depth, self.sequence_nrs[node]), Tied(QueuedTask(graph_task, node))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether all nodes but AccumulateGrad nodes have sequence numbers of their own."""
+        if self.packed_order:
+            return True
+        if self._is_ordered is None:
+            numbers = [n for n in self.sequence_nrs if n not in {None, ACCUMULATE_GRAD}]
+            self._is_ordered = len(set(numbers)) == len(numbers)
+        return self._is_ordered
+
+    @property
+    def pop_order(self) -> Sequence[int]:
+        """All nodes, by key; where it was read from a file, perhaps some other numbers from 0."""
+        if self._pop_order is None:
+            size = len(self.dependencies)
+            try:
+                (self._pop_order,), _ = _unpack(self.packed_order, size, 1)
+            except ValueError:
+                self._pop_order = array("q", sorted(range(size), key=self._key))
+        return self._pop_order
+
+    def _key(self, node: int) -> int:
+        return key(0, self.sequence_nrs[node])
+
+    def pack(self) -> tuple[bytes, bytes]:
+        """The columns, and the pop order where it says how a queue is popped, else nothing.
+
+        Raises:
+            OverflowError: a number is too large, or below 0.
+        """
+        size = len(self.dependencies)
+        given = [number for number in self.sequence_nrs if number is not None]
+        for column in (given, self.dependencies):
+            if column and not 0 <= min(column) <= max(column) < LARGEST:
+                raise OverflowError("a number of a node is out of range")
+        numbers = array("q", (0 if n is None else n + 1 for n in self.sequence_nrs))
+        dependencies = array("q", self.dependencies)
+        left_out = bytearray(size if self.left_out else 0)
+        for node in self.left_out:
+            left_out[node] = 1
+        columns = _pack(numbers, dependencies, then=left_out)
+        return columns, _pack(array("q", self.pop_order)) if self.is_ordered else b""
+
+    @classmethod
+    def unpack(cls, columns: bytes, order: bytes, size: int) -> GraphShape:
+        """What :meth:`pack` was given.
+
+        Args:
+            columns: bytes from anywhere.
+            order: likewise.
+            size: number of nodes.
+
+        Raises:
+            ValueError: the columns are none of a graph of this size.
+        """
+        (numbers, dependencies), then = _unpack(columns, size, 2)
+        if len(then) not in {0, size}:
+            raise ValueError("columns are of another size")
+        left_out = _Marked(then) if then else frozenset[int]()
+        return cls(_Numbered(numbers), dependencies, left_out, order)
+
+
+class _Numbered(Sequence[int | None]):
+    """Numbers, of which each is kept as the next larger one, and None as 0."""
+
+    def __init__(self, larger: array[int]) -> None:
+        self._larger = larger
+
+    def __len__(self) -> int:
+        return len(self._larger)
+
+    @overload
+    def __getitem__(self, place: int) -> int | None: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[int | None]: ...
+    def __getitem__(self, place: int | slice) -> int | list[int | None] | None:
+        if isinstance(place, slice):
+            return [number - 1 if number else None for number in self._larger[place]]
+        number = self._larger[place]
+        return number - 1 if number else None
+
+
+class _Marked(Collection[int]):
+    """The places at which bytes are not 0."""
+
+    def __init__(self, marks: bytes) -> None:
+        self._marks = marks
+
+    def __contains__(self, place: object) -> bool:
+        marks = self._marks
+        return isinstance(place, int) and 0 <= place < len(marks) and bool(marks[place])
+
+    def __iter__(self) -> Iterator[int]:
+        return compress(range(len(self._marks)), self._marks)
+
+    def __len__(self) -> int:
+        return len(self._marks) - self._marks.count(0)
+
+
+def _pack(*columns: array[int], then: bytes | bytearray = b"") -> bytes:
+    size = len(columns[0]).to_bytes(WORD, "little")
+    return zlib.compress(b"".join([size, *map(few_planes, columns), then]), _LEVEL)
+
+
+def _unpack(packed: bytes, size: int, count: int) -> tuple[list[array[int]], bytes]:
+    """So many columns of so many words, and at most that many bytes behind. Raises ValueError."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(packed, WORD + (count + 1) * FEW * (size + 1))
+    except zlib.error as error:
+        raise ValueError("columns are none") from error
+    if not unpacking.eof or unpacking.unused_data or data[:WORD] != size.to_bytes(WORD, "little"):
+        raise ValueError("columns are of another size")
+    rest = memoryview(data)[WORD:]
+    columns = []
+    for _ in range(count):
+        column, end = from_few_planes(rest, size)
+        columns.append(column)
+        rest = rest[end:]
+    return columns, bytes(rest)
