@@ -17,11 +17,19 @@
 #define LANES 32
 #define ROWS 64
 #define BLOCK (1 << 16)
+#define LINE 64
+#define AHEAD 8192 /* bytes; processors do not look beyond a page of 4096 by themselves */
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FOR_EACH_PROCESSOR
+#endif
+
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
 #endif
 
 #if defined(_WIN32)
@@ -64,7 +72,9 @@ typedef void (*parallel_t)(void (*)(void *), void *, unsigned, unsigned);
             int64_t rows = (n - i) / LANES;                                                        \
             REAL s[LANES] = {0}, q[LANES] = {0};                                                   \
             COUNT z[LANES] = {0};                                                                  \
-            for (int64_t row = rows < ROWS ? rows : ROWS; row > 0; row--, i += LANES)              \
+            for (int64_t row = rows < ROWS ? rows : ROWS; row > 0; row--, i += LANES) {            \
+                for (size_t line = 0; line < LANES * sizeof(REAL); line += LINE)                   \
+                    PREFETCH((const char *)(x + i) + AHEAD + line);                                \
                 for (int j = 0; j < LANES; j++) {                                                  \
                     REAL v = x[i + j];                                                             \
                     s[j] += v;                                                                     \
@@ -73,6 +83,7 @@ typedef void (*parallel_t)(void (*)(void *), void *, unsigned, unsigned);
                     high[j] = v > high[j] ? v : high[j];                                           \
                     z[j] += v == 0;                                                                \
                 }                                                                                  \
+            }                                                                                      \
             for (int j = 0; j < LANES; j++) {                                                      \
                 b.sum += s[j];                                                                     \
                 b.squares += q[j];                                                                 \
