@@ -32,6 +32,7 @@ class SimulatedNode:
     num_inputs: int = 0
     next_edges: tuple[Any, ...] = ()
     topological_nr: int = 0
+    input_shapes: str = ""
     node: Any = field(default_factory=SimpleNamespace)
 
     @property
@@ -125,6 +126,12 @@ class SimulatedTask:
     failed: bool = False
 
 
+def live_view(task: SimulatedTask) -> Live:
+    """Looks like the live view of a GraphTask."""
+    facts = SimpleNamespace(id=task.number, nodes=task.nodes, dependencies=task.dependencies)
+    return Live(facts)  # type: ignore[arg-type]
+
+
 class Simulator:
     """Acts out graph tasks one after the other; ``registry`` hears the events."""
 
@@ -179,7 +186,7 @@ class Simulator:
             node = task.working.pop(queue)
             if node.index == 1 and reentrant:
                 self.backward(reentrant, parent=(task.number, 1, task.depth))
-                self._live = Live(SimpleNamespace(nodes=nodes))  # type: ignore[arg-type]
+                self._live = live_view(task)
             if node.index == fail_at:
                 self._fail(task, queue + 1, node)
             else:
@@ -188,7 +195,7 @@ class Simulator:
 
     def _begin(self, nodes: list[SimulatedNode], parent: tuple[int, int, int]) -> SimulatedTask:
         task = SimulatedTask(next(self._graph_task), parent[2] + 1, nodes, [0] * len(nodes))
-        self._live = Live(SimpleNamespace(nodes=nodes))  # type: ignore[arg-type]
+        self._live = live_view(task)
         how = *parent[:2], task.depth, False, False, True, 1, 0
         self._tell(events.GraphTaskBegun, 0, task.number, *how)
         edges = [edge for node in nodes for edge in node.next_edges if edge]

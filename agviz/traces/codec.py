@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from agviz.traces.copies import Copied
 from agviz.traces.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted
+from agviz_engine.instruments import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -103,11 +104,9 @@ LAYOUTS: Final[tuple[Layout, ...]] = tuple(
 )
 """By kind; the last two are no events, but wait among them."""
 
-MEASURED: Final = len(EVENT_TYPES)
-"""Stands in place of a kind before a :data:`~agviz.traces.measured.Measured`."""
-
 COPIED: Final = MEASURED + 1
-"""The same before a :class:`~agviz.traces.copies.Copied`."""
+"""Stands in place of a kind before a :class:`~agviz.traces.copies.Copied`, as ``MEASURED`` does
+before a :data:`~agviz.traces.measured.Measured`."""
 
 _GRAPH_TASK: Final = 2 + NodeStarted._fields.index("graph_task")
 _COPY: Final = 2 + Copied._fields.index("copy")

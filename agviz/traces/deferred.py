@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from agviz.errors import TraceError
 from agviz.traces import codec
 from agviz.traces.recorder import Recorder, ignore
+from agviz_engine.instruments import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,8 +120,8 @@ class DeferredRecorder(Recorder):
 
 def _measured(waiting: list[Any]) -> Iterator[Any]:
     for event in codec.each(waiting):
-        if event[0] == codec.MEASURED:
-            yield codec.LAYOUTS[codec.MEASURED].make(event[2:])
+        if event[0] == MEASURED:
+            yield codec.LAYOUTS[MEASURED].make(event[2:])
 
 
 class _Clock:

@@ -9,7 +9,6 @@ node put out. At level ``full`` the same gradients are copied as well (:mod:`agv
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from agviz_engine.events import NodeStarted
@@ -31,14 +30,4 @@ Measured: Final = cast("Any", NamedTuple)("Measured", [*_PLACE.items(), *_HEALTH
 
 def measured(event: Any, health: Health) -> tuple[Any, ...]:
     """The fields of :data:`Measured` for an event that concerns a node."""
-    return (*event[:4], event.node, *stored(health))
-
-
-def stored(health: Health) -> tuple[Any, ...]:
-    """The health of a tensor as it stands in the file, with the texts themselves."""
-    return (health.dtype, _text(health.shape), *health[2:])
-
-
-@functools.lru_cache(maxsize=4096)
-def _text(shape: tuple[int, ...] | None) -> str:
-    return "" if shape is None else str(list(shape))
+    return (*event[:4], event.node, *health.flat)

@@ -28,7 +28,7 @@ from agviz import __version__
 from agviz.errors import TraceError
 from agviz.traces import shortcuts
 from agviz.traces.closable import Closable
-from agviz.traces.codec import COPIED, LAYOUTS, MEASURED, PREFIX, batches, each, graph_tasks
+from agviz.traces.codec import COPIED, LAYOUTS, PREFIX, batches, each, graph_tasks
 from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.dumping import TIMEOUT, Lookout
 from agviz.traces.forward_ops import ForwardOps
@@ -48,7 +48,7 @@ from agviz.traces.writer import (
     create,
 )
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.instruments import Instrument, Live
+from agviz_engine.instruments import MEASURED, Instrument, Live
 
 if TYPE_CHECKING:
     import re
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
     from agviz_engine import events
+    from agviz_engine.graph_task import GraphTask
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
@@ -253,6 +254,11 @@ class Recorder(Instrument, Closable):
         """Keep an event; the registry calls this directly for every kind not named below."""
         self._note(PREFIX[type(event)] + event)
 
+    @property
+    def takes_health_flat(self) -> bool:
+        """Whether what is measured is kept without the gradients themselves."""
+        return self.gradient_measured is not None and self._copier is None
+
     def note_flat(self, flat: Sequence[Any]) -> None:
         """Keep hot events; the engine has put them into the form in which events wait."""
         if self._is_choosing:
@@ -297,7 +303,7 @@ class Recorder(Instrument, Closable):
         self._note(PREFIX[type(event)] + event)
         wanted = self._steps is None or event.graph_task in self._wanted
         if wanted and live.graph_task is not None and self.is_recording:
-            self._keep_beside(self._graph(event.graph_task, live.graph_task.nodes))
+            self._keep_beside(self._graph(live.graph_task))
             if self._provenance is not None:
                 refs = live.graph_task.nodes
                 self._keep_beside(self._provenance.of(event.graph_task, refs))
@@ -372,18 +378,15 @@ class Recorder(Instrument, Closable):
     def _keep_beside(self, thing: Beside) -> None:
         self._beside.append(thing)
 
-    def _graph(self, graph_task: int, refs: list[NodeRef]) -> Graph:
+    def _graph(self, task: GraphTask) -> Graph:
         edges: list[int] = []
-        dependencies = [0] * len(refs)
-        for ref in refs:
+        for ref in task.nodes:
             for output, edge in enumerate(ref.next_edges):
                 if edge is not None:
-                    consumer = edge[0].index
-                    dependencies[consumer] += 1
-                    edges += ref.index, output, consumer, edge[1]
+                    edges += ref.index, output, edge[0].index, edge[1]
         nodes: list[int | str | None] = []
-        chosen = None if self._nodes is None else self._chosen.setdefault(graph_task, set())
-        for ref in refs:
+        chosen = None if self._nodes is None else self._chosen.setdefault(task.id, set())
+        for ref, dependencies in zip(task.nodes, task.dependencies, strict=True):
             name, number, parameter, module = self._naming(ref)
             if chosen is not None and self._matches(name, parameter, module):
                 chosen.add(ref.index)
@@ -394,13 +397,13 @@ class Recorder(Instrument, Closable):
                 ref.topological_nr,
                 ref.device,
                 ref.num_inputs,
-                dependencies[ref.index],
+                dependencies,
                 parameter,
                 module,
-                _shapes(ref.node),
+                ref.input_shapes,
                 chosen is None or ref.index in chosen,
             )
-        return Graph(graph_task, nodes, edges)
+        return Graph(task.id, nodes, edges)
 
     def _matches(self, *names: str) -> bool:
         return self._nodes is None or any(map(self._nodes.search, names))
@@ -640,15 +643,6 @@ def _in_words(steps: range) -> str:
     last = "" if steps.stop >= sys.maxsize else str(steps.stop)
     every = "" if steps.step == 1 else f", one in {steps.step}"
     return f"{steps.start}:{last}{every}"
-
-
-def _shapes(node: Any) -> str:
-    try:
-        shapes = ";".join([str(metadata.shape) for metadata in node._input_metadata])
-    except (AttributeError, RuntimeError):
-        return ""  # a GraphRoot has none, and torch can't tell that of a strided nested tensor
-    has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
-    return "" if has_symbols else shapes
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

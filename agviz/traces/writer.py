@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from agviz.errors import TraceError
 from agviz.traces import codec, schema
 from agviz.traces.forward_ops import ForwardOps
-from agviz.traces.measured import stored
 from agviz.traces.stacks import Stacks
 from agviz.traces.text import clean, storable
 from agviz_engine.events import (
@@ -29,6 +28,7 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
+from agviz_engine.instruments import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -232,7 +232,7 @@ class Writer:
             layout = codec.LAYOUTS[waiting[begin]]
             event = waiting[begin : begin + layout.width]
             begin += layout.width
-            if event[0] == codec.MEASURED:
+            if event[0] == MEASURED:
                 for position in layout.texts:
                     event[2 + position] = self._string(event[2 + position])
                 health += event[2], *event[7:]  # without thread, graph task and node
@@ -377,7 +377,7 @@ class Writer:
         """The id of a row of ``measured``, which is written with the rest."""
         number = self._next_measured
         self._next_measured += 1
-        facts = stored(health)
+        facts = health.flat
         self._new_measured += number, *(self._string(v) if type(v) is str else v for v in facts)
         return number
 

@@ -41,13 +41,25 @@ from agviz_engine.device_threads import (
 )
 from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
+from agviz_engine.health import held_bytes
 from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.instruments import Registry, clock, next_seq
 from agviz_engine.native_node import BYTES, MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
-from agviz_engine.telling import ARRIVAL, DECREMENT, Arrival, Decrement, Telling
+from agviz_engine.telling import (
+    ARRIVAL,
+    DECREMENT,
+    FINISHED,
+    POP,
+    PUSH,
+    RELEASED,
+    STARTED,
+    Arrival,
+    Decrement,
+    Telling,
+)
 from agviz_engine.thread_state import NO_DEVICE, EngineThread, ThreadLocalState, current
 from agviz_engine.validate_outputs import validate_outputs
 
@@ -483,6 +495,7 @@ class Engine:
         while turns:
             ref, inputs = turns.pop()
             if graph_task.has_error:
+                self._pop_ahead(graph_task, ref)
                 self.tell.node_skipped(graph_task, ref, "error")
                 return
             thread.current_node = ref
@@ -503,12 +516,13 @@ class Engine:
                 else:
                     self.evaluate_function(graph_task, ref, inputs)
             except BaseException as error:  # noqa: BLE001 - it is raised again in execute
+                self._pop_ahead(graph_task, ref)
                 self.thread_on_exception(graph_task, ref, error)
                 return
             if graph_task.following:
                 turns, graph_task.following = graph_task.following, turns
-            if turns and graph_task.tells_turns:
-                self._pop_ahead(graph_task, turns[-1][0])
+            if turns:
+                graph_task.leaves_ahead = graph_task.tells_turns
         if graph_task.threaded:
             is_last = graph_task.decrement_outstanding_tasks()
         else:
@@ -593,7 +607,7 @@ class Engine:
 
     # -- one node -------------------------------------------------------------------------------
 
-    def evaluate_function(  # noqa: C901 - calls for each node would cost more than what they do
+    def evaluate_function(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
         self, graph_task: GraphTask, ref: NodeRef, input_buffer: InputBuffer
     ) -> None:
         """Run a node and hand its outputs on (``Engine::evaluate_function``)."""
@@ -601,7 +615,10 @@ class Engine:
         inputs = tuple(input_buffer)
         input_buffer.clear()
         hidden = None
-        if hear.node_started:
+        if hear.flat is not None:
+            self._start_flat(graph_task, ref, hear.flat)
+        elif hear.node_started:
+            self._pop_ahead(graph_task, ref)
             inputs, skips_hooks = self.tell.node_started(graph_task, ref, inputs)
             if skips_hooks:
                 hidden = function_hook.HiddenHooks(ref)
@@ -614,6 +631,10 @@ class Engine:
                 hidden.restore()
         del inputs
         graph_task.executed += 1
+        flat = hear.flat
+        if flat is not None:
+            self._finish_flat(graph_task, ref, outputs, flat)
+            return
         if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
             self._check_non_finite(graph_task, ref, outputs)  # while it has what it saved
         if ref.saves_tensors and not graph_task.keep_graph:
@@ -625,7 +646,57 @@ class Engine:
         if hear.node_finished:
             self.tell.node_finished(graph_task, ref, outputs)
         if outputs:
-            self._hand_on(graph_task, ref, outputs)
+            self._hand_on(graph_task, ref, outputs, None)
+
+    @staticmethod
+    def _start_flat(
+        graph_task: GraphTask, ref: NodeRef, flat: Callable[[Sequence[Any]], None]
+    ) -> None:
+        """Tell that a node is about to run, to an instrument that is alone.
+
+        Where it was told to be in the queue, which it was not (:meth:`_push_ahead`), it leaves now.
+        """
+        thread, task, index, now = current().thread_id, graph_task.id, ref.index, clock()
+        if not graph_task.leaves_ahead:
+            flat((STARTED, None, next_seq(), now, thread, task, index))
+            return
+        graph_task.leaves_ahead = False
+        queue = graph_task.cpu_ready_queue
+        queue.ahead -= 1
+        pop = POP, None, next_seq(), now, thread, task, queue.index, index, queue.size()
+        flat((*pop, STARTED, None, next_seq(), now, thread, task, index))
+
+    def _finish_flat(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        outputs: Gradients,
+        flat: Callable[[Sequence[Any]], None],
+    ) -> None:
+        """The second half of :meth:`evaluate_function`, for an instrument that is alone.
+
+        What happens is told in one piece, and what happens together has one time.
+        """
+        log: list[Any] = []
+        try:
+            hear = self.registry
+            place = thread, task, index = current().thread_id, graph_task.id, ref.index
+            if hear.takes_health_flat:
+                if outputs:
+                    self.tell.outputs_noted(graph_task, ref, outputs, log)
+            elif hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
+                self._check_non_finite(graph_task, ref, outputs)
+            now = clock()
+            if ref.saves_tensors and not graph_task.keep_graph:
+                ref.release_variables()
+                log += RELEASED, None, next_seq(), now, thread, task, index
+            if outputs and _C.is_anomaly_enabled():
+                self._check_anomaly(graph_task, ref, outputs)
+            log += FINISHED, None, next_seq(), now, *place, len(outputs)
+            if outputs:
+                self._hand_on(graph_task, ref, outputs, log)
+        finally:
+            flat(log)
 
     @staticmethod
     def _check_anomaly(graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
@@ -665,15 +736,17 @@ class Engine:
 
     def _may_differ(self, graph_task: GraphTask, ref: NodeRef) -> bool:
         """Whether what came in has to be measured: it may not be what some node put out."""
-        if not self.registry.gradient_measured:
-            return False
-        fan_in = graph_task.fan_in
-        return (
-            not fan_in
-            or fan_in[ref.index] != 1
+        return bool(self.registry.gradient_measured) and (
+            self._has_met_others(graph_task, ref)
             or function_hook.has_tensor_pre_hooks(ref)
             or (ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref, ref.node.variable))
         )
+
+    @staticmethod
+    def _has_met_others(graph_task: GraphTask, ref: NodeRef) -> bool:
+        """Whether what came in may be the sum of several gradients."""
+        fan_in = graph_task.fan_in
+        return not fan_in or fan_in[ref.index] != 1
 
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run a node with its hooks and check its outputs (``call_function``)."""
@@ -739,11 +812,12 @@ class Engine:
         """Run an AccumulateGrad with its hooks. It has no outputs."""
         node = ref.node
         variable = node.variable
+        has_hooks = function_hook.leaf_has_hooks(ref, variable)
         is_measured = self.registry.gradient_measured and (
-            variable.grad is not None or self._may_differ(graph_task, ref)
+            has_hooks or variable.grad is not None or self._has_met_others(graph_task, ref)
         )
         create_graph = graph_task.create_graph
-        if not function_hook.leaf_has_hooks(ref, variable):
+        if not has_hooks:
             if create_graph or not accumulate_grad.steal(variable, inputs, self.activity):
                 node(*inputs)
         elif function_hook.has_native_hooks(ref):
@@ -818,43 +892,42 @@ class Engine:
             report=report,
         )
 
-    def _hand_on(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
-        self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients
+    def _hand_on(  # noqa: C901 - calls for each node would cost more than what they do
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients, log: list[Any] | None
     ) -> None:
-        """Give each output to its consumer, and queue the consumers that are then complete."""
+        """Give each output to its consumer, and queue the consumers that are then complete.
+
+        Where there is a ``log``, what happens is kept in it as flat events.
+        """
         hear, threaded = self.registry, graph_task.threaded
-        happened: list[Any] | None = None
+        happened: list[Any] | None = log
         met: list[Arrival] | None = None
-        place = flat = None
-        if hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured:
+        place = None
+        if log is not None:
+            place = current().thread_id, graph_task.id
+        elif hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured:
             happened = []
-            flat = hear.flat
-            if flat is not None:
-                place = current().thread_id, graph_task.id
-            if hear.gradient_measured:
-                met = []
+        if hear.gradient_measured:
+            met = []
         if threaded:
             with graph_task.mutex:
                 ready = self._distribute(graph_task, ref, outputs, happened, place, met)
         else:
             ready = self._distribute(graph_task, ref, outputs, happened, place, met)
-        if happened is not None:
-            if flat is not None:
-                flat(happened)
-            else:
-                self.tell.handed_on(graph_task, ref, happened)
-            if met:
-                self.tell.sums_measured(graph_task, ref, met)
+        if happened is not None and log is None:
+            self.tell.handed_on(graph_task, ref, happened)
+        if met:
+            self.tell.sums_measured(graph_task, ref, met)
         if not ready:
             return
-        is_seen = hear.flat is None and (hear.queue_push or hear.queue_pop)
+        is_seen = log is None and (hear.queue_push or hear.queue_pop)
         if not (threaded or is_seen) and graph_task.cpu_ready_queue.empty():
             turns = ready if len(ready) == 1 else self._turns(ready)
             if turns:
                 graph_task.following = turns
-                graph_task.tells_turns = bool(hear.queue_push)
-                if graph_task.tells_turns:
-                    self._push_ahead(graph_task, ready)
+                graph_task.tells_turns = log is not None
+                if log is not None:
+                    self._push_ahead(graph_task, ready, log)
                 return
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
@@ -890,14 +963,18 @@ class Engine:
     ) -> list[tuple[NodeRef, InputBuffer]]:
         """Find out who is ready; keep what happened, of thread and graph task ``place`` if given.
 
-        It is kept as ``Decrement`` and ``Arrival``, or, where ``place`` is given, as flat events.
+        It is kept as ``Decrement`` and ``Arrival``, or, where ``place`` is given, as flat events,
+        which have one time as long as nothing is added up.
         In ``met`` are kept the arrivals by which the gradient of a slot became what it will be.
         """
         ready: list[tuple[NodeRef, InputBuffer]] = []
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
         exec_info, producer = graph_task.exec_info, ref.index
+        now = thread = task = 0
+        if place is not None:
+            now, (thread, task) = clock(), place
         is_watched = (
-            happened is not None
+            (happened is not None and place is None)
             or graph_task.streams is not None
             or (graph_task.create_graph and _C.is_anomaly_enabled())
         )
@@ -911,8 +988,17 @@ class Engine:
                 if place is None:
                     happened.append(Decrement(consumer, remaining, next_seq(), clock()))
                 else:
-                    fact = *place, index, producer, remaining
-                    happened += DECREMENT, None, next_seq(), clock(), *fact
+                    happened += (
+                        DECREMENT,
+                        None,
+                        next_seq(),
+                        now,
+                        thread,
+                        task,
+                        index,
+                        producer,
+                        remaining,
+                    )
             buffer = not_ready.get(index)
             if buffer is None:
                 if exec_info is not None and not exec_info[index].should_execute():
@@ -927,14 +1013,31 @@ class Engine:
                     self._accumulate(graph_task, ref, edge, buffer, output, happened, place, met)
                 elif buffer[slot] is None:
                     buffer[slot] = output
+                    if happened is not None:
+                        happened += (
+                            ARRIVAL,
+                            None,
+                            next_seq(),
+                            now,
+                            thread,
+                            task,
+                            index,
+                            producer,
+                            slot,
+                            False,
+                            held_bytes(output),
+                        )
                 else:
                     buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE)
+                    if happened is not None:
+                        now = clock()
+                        self._note(graph_task, ref, edge, buffer[slot], True, happened, place, met)
             if not remaining:
                 ready.append((consumer, buffer))
         return ready
 
-    @staticmethod
     def _accumulate(
+        self,
         graph_task: GraphTask,
         ref: NodeRef,
         edge: Edge,
@@ -956,19 +1059,32 @@ class Engine:
                 anomaly.assign_parent(ref, buffer)
         else:
             buffer[slot] = output
-        if happened is None:
-            return
-        held: Any = buffer[slot]
-        seq, now = next_seq(), clock()
-        if place is not None:
-            fact = *place, consumer.index, ref.index, slot, added, health.held_bytes(held)
-            happened += ARRIVAL, None, seq, now, *fact
+        if happened is not None:
+            self._note(graph_task, ref, edge, buffer[slot], added, happened, place, met)
+
+    @staticmethod
+    def _note(
+        graph_task: GraphTask,
+        ref: NodeRef,
+        edge: Edge,
+        held: Any,
+        added: bool,
+        happened: list[Any],
+        place: tuple[int, int] | None,
+        met: list[Arrival] | None,
+    ) -> None:
+        """Keep that an output of ``ref`` arrived in the slot which now holds ``held``."""
+        consumer, slot = edge
+        arrival = Arrival(consumer, slot, added, held, next_seq(), clock())
+        if place is None:
+            happened.append(arrival)
         else:
-            happened.append(Arrival(consumer, slot, added, held, seq, now))
+            fact = *place, consumer.index, ref.index, slot, added, held_bytes(held)
+            happened += ARRIVAL, None, arrival.seq, arrival.time_ns, *fact
         if added and met is not None:
             more_come = consumer.num_inputs == 1 and graph_task.dependencies[consumer.index]
             if not more_come:
-                met.append(Arrival(consumer, slot, added, held, seq, now))
+                met.append(arrival)
 
     # -- queues ---------------------------------------------------------------------------------
 
@@ -1006,20 +1122,24 @@ class Engine:
             moment = next_seq(), clock(), queue.push(task)
         self.tell.pushed(graph_task, ref, queue, moment)
 
+    @staticmethod
     def _push_ahead(
-        self, graph_task: GraphTask, ready: Sequence[tuple[NodeRef, InputBuffer]]
+        graph_task: GraphTask, ready: Sequence[tuple[NodeRef, InputBuffer]], log: list[Any]
     ) -> None:
         """Tell that ``ready`` entered the queue, which they will not: it is clear who is next."""
         queue = graph_task.cpu_ready_queue
+        now, fact = clock(), (current().thread_id, graph_task.id, queue.index)
         for ref, _ in ready:
             queue.ahead += 1
-            self.tell.pushed(graph_task, ref, queue, (next_seq(), clock(), queue.size()))
+            log += PUSH, None, next_seq(), now, *fact, ref.index, queue.size()
 
     def _pop_ahead(self, graph_task: GraphTask, ref: NodeRef) -> None:
-        """Tell that ``ref`` left the queue, see :meth:`_push_ahead`."""
-        queue = graph_task.cpu_ready_queue
-        queue.ahead -= 1
-        self.tell.popped(graph_task, ref, queue, (next_seq(), clock(), queue.size()))
+        """Tell that ``ref`` left the queue if it is due, see :meth:`_push_ahead`."""
+        if graph_task.leaves_ahead:
+            graph_task.leaves_ahead = False
+            queue = graph_task.cpu_ready_queue
+            queue.ahead -= 1
+            self.tell.popped(graph_task, ref, queue, (next_seq(), clock(), queue.size()))
 
     def _pop(self, queue: ReadyQueue) -> NodeTask:
         if not self.registry.queue_pop:

@@ -11,7 +11,8 @@ recorder appends them. All of them start with the same four fields:
     happens (under the lock that makes it happen, where there is one), so sorting by it gives an
     order that can be replayed, whatever order the instruments were called in.
 ``time_ns``
-    ``time.monotonic_ns()`` at that moment.
+    ``time.monotonic_ns()`` at that moment. Events that happen together, as the end of a node and
+    the arrival of its outputs, may share one reading of the clock.
 ``thread``
     Dense id of the engine's thread, in order of first appearance, starting at 0.
 ``graph_task``

@@ -126,6 +126,7 @@ class GraphTask:
         "hosting",
         "id",
         "keep_graph",
+        "leaves_ahead",
         "left_hosts",
         "looked",
         "min_topological_nr",
@@ -191,8 +192,9 @@ class GraphTask:
         self.following: list[tuple[NodeRef, InputBuffer]] = []
         """The nodes to run next without a detour through the queue, the last of them first, see
         ``Engine._work``."""
-        self.tells_turns = False
-        """Whether it was told that they are in the queue."""
+        self.tells_turns = self.leaves_ahead = False
+        """Whether it was told that they are in the queue, and is to be told that the one taken up
+        now has left it."""
         self.ahead_before = cpu_ready_queue.ahead
         """Of the graph tasks around this one."""
         self.min_topological_nr = 0

@@ -29,7 +29,7 @@ from torch.nn import Parameter
 
 from agviz_engine import health_kernel, native_run
 from agviz_engine.elements import COMPRESSED, FEW, Part, is_dense, numbers_of
-from agviz_engine.instruments import Health
+from agviz_engine.instruments import Health, text_of_shape
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.recent import Recent
 from agviz_engine.tensor_impl import DIMENSIONS, PLAIN_KEYS, SIZES, STORAGE, read_block
@@ -40,10 +40,15 @@ if TYPE_CHECKING:
 _C = cast("Any", torch._C)
 _profiler_enabled = _C._autograd._profiler_enabled
 _PLAIN = (Tensor, Parameter)
+_FINITE = 4
+"""Position of the number of finite elements in what the compiled code finds."""
+_AND_KNOWN, _AND_UNKNOWN = ("",), (None, None, None, None, "")
 _REMEMBERED = 1 << 12
 """Below so many elements, one pass over them is quicker than to find that they are known."""
 _PLAIN_KEPT = 1 << 12
 _dispatch_keys = _C._dispatch_keys
+_function_mode_enabled = _C._is_torch_function_mode_enabled
+_len_dispatch_stack = _C._len_torch_dispatch_stack
 _next_generation = itertools.count(1).__next__
 _generation = [0]
 
@@ -70,49 +75,55 @@ def unseen() -> Iterator[None]:
 
 def health_of(gradient: Tensor) -> Health:
     """As :func:`measure`; may be called anywhere."""
-    at_once = _measured_at_once(gradient)
-    if at_once is not None:
-        return at_once
-    with unseen():
-        return measure(gradient)
+    at_once = _found_at_once(gradient)
+    if at_once is None:
+        with unseen():
+            return measure(gradient)
+    plain, (*counts, finite, low, high, mean, norm) = at_once
+    figures = (low, high, mean, norm) if finite else (None,) * 4
+    return Health._make((*plain.facts, *counts, *figures, ""))
 
 
-def _measured_at_once(gradient: Tensor) -> Health | None:
-    """What :func:`measure` finds, where nothing needs to be dispatched for it; else None.
+def flat_health_of(gradient: Tensor) -> tuple[Any, ...]:
+    """The same as :attr:`~agviz_engine.instruments.Health.flat`."""
+    at_once = _found_at_once(gradient)
+    if at_once is None:
+        with unseen():
+            return measure(gradient).flat
+    plain, found = at_once
+    if found[_FINITE]:
+        return plain.flat + found[:_FINITE] + found[_FINITE + 1 :] + _AND_KNOWN
+    return plain.flat + found[:_FINITE] + _AND_UNKNOWN
 
-    Most gradients are like that. Few lines, because they run when the node has just driven the
-    interpreter out of the processor's caches: each counts several times.
+
+def _found_at_once(gradient: Tensor) -> tuple[_Plain, tuple[Any, ...]] | None:
+    """What kind of tensor it is, and what the compiled code finds in it.
+
+    None where something needs to be dispatched for it. Most gradients are not like that. Few lines,
+    because they run when the node has just driven the interpreter out of the processor's caches:
+    each counts several times.
     """
-    if (
-        type(gradient) not in _PLAIN
-        or _C._is_torch_function_mode_enabled()
-        or _C._len_torch_dispatch_stack()
-    ):
+    if type(gradient) not in _PLAIN or _function_mode_enabled() or _len_dispatch_stack():
         return None
     impl = MEMORY[(id(gradient) >> 3) + POINTER]
     block = read_block(BYTES, impl + SIZES)
     plain = _plain_by_block.get(block) or _looked_at(gradient, block)
     if plain is None:
         return None
-    dtype, numel, may_be_freed, facts = plain
+    dtype, numel, may_be_freed, _, _ = plain
     address = gradient.data_ptr()
     if not address or (may_be_freed and not gradient.untyped_storage().nbytes()):
         return None
     if numel < _REMEMBERED:
+        return plain, health_kernel.measured_at(address, numel, dtype)
+    memory, place = _thread.known, MEMORY[(impl >> 3) + STORAGE]
+    state = _generation[0], gradient._version, address, numel, dtype, False, False
+    known = memory.get(place)
+    if known is None or known[1] != state:
         found = health_kernel.measured_at(address, numel, dtype)
-    else:
-        memory, place = _thread.known, MEMORY[(impl >> 3) + STORAGE]
-        state = _generation[0], gradient._version, address, numel, dtype, False, False
-        known = memory.get(place)
-        if known is None or known.state != state:
-            part = Part(numel, *health_kernel.measured_at(address, numel, dtype))
-            known = _Known(StorageWeakRef(gradient.untyped_storage()), state, part)
-            memory.keep(place, known)
-        found = known.whole[1:]
-    nan, posinf, neginf, zero, finite, low, high, mean, norm = found
-    if finite:
-        return Health(*facts, nan, posinf, neginf, zero, low, high, mean, norm, "")
-    return Health(*facts, nan, posinf, neginf, zero, None, None, None, None, "")
+        memory.keep(place, (StorageWeakRef(gradient.untyped_storage()), state, found))
+        return plain, found
+    return plain, known[2]
 
 
 class _Plain(NamedTuple):
@@ -124,6 +135,8 @@ class _Plain(NamedTuple):
     """Whether its address would not show that its storage was resized to nothing."""
     facts: tuple[str, tuple[int, ...], str, str, int, int, int]
     """What a :class:`~agviz_engine.instruments.Health` begins with."""
+    flat: tuple[Any, ...]
+    """The same in its :attr:`~agviz_engine.instruments.Health.flat`."""
 
 
 _plain_by_block: dict[tuple[bytes], _Plain] = {}
@@ -142,10 +155,13 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> _Plain | None:
     ):
         return None
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
-    facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
+    dtype_name, sizes = name_of(dtype), (numel, nbytes, numel)
+    facts = dtype_name, shape, "cpu", "strided", *sizes
+    flat = dtype_name, text_of_shape(shape), "cpu", "strided", *sizes
     if len(_plain_by_block) >= _PLAIN_KEPT:
         _plain_by_block.clear()
-    found = _plain_by_block[block] = _Plain(dtype, numel, gradient.storage_offset() != 0, facts)
+    may_be_freed = gradient.storage_offset() != 0
+    found = _plain_by_block[block] = _Plain(dtype, numel, may_be_freed, facts, flat)
     return found
 
 
@@ -264,13 +280,10 @@ def why_unknown(gradient: Tensor) -> str:
     return ""
 
 
-class _Known(NamedTuple):
-    """What was found for some memory."""
-
-    pin: StorageWeakRef
-    """Keeps the storage's address, but not its memory, from being used for another."""
-    state: tuple[Any, ...]
-    whole: Part
+_Known = tuple[StorageWeakRef, tuple[Any, ...], tuple[Any, ...]]
+"""What keeps a storage's address, but not its memory, from being used for another; the state of
+that memory; what was found, as the fields of a :class:`~agviz_engine.elements.Part` but for the
+first."""
 
 
 class _OfThread(threading.local):
@@ -312,7 +325,8 @@ def _remembered(gradient: Tensor) -> Part:
     storage = gradient.untyped_storage()
     memory = _thread.known
     known = memory.get(storage._cdata)
-    if known is None or known.state != state:
-        known = _Known(StorageWeakRef(storage), state, numbers_of(gradient))
+    if known is None or known[1] != state:
+        known = StorageWeakRef(storage), state, numbers_of(gradient)[1:]
     memory.keep(storage._cdata, known)
-    return known.whole
+    numbers = 2 * gradient.numel() if gradient.is_complex() else gradient.numel()
+    return Part(numbers, *known[2])

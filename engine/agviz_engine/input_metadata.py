@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 _WORD = 8
+_TEXTS_KEPT = 4096
+_LARGEST_SIZE = 2**62 - 1
+"""A word with a higher bit set points to a symbol (``c10/core/SymInt.h``)."""
 _LIMIT = 24  # words; the struct has 12
 _SHAPE_POINTER, _SHAPE_SIZE, _SHAPE_INLINE = 1, 2, 3  # SmallVector<SymInt, 5> behind the options
 _INLINE_DIMENSIONS = 5
@@ -187,6 +190,8 @@ def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
 _CODES: dict[torch.dtype | None, int] = {dtype: code for code, dtype in DTYPES.items()}
 _plain: dict[tuple[bytes, bytes], int] = {}
 """``ScalarType`` number of the kinds that :func:`fits_plainly` can judge."""
+_texts: dict[tuple[bytes, int, bytes, bytes], str] = {}
+"""Of the only shape, by what lies in memory."""
 _fitting: set[tuple[Any, tuple[bytes]]] = set()
 """What was found to fit: of metadata and of a tensor, all that is asked for it."""
 
@@ -216,6 +221,36 @@ def _do_fit(expected: tuple[bytes, int, bytes, bytes], address: int) -> bool:
         and keys == PLAIN_KEYS
         and dimensions <= _INLINE_DIMENSIONS
     )
+
+
+def shapes_text(ref: NodeRef) -> str:
+    """The shapes of all inputs, like ``[3, 4];[5]``; empty where they are not known."""
+    if ref.num_inputs != 1 or not ref.base:
+        return _asked(ref)
+    facts = _unpack(BYTES, MEMORY[ref.base + ARRAY])
+    text = _texts.get(facts)
+    if text is None:
+        text = _asked(ref)
+        options, dimensions, _, tail = facts
+        _, shape = expectation(ref, 0)  # which makes its kind known
+        if (options, tail) in _plain and dimensions <= _INLINE_DIMENSIONS and _is_fixed(shape):
+            if len(_texts) >= _TEXTS_KEPT:
+                _texts.clear()
+            _texts[facts] = text
+    return text
+
+
+def _asked(ref: NodeRef) -> str:
+    try:
+        shapes = ";".join([str(metadata.shape) for metadata in ref.node._input_metadata])
+    except (AttributeError, RuntimeError):
+        return ""  # a GraphRoot has none, and torch can't tell that of a strided nested tensor
+    has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
+    return "" if has_symbols else shapes
+
+
+def _is_fixed(shape: tuple[int, ...] | None) -> bool:
+    return shape is not None and all(size <= _LARGEST_SIZE for size in shape)
 
 
 def stream_of(ref: NodeRef, slot: int) -> InputStream:

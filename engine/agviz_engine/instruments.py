@@ -12,6 +12,7 @@ it asks for it does anything run otherwise than without it: :meth:`Live.replace_
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import re
@@ -76,6 +77,17 @@ class Health(NamedTuple):
     def is_finite(self) -> bool:
         """Whether nothing non-finite was found."""
         return not (self.nan or self.posinf or self.neginf)
+
+    @property
+    def flat(self) -> tuple[Any, ...]:
+        """Its fields, the shape as a text that is empty where the shape is not known."""
+        return (self.dtype, text_of_shape(self.shape), *self[2:])
+
+
+@functools.lru_cache(maxsize=4096)
+def text_of_shape(shape: tuple[int, ...] | None) -> str:
+    """Like ``[8, 64]``; empty where ``shape`` is not known."""
+    return "" if shape is None else str(list(shape))
 
 
 class SavedValue(NamedTuple):
@@ -198,7 +210,13 @@ HOT = (
 """Events that come with every node. Where an instrument is the only one and its ``any_event`` hears
 them all, its ``note_flat(flat)``, if it has one, gets them as ``(kind, None, *fields)`` instead:
 ``kind`` is the position in ``EVENT_TYPES``, and neither an event nor a live view is made. Several
-that happen together stand one behind the other; there may be none. It must not raise."""
+that happen together stand one behind the other; there may be none. It must not raise.
+
+Where it has ``takes_health_flat`` set besides, so come LeafAccumulated, each NonFiniteChecked that
+found nothing, and, in place of the call of ``gradient_measured``, what was measured for either:
+``(MEASURED, None, *the first five fields of the event, *fields of the Health)`` with the shape as
+a text. :data:`MEASURED` stands in place of a kind."""
+MEASURED: Final = len(EVENT_TYPES)
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
 
 
@@ -239,6 +257,8 @@ class Registry:
 
     flat: Callable[[Sequence[Any]], None] | None
     """Takes the place of the listeners of hot events, as numbers instead of an event."""
+    takes_health_flat: bool
+    """Whether ``flat`` takes that of what is measured as well: :data:`HOT`."""
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
@@ -276,6 +296,8 @@ class Registry:
         self.gradient_measured = self._listeners("gradient_measured")
         self.saved_measured = self._listeners("saved_measured")
         self.flat = self._find_flat()
+        flagged = [getattr(one, "takes_health_flat", False) for one in self._instruments]
+        self.takes_health_flat = self.flat is not None and flagged == [True]
 
     def _listeners(self, name: str) -> tuple[Listener, ...]:
         found = (getattr(one, name, None) for one in self._instruments)

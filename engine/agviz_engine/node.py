@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from agviz_engine import native_node
+from agviz_engine.input_metadata import shapes_text
 from agviz_engine.native_node import MEMORY
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class NodeRef:
     def topological_nr(self) -> int:
         """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
         return MEMORY[self.base + TOPOLOGICAL_NR] if self.base else 0
+
+    @property
+    def input_shapes(self) -> str:
+        """Of the gradients that it expects, like ``[3, 4];[5]``; empty where not known."""
+        return shapes_text(self)
 
     def returned_an(self, message: str) -> str:
         """Words around what ``validate_outputs`` found wrong with this node's outputs."""

@@ -7,13 +7,13 @@ the call; the other methods look for themselves. Nothing is built for nobody.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from agviz_engine import events, saved_values
-from agviz_engine.health import health_of, held_bytes
-from agviz_engine.instruments import Health, Live, Looked, Registry, clock, next_seq
+from agviz_engine.health import flat_health_of, health_of, held_bytes
+from agviz_engine.instruments import MEASURED, Health, Live, Looked, Registry, clock, next_seq
 from agviz_engine.thread_state import current, next_thread
 
 if TYPE_CHECKING:
@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 
 
 _KINDS = {kind: number for number, kind in enumerate(events.EVENT_TYPES)}
-_PUSH = _KINDS[events.QueuePush]
-_POP = _KINDS[events.QueuePop]
-_NODE_STARTED = _KINDS[events.NodeStarted]
-_NODE_FINISHED = _KINDS[events.NodeFinished]
-_RELEASED = _KINDS[events.SavedTensorsReleased]
+PUSH = _KINDS[events.QueuePush]
+POP = _KINDS[events.QueuePop]
+STARTED = _KINDS[events.NodeStarted]
+FINISHED = _KINDS[events.NodeFinished]
+RELEASED = _KINDS[events.SavedTensorsReleased]
 DECREMENT = _KINDS[events.DependencyDecremented]
 ARRIVAL = _KINDS[events.GradientAccumulated]
+_LEAF = _KINDS[events.LeafAccumulated]
+_CHECKED = _KINDS[events.NonFiniteChecked]
+_FOUND = slice(Health._fields.index("nan"), Health._fields.index("zero"))
+_NOTHING = (0, 0, 0)
 
 
 class Decrement(NamedTuple):
@@ -218,20 +222,6 @@ class Telling:
             The gradients that it is to be given, and whether its hooks are left out.
         """
         hear = self._hear
-        flat = hear.flat
-        if flat is not None:
-            flat(
-                (
-                    _NODE_STARTED,
-                    None,
-                    next_seq(),
-                    clock(),
-                    current().thread_id,
-                    graph_task.id,
-                    ref.index,
-                )
-            )
-            return inputs, False
         live = self.live(graph_task, ref)
         live.inputs = inputs
         event = events.NodeStarted(
@@ -275,13 +265,6 @@ class Telling:
     ) -> None:
         """A node has its outputs."""
         hear = self._hear
-        flat = hear.flat
-        if flat is not None:
-            thread, count = current().thread_id, len(outputs)
-            flat(
-                (_NODE_FINISHED, None, next_seq(), clock(), thread, graph_task.id, ref.index, count)
-            )
-            return
         live = self.live(graph_task, ref)
         live.outputs = outputs
         event = events.NodeFinished(
@@ -309,20 +292,6 @@ class Telling:
     def released(self, graph_task: GraphTask, ref: NodeRef) -> None:
         """A node dropped what it had saved."""
         hear = self._hear
-        flat = hear.flat
-        if flat is not None:
-            flat(
-                (
-                    _RELEASED,
-                    None,
-                    next_seq(),
-                    clock(),
-                    current().thread_id,
-                    graph_task.id,
-                    ref.index,
-                )
-            )
-            return
         event = events.SavedTensorsReleased(
             next_seq(), clock(), current().thread_id, graph_task.id, ref.index
         )
@@ -333,6 +302,14 @@ class Telling:
     ) -> None:
         """An AccumulateGrad wrote to its variable; ``gradient`` is to be measured."""
         hear = self._hear
+        flat = hear.flat
+        if flat is not None and (gradient is None or hear.takes_health_flat):
+            fact = current().thread_id, graph_task.id, ref.index
+            seq, now = next_seq(), clock()
+            flat((_LEAF, None, seq, now, *fact))
+            if gradient is not None:
+                flat((MEASURED, None, seq, now, *fact, *flat_health_of(gradient)))
+            return
         event = events.LeafAccumulated(
             next_seq(), clock(), current().thread_id, graph_task.id, ref.index
         )
@@ -393,6 +370,38 @@ class Telling:
             self._measured(event, gradient, health, live)
             if any(found):
                 nonfinite.append(event)
+        if nonfinite:
+            self._became_nonfinite(graph_task, ref, nonfinite, looked)
+
+    def outputs_noted(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        outputs: Sequence[Tensor | None],
+        log: list[Any],
+    ) -> None:
+        """As :meth:`outputs_measured`, where the only instrument takes health as it is in ``log``.
+
+        A check that found something becomes an event all the same.
+        """
+        looked = graph_task.looked.pop(ref.index, None) if graph_task.looked else None
+        place = thread, task, node = current().thread_id, graph_task.id, ref.index
+        nonfinite: list[events.NonFiniteChecked] = []
+        for i, gradient in enumerate(outputs):
+            if gradient is None:
+                continue
+            known = looked.health[i] if looked and looked.outputs[i] is gradient else None
+            told = flat_health_of(gradient) if known is None else known.flat
+            found = told[_FOUND]
+            seq, now = next_seq(), clock()
+            if found != _NOTHING:
+                event = events.NonFiniteChecked(seq, now, *place, i, *found)
+                self._hear.emit(self._hear.non_finite_checked, event, self.live(graph_task, ref))
+                nonfinite.append(event)
+            else:
+                log += _CHECKED, None, seq, now, thread, task, node, i, 0, 0, 0
+            log += MEASURED, None, seq, now, thread, task, node
+            log += told
         if nonfinite:
             self._became_nonfinite(graph_task, ref, nonfinite, looked)
 
@@ -508,7 +517,7 @@ class Telling:
         flat = hear.flat
         if flat is not None:
             thread = current().thread_id
-            flat((_PUSH, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            flat((PUSH, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
             return
         event = events.QueuePush(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
@@ -528,7 +537,7 @@ class Telling:
         flat = hear.flat
         if flat is not None:
             thread = current().thread_id
-            flat((_POP, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            flat((POP, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
             return
         event = events.QueuePop(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
