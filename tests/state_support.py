@@ -28,7 +28,9 @@ class Shapes(Instrument):
         for node in nodes:
             for edge in filter(None, node.next_edges):
                 dependencies[edge[0].index] += 1
-        self.found[event.graph_task] = GraphShape([n.sequence_nr for n in nodes], dependencies)
+        numbers = [node.sequence_nr for node in nodes]
+        queues = bytes(node.device + 1 for node in nodes)
+        self.found[event.graph_task] = GraphShape(numbers, dependencies, queues=queues)
 
 
 def picture(state: BackwardState) -> Any:
@@ -56,7 +58,10 @@ def picture(state: BackwardState) -> Any:
 def simulate(
     seed: int, size: int, devices: int, registry: Registry, *, in_order: bool = False
 ) -> Simulator:
-    """Backward passes; ``in_order``: all nodes but leaves have sequence numbers of their own."""
+    """Backward passes, one after the other, with one reentrant call in each but the second.
+
+    ``in_order``: all nodes but leaves have sequence numbers of their own.
+    """
     simulator = Simulator(registry, Random(seed), devices=devices)
     inner = random_graph(simulator.rng, size)
     outer = random_graph(simulator.rng, size, devices)
@@ -66,6 +71,8 @@ def simulate(
             for node in graph:
                 if not node.is_accumulate_grad:
                     node.sequence_nr = next(numbers)
+                    if simulator.rng.random() < 0.5:
+                        node.device = -1
     simulator.backward(outer, reentrant=inner, nan_at=size // 2)
     simulator.backward(inner, fail_at=size // 2)
     simulator.backward(outer, reentrant=inner)

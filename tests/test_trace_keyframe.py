@@ -63,17 +63,35 @@ def test_numbers_by_node() -> None:
             assert (node in found) == (node in expected)
             if step % 3_000 == 0:
                 twin = found.copy()
-                count, packed = found.pack(size)
+                status = bytes(bool(node in expected) for node in range(size))
+                if step % 9_000:
+                    status = bytes(rng.randrange(9) for _ in range(size))
+                count, packed = found.pack(status)
                 assert found.numbers() == expected
                 if count:
                     assert count == len(expected)
-                    found, length = by_node.ByNode.unpack(count, memoryview(packed + b"x"), size)
+                    found, length = by_node.ByNode.unpack(count, memoryview(packed + b"x"), status)
                     assert length == len(packed)
+                    with pytest.raises(ValueError, match="missing"):
+                        by_node.ByNode.unpack(count, memoryview(packed[:-1]), status)
                 assert found.numbers() == twin.numbers() == expected
                 twin.clear()
                 assert not twin.numbers()
-    with pytest.raises(ValueError, match="size"):
-        by_node.ByNode.unpack(1, memoryview(bytes([1] * 8)), 9)
+    for cut_off in (bytes(6), bytes([1] * 8), bytes([1] * 23)):
+        with pytest.raises(ValueError, match="missing"):
+            by_node.ByNode.unpack(1, memoryview(cut_off), bytes(9))
+
+
+def test_numbers_that_go_with_the_status_take_no_room() -> None:
+    status = random.Random(0).choices(range(keyframe.STATUSES), k=5_000)
+    numbers = {node: 4 * kind for node, kind in enumerate(status) if kind}
+    numbers[77] = 300
+    found = by_node.ByNode(numbers.items())
+    count, packed = found.pack(bytes(status))
+    assert count == len(numbers)
+    assert len(zlib.compress(packed)) < 150
+    again, _ = by_node.ByNode.unpack(count, memoryview(packed), bytes(status))
+    assert again.numbers() == numbers
 
 
 def test_numbers_of_all_sizes() -> None:

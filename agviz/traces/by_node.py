@@ -75,22 +75,22 @@ class ByNode:
                 found[node] = number
         return found
 
-    def pack(self, nodes: int) -> tuple[int, bytes]:
+    def pack(self, status: bytes) -> tuple[int, bytes]:
         """How many there are, and all of them, where they are many; else 0 and nothing.
 
         Args:
-            nodes: of the graph.
+            status: a byte for each node of the graph, which says much about its number.
         """
-        self._settle(nodes)
+        self._settle(len(status))
         if self._base is None:
             return 0, b""
-        return self._count, few_planes(self._base)
+        return self._count, few_planes(self._base, status)
 
     @classmethod
-    def unpack(cls, count: int, data: memoryview, nodes: int) -> tuple[ByNode, int]:
+    def unpack(cls, count: int, data: memoryview, status: bytes) -> tuple[ByNode, int]:
         """What :meth:`pack` was given, and how many bytes of ``data`` it was. Raises ValueError."""
         found = cls()
-        found._base, end = from_few_planes(data, nodes)
+        found._base, end = from_few_planes(data, len(status), status)
         found._count = count
         return found, end
 

@@ -329,15 +329,17 @@ class Contents:
 
     def _read_shape(self, graph_task: int) -> GraphShape:
         rows = self._database.numbers(
-            "SELECT sequence_nr, dependencies, recorded FROM node WHERE graph_task = ?"
+            "SELECT sequence_nr, dependencies, recorded, queue + 1 FROM node WHERE graph_task = ?"
             " ORDER BY idx",
             graph_task,
         )
-        numbers, dependencies, recorded = zip(*rows, strict=True) if rows else ((), (), ())
-        if None in dependencies:
+        columns = cast("list[tuple[int, ...]]", list(zip(*rows, strict=True)) or [()] * 4)
+        numbers, dependencies, recorded, queues = columns
+        if None in dependencies or None in queues:
             raise self._database.damaged("a node lacks a fact")
         left_out = frozenset(node for node, known in enumerate(recorded) if not known)
-        return GraphShape(numbers, cast("tuple[int, ...]", dependencies), left_out)
+        told = bytes(queues) if queues and 0 <= min(queues) <= max(queues) < 256 else b""
+        return GraphShape(numbers, dependencies, left_out, told)
 
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""

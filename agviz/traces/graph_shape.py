@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -43,10 +44,13 @@ class GraphShape:
     dependencies: Sequence[int]
     left_out: Collection[int] = frozenset()
     """Nodes of whose events the recording keeps none."""
+    queues: bytes = b""
+    """One more than the ReadyQueue's number, which is -1 for the caller's; empty: not known."""
     packed_order: bytes = field(default=b"", repr=False)
     """The pop order as it was stored, empty where it was not."""
-    _is_ordered: bool | None = field(default=None, repr=False)
-    _pop_order: Sequence[int] | None = field(default=None, repr=False)
+    _is_ordered: bool | None = field(default=None, init=False, repr=False)
+    _pop_order: Sequence[int] | None = field(default=None, init=False, repr=False)
+    _masks: dict[int, bytes] = field(default_factory=dict, init=False, repr=False)
 
     def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
         """The NodeTask of a node as it stands in a heap.
@@ -79,6 +83,26 @@ class GraphShape:
                 self._pop_order = array("q", sorted(range(size), key=self._key))
         return self._pop_order
 
+    def place(self, entry: HeapEntry) -> int:
+        """Where the node of a NodeTask stands in the pop order."""
+        return bisect_left(self.pop_order, self._key(entry[1].task.node), key=self._key)
+
+    def in_queue(self, queue: int, marks: bytes | bytearray) -> bytes | bytearray:
+        """Marks, by node 1 or 0, of which those are left whose nodes belong into a queue.
+
+        Args:
+            queue: device index, or -1.
+            marks: of nodes that are in some queue.
+        """
+        mask = self._masks.get(queue)
+        if mask is None:
+            table = bytes(number == queue + 1 for number in range(256))
+            mask = self._masks[queue] = self.queues.translate(table)
+        if mask.count(0) == 0:
+            return marks
+        left = int.from_bytes(mask, "little") & int.from_bytes(marks, "little")
+        return left.to_bytes(len(marks), "little")
+
     def _key(self, node: int) -> int:
         return key(0, self.sequence_nrs[node])
 
@@ -98,7 +122,8 @@ class GraphShape:
         left_out = bytearray(size if self.left_out else 0)
         for node in self.left_out:
             left_out[node] = 1
-        columns = _pack(numbers, dependencies, then=left_out)
+        told = bytes([bool(self.queues), bool(self.left_out)])
+        columns = _pack(numbers, dependencies, then=told + self.queues + left_out)
         return columns, _pack(array("q", self.pop_order)) if self.is_ordered else b""
 
     @classmethod
@@ -114,10 +139,12 @@ class GraphShape:
             ValueError: the columns are none of a graph of this size.
         """
         (numbers, dependencies), then = _unpack(columns, size, 2)
-        if len(then) not in {0, size}:
+        told, then = then[:2], then[2:]
+        if len(told) != 2 or max(told) > 1 or len(then) != size * sum(told):
             raise ValueError("columns are of another size")
-        left_out = _Marked(then) if then else frozenset[int]()
-        return cls(_Numbered(numbers), dependencies, left_out, order)
+        queues = then[: size * told[0]]
+        left_out = _Marked(then[-size:]) if told[1] else frozenset[int]()
+        return cls(_Numbered(numbers), dependencies, left_out, queues, order)
 
 
 class _Numbered(Sequence[int | None]):
@@ -163,7 +190,7 @@ def _pack(*columns: array[int], then: bytes | bytearray = b"") -> bytes:
 
 
 def _unpack(packed: bytes, size: int, count: int) -> tuple[list[array[int]], bytes]:
-    """So many columns of so many words, and at most that many bytes behind. Raises ValueError."""
+    """So many columns of so many words, and the bytes behind them. Raises ValueError."""
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(packed, WORD + (count + 1) * FEW * (size + 1))

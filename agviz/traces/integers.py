@@ -12,6 +12,7 @@ FEW: Final = WORD - 1
 """Planes of a column of :func:`few_planes`."""
 LARGEST: Final = 2 ** (8 * FEW) - 1
 """Largest integer of such a column."""
+_KINDS: Final = 8
 
 
 def planes(words: array[int]) -> bytes:
@@ -39,20 +40,28 @@ def from_planes(data: bytes) -> tuple[array[int], bytes]:
     return little_endian(words), data[end:]
 
 
-def few_planes(words: array[int]) -> bytes:
+def few_planes(words: array[int], beside: bytes = b"") -> bytes:
     """Which planes are not all zeros, a byte for each of :data:`FEW`, and those planes.
 
-    The words are from 0 to :data:`LARGEST`. Nobody is told how many they are.
+    Args:
+        words: from 0 to :data:`LARGEST`; how many they are is not told.
+        beside: a byte for each word that has much to do with it; a plane then tells what goes with
+            each such byte below 8, in 8 bytes, and where it differs from that. Empty: nothing has.
     """
     data = little_endian(words).tobytes()
     each = [data[byte::WORD] for byte in range(FEW)]
     told = [plane.count(0) < len(words) for plane in each]
-    return bytes(told) + b"".join(
-        plane for plane, is_told in zip(each, told, strict=True) if is_told
-    )
+    found = [bytes(told)]
+    for plane, is_told in zip(each, told, strict=True):
+        if is_told and beside:
+            usual = _usual(plane, beside)
+            found += usual, _differences(plane, beside.translate(_table(usual)))
+        elif is_told:
+            found.append(plane)
+    return b"".join(found)
 
 
-def from_few_planes(data: memoryview, count: int) -> tuple[array[int], int]:
+def from_few_planes(data: memoryview, count: int, beside: bytes = b"") -> tuple[array[int], int]:
     """So many words, none below 0, and how many bytes of ``data`` they were.
 
     Raises:
@@ -65,11 +74,38 @@ def from_few_planes(data: memoryview, count: int) -> tuple[array[int], int]:
     mixed = bytearray(count * WORD)
     for byte, is_told in enumerate(told):
         if is_told:
-            mixed[byte::WORD] = data[end : end + count]
+            usual = bytes(data[end : end + _KINDS]) if beside else b""
+            end += len(usual)
+            plane = data[end : end + count]
             end += count
+            if len(plane) < count:
+                raise ValueError("planes are missing")
+            mixed[byte::WORD] = (
+                _differences(plane, beside.translate(_table(usual))) if beside else plane
+            )
     words = array("q")
     words.frombytes(mixed)
     return little_endian(words), end
+
+
+def _usual(plane: bytes, beside: bytes) -> bytes:
+    """What the plane holds somewhere beside each byte."""
+    usual = bytearray(_KINDS)
+    for byte in range(_KINDS):
+        place = beside.find(byte, len(beside) // 2)
+        place = beside.find(byte) if place < 0 else place
+        usual[byte] = plane[place] if place >= 0 else 0
+    return bytes(usual)
+
+
+def _table(usual: bytes) -> bytes:
+    return usual.ljust(256, b"\0")
+
+
+def _differences(some: bytes | memoryview, others: bytes) -> bytes:
+    """Each byte of one exclusive or that of the other; so twice, they are the same again."""
+    both = int.from_bytes(some, "little") ^ int.from_bytes(others, "little")
+    return both.to_bytes(len(others), "little")
 
 
 def little_endian(words: array[int]) -> array[int]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from bisect import bisect_left
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,10 +23,10 @@ from agviz.traces.heap_entry import SHUTDOWN, HeapEntry, QueuedTask, key
 from agviz.traces.integers import from_planes, planes
 from agviz.traces.long_queue import LongQueue, Owner
 from agviz.traces.task_heap import TaskHeap
-from agviz_engine.events import NO_GRAPH_TASK
+from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 MOST_BYTES: Final = 32 * 2**20
 """Longest keyframe, unpacked."""
@@ -133,8 +132,16 @@ class Facts:
         return twin
 
 
-def pack(facts: Facts) -> bytes:
-    """Note [Keyframes]. Raises OverflowError where a number has more than 64 bits."""
+def pack(facts: Facts, alone: Container[int] = ()) -> bytes:
+    """Note [Keyframes].
+
+    Args:
+        facts: all of them.
+        alone: graph tasks during which no other of the same depth is ever under way.
+
+    Raises:
+        OverflowError: a number has more than 64 bits.
+    """
     words = array("q")
 
     def put(numbers: Iterable[int]) -> None:
@@ -147,10 +154,11 @@ def pack(facts: Facts) -> bytes:
     put(facts.graph_tasks)
     for task in facts.graph_tasks.values():
         put((task.parent, task.depth, task.thread, task.cpu_queue, task.ended, task.executed))
-        words.append(len(task.status))
-        tail.append(bytes(task.status))
+        status = bytes(task.status)
+        words.append(len(status))
+        tail.append(status)
         for by_node in (task.remaining, task.slot_0):
-            count, packed = by_node.pack(len(task.status))
+            count, packed = by_node.pack(status)
             tail.append(packed)
             words.append(count)
             if not count:
@@ -163,7 +171,7 @@ def pack(facts: Facts) -> bytes:
         put(sorted(task.nonfinite))
     put(facts.heaps)
     for queue, heap in facts.heaps.items():
-        long = _long_queue(facts, queue, heap)
+        long = _long_queue(facts, queue, heap, alone)
         if long is None:
             put(())
             entries = heap.entries()
@@ -191,31 +199,54 @@ class _Long(NamedTuple):
     """The others, by place."""
 
 
-def _long_queue(facts: Facts, queue: int, heap: TaskHeap) -> _Long | None:
-    if queue >= 0 or len(heap) <= _LONG:
+def _long_queue(facts: Facts, queue: int, heap: TaskHeap, alone: Container[int]) -> _Long | None:
+    if len(heap) <= _LONG:
         return None
-    own = [
-        (task.depth, number)
-        for number, task in facts.graph_tasks.items()
-        if task.cpu_queue == queue and _QUEUED in task.status
-    ]
-    own.sort()
-    if not own or own[0][0] in {depth for depth, _ in own[1:]}:
+    number = _shallowest(facts, queue)
+    if number is None or not _nothing_gets_below(facts, queue, number, alone):
         return None
-    depth, number = own[0]
-    status, shape = facts.graph_tasks[number].status, facts.graph_tasks[number].shape
-    if len(heap) * _MOST_NODES_PER_TASK < len(status) or not shape.is_ordered:
+    task = facts.graph_tasks[number]
+    if len(heap) * _MOST_NODES_PER_TASK < len(task.status) or not task.shape.is_ordered:
         return None
-    parted = heap.parted(key(depth, None), len(heap) // _LEAST_PER_PLACED)
+    parted = heap.parted(key(task.depth, None), len(heap) // _LEAST_PER_PLACED)
     if parted is None:
         return None
     placed, first = parted
+    queued = _queued(task, queue)
     inside = [tied.task.node for _, tied in placed.values() if tied.task.graph_task == number]
     loose = len(heap) - len(placed)
-    if status.count(_QUEUED) != loose + len(inside) or any(status[n] != _QUEUED for n in inside):
+    if queued.count(1) != loose + len(inside) or not all(queued[node] for node in inside):
         return None
-    place = bisect_left(shape.pop_order, first[0], key=lambda n: shape.entry(0, depth, n)[0])
-    return _Long(number, place, placed)
+    return _Long(number, task.shape.place(first), placed)
+
+
+def _shallowest(facts: Facts, queue: int) -> int | None:
+    """Of the graph tasks that have nodes in a queue; None where it is not one alone."""
+    own = sorted(
+        (task.depth, number)
+        for number, task in facts.graph_tasks.items()
+        if (queue >= 0 or task.cpu_queue == queue) and 1 in _queued(task, queue)
+    )
+    if not own or (len(own) > 1 and own[0][0] == own[1][0]):
+        return None
+    return own[0][1]
+
+
+def _nothing_gets_below(facts: Facts, queue: int, number: int, alone: Container[int]) -> bool:
+    """Whether all that may be pushed goes before the loose tasks, or is one of them."""
+    task = facts.graph_tasks[number]
+    shallower = any(
+        other.depth < task.depth and not other.ended for other in facts.graph_tasks.values()
+    )
+    if queue >= 0:
+        return number in alone and not shallower
+    # The calling thread is inside this graph task; only device threads push for others then.
+    return not shallower or max(facts.heaps) < 0
+
+
+def _queued(task: GraphTaskFacts, queue: int) -> bytes | bytearray:
+    """By node: 1 for those in a queue."""
+    return task.shape.in_queue(max(queue, CPU_QUEUE), task.status.translate(_IS_QUEUED))
 
 
 def unpack(packed: bytes, shape: Callable[[int], GraphShape]) -> Facts:
@@ -245,6 +276,8 @@ class _Unpacking:
         self._tail = memoryview(tail)
         self._place = 0
         self._shape = shape
+        self._loose_nodes = 0
+        """Bytes that long queues take; each needs one for each node of its graph."""
 
     def facts(self) -> Facts:
         facts = Facts()
@@ -253,7 +286,7 @@ class _Unpacking:
         for number in numbers:
             facts.graph_tasks[number] = self._graph_task(number)
         for queue in self._column():
-            facts.heaps[queue] = self._heap(facts.graph_tasks)
+            facts.heaps[queue] = self._heap(queue, facts.graph_tasks)
         for thread in self._column():
             column = self._column()
             _require(len(column) % 2 == 0)
@@ -277,19 +310,19 @@ class _Unpacking:
             task.shape = self._shape(number)
             _require(len(task.shape.dependencies) == length)
             _require(not task.status.translate(None, _EACH_STATUS))
-        task.remaining = self._by_node(length)
-        task.slot_0 = self._by_node(length)
+        task.remaining = self._by_node(bytes(task.status))
+        task.slot_0 = self._by_node(bytes(task.status))
         for node in self._nodes(length):
             column = self._column()
             task.further_slots[node] = dict(zip(column, self._column(), strict=True))
         task.nonfinite = set(self._nodes(length))
         return task
 
-    def _heap(self, tasks: Mapping[int, GraphTaskFacts]) -> TaskHeap:
+    def _heap(self, queue: int, tasks: Mapping[int, GraphTaskFacts]) -> TaskHeap:
         long = self._column()
         if long:
             number, place = long
-            return TaskHeap(long=self._loose(number, place, tasks))
+            return TaskHeap(long=self._loose(queue, number, place, tasks))
         owners, nodes = self._column(), self._column()
         if len(nodes) > _LONG and len(owners) == 1 and owners[0] != NO_GRAPH_TASK:
             owner = _owner(owners[0], tasks)
@@ -297,14 +330,18 @@ class _Unpacking:
             return TaskHeap(long=LongQueue.listed(owner, nodes))
         return TaskHeap(_entries(tasks, owners, nodes))
 
-    def _loose(self, number: int, place: int, tasks: Mapping[int, GraphTaskFacts]) -> LongQueue:
+    def _loose(
+        self, queue: int, number: int, place: int, tasks: Mapping[int, GraphTaskFacts]
+    ) -> LongQueue:
         places = self._column()
         entries = _entries(tasks, self._column(), self._column())
         placed = dict(zip(places, entries, strict=True))
         _require(place >= 0 and len(placed) == len(places))
         owner = _owner(number, tasks)
         limit = key(owner.depth, None)
-        queued = tasks[number].status.translate(_IS_QUEUED)
+        self._loose_nodes += len(tasks[number].status)
+        _require(self._loose_nodes <= MOST_BYTES)
+        queued = bytearray(_queued(tasks[number], queue))
         for where, (least, tied) in placed.items():
             _require(where == 0 or (where > 0 and (where - 1) >> 1 in placed))
             _require(least <= limit)
@@ -313,13 +350,13 @@ class _Unpacking:
                 queued[tied.task.node] = 0
         return LongQueue.loose(owner, limit, queued, place, placed)
 
-    def _by_node(self, length: int) -> ByNode:
+    def _by_node(self, status: bytes) -> ByNode:
         count = self._word()
         if count:
-            found, end = ByNode.unpack(count, self._tail, length)
+            found, end = ByNode.unpack(count, self._tail, status)
             self._tail = self._tail[end:]
             return found
-        return ByNode(zip(self._nodes(length), self._column(), strict=True))
+        return ByNode(zip(self._nodes(len(status)), self._column(), strict=True))
 
     def _nodes(self, length: int) -> Sequence[int]:
         column = self._column()

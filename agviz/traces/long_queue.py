@@ -7,9 +7,11 @@ other nodes are therefore *loose*: it is enough to know which of them are in the
 leave in the order of their keys. All that goes before them (AccumulateGrad, reentrant graph tasks,
 a shutdown) is *placed*, and sifted as ``heapq`` does. That is exact: sifting never asks which of
 several loose tasks it passes, each of which has a larger key than a placed one, so that the placed
-ones take the same places, at the top of the heap. In the queue of a calling thread nothing else has
-the depth of this graph task, and what is less deep does not get in between: where it does, the
-queue is made a heap again.
+ones take the same places, at the top of the heap. So it is as long as nothing with a key that a
+loose task may have, or with a larger one, can come from another graph task. In the queue of a
+calling thread nothing has the depth of the graph task that the thread is in, and what is less deep
+comes from device threads only; in the queue of a device another calling thread may be met, unless
+the graph task had its depth to itself from its begin to its end (``keyframe.py``).
 
 Where nodes are not loose, all are placed; an entry is still made only when sifting touches it.
 """
@@ -22,7 +24,7 @@ from itertools import chain, compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agviz.traces.graph_shape import GraphShape
     from agviz.traces.heap_entry import HeapEntry, QueuedTask
@@ -131,7 +133,7 @@ class LongQueue:
         place: int,
         placed: Mapping[int, HeapEntry],
     ) -> LongQueue:
-        """The queue of a calling thread.
+        """A queue in which most tasks are loose.
 
         Args:
             owner: of the loose tasks.
@@ -175,13 +177,8 @@ class LongQueue:
         """Whether there is nothing in it any more for which it is better than a heap."""
         return self._size < _FEW or (self.limit is not None and not self._count)
 
-    def takes(self, entry: HeapEntry) -> bool:
-        """Whether the order is still exact where this is pushed."""
-        own = entry[1].task.graph_task == self.owner.graph_task
-        return own or self.limit is None or entry[0] <= self.limit
-
     def push(self, entry: HeapEntry) -> None:
-        """Add a task that it :meth:`takes`."""
+        """Add a task."""
         self._size += 1
         if self.limit is None or entry[0] <= self.limit:
             self._rise(self._size - 1, entry)
@@ -281,8 +278,7 @@ class LongQueue:
         if self.limit is not None and task.graph_task == self.owner.graph_task:
             if self._queued[task.node]:
                 return self.owner.entry(task.node)
-            few = chain(self._later, self._places.touched())
-            return next((entry for entry in few if entry[1].task == task), None)
+            return next((entry for entry in self._made() if entry[1].task == task), None)
         return next((entry for entry in self.entries() if entry[1].task == task), None)
 
     def remove_loose(self, task: QueuedTask) -> bool:
@@ -304,21 +300,25 @@ class LongQueue:
     def graph_tasks(self) -> set[int]:
         """The graph tasks of all tasks in it."""
         own = self.owner.graph_task
-        others = [number for number in self._touched() if number != own]
-        return set(others) | ({own} if self._size > len(others) else set())
+        others = [tied.task.graph_task for _, tied in self._made()]
+        found = set(others)
+        if self._size > len(others) - others.count(own):
+            found.add(own)
+        return found
 
     def without(self, unwanted: Callable[[int], bool]) -> list[HeapEntry] | None:
         """The entries whose graph tasks are not unwanted, by place; None: none is unwanted."""
         if unwanted(self.owner.graph_task):
-            kept = self._places.touched()
-        elif any(unwanted(number) for number in set(self._touched())):
-            kept = iter(self.entries())
+            kept = list(self._made())
+        elif any(unwanted(tied.task.graph_task) for _, tied in self._made()):
+            kept = self.entries()
         else:
             return None
         return [entry for entry in kept if not unwanted(entry[1].task.graph_task)]
 
-    def _touched(self) -> Iterable[int]:
-        return (entry[1].task.graph_task for entry in self._places.touched())
+    def _made(self) -> Iterator[HeapEntry]:
+        """The entries that there are, those of others than the owner among them."""
+        return chain(self._places.touched(), sorted(self._later))
 
     def entries(self) -> list[HeapEntry]:
         """All of them, as a heap."""

@@ -8,6 +8,7 @@ engine is idle between episodes, so a replay starts at the beginning of one, at 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _EVENTS_PER_KEYFRAME: Final = 512
-_BYTES_PER_EVENT: Final = 3
+_BYTES_PER_EVENT: Final = 8
 """Keyframes take at most this much of a file; where they are large, they stand further apart."""
 _MOST_BYTES: Final = 64 * 2**20
 """Of keyframes in memory."""
@@ -67,6 +68,7 @@ class Replay:
         self._stored = stored
         self._idle = BackwardState(shape, tolerant=tolerant)
         self._episodes = _episodes(graph_tasks, last_seq)
+        self._alone = _alone(graph_tasks, last_seq)
         self._graph_tasks = {task.id for task in graph_tasks} | {NO_GRAPH_TASK}
         self._made: list[Keyframe] = []
         """In order of ``seq``."""
@@ -126,7 +128,7 @@ class Replay:
             state.apply(event)
             left -= 1
             if not left:
-                packed = state.pack()
+                packed = state.pack(self._alone)
                 left = self._distance(packed)
                 yield Keyframe(event[0], packed)
 
@@ -183,10 +185,32 @@ def _episodes(
     """``seq`` of the first and the last event of each episode."""
     episodes: list[tuple[int, int]] = []
     for task in sorted(graph_tasks, key=attrgetter("begin_seq")):
-        end = _NEVER if task.end_seq is None else max(task.end_seq, last_seq(task.id))
+        end = _last(task, last_seq)
         if episodes and task.begin_seq <= episodes[-1][1]:
             begin, busy_until = episodes.pop()
             episodes.append((begin, max(busy_until, end)))
         else:
             episodes.append((task.begin_seq, end))
     return episodes
+
+
+def _alone(graph_tasks: Sequence[GraphTaskRow], last_seq: Callable[[int], int]) -> frozenset[int]:
+    """Graph tasks during which no other of the same depth is ever under way."""
+    by_depth: dict[int, list[GraphTaskRow]] = {}
+    for task in graph_tasks:
+        by_depth.setdefault(task.reentrant_depth, []).append(task)
+    found: set[int] = set()
+    for tasks in by_depth.values():
+        begins = [begin for begin, _ in _episodes(tasks, last_seq)]
+        places = [bisect_right(begins, task.begin_seq) for task in tasks]
+        counts = Counter(places)
+        found.update(
+            task.id
+            for task, place in zip(tasks, places, strict=True)
+            if counts[place] == 1 and task.end_seq is not None
+        )
+    return frozenset(found)
+
+
+def _last(task: GraphTaskRow, last_seq: Callable[[int], int]) -> int:
+    return _NEVER if task.end_seq is None else max(task.end_seq, last_seq(task.id))

@@ -23,7 +23,7 @@ from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
 __all__ = [
     "BackwardState",
@@ -153,9 +153,13 @@ class BackwardState:
         """Declare that nothing of interest happened up to ``seq``."""
         self._now.seq = seq
 
-    def pack(self) -> bytes:
-        """Everything but the story: Note [Keyframes]."""
-        return keyframe.pack(self._now)
+    def pack(self, alone: Container[int] = ()) -> bytes:
+        """Everything but the story: Note [Keyframes].
+
+        Args:
+            alone: graph tasks during which no other of the same depth is ever under way.
+        """
+        return keyframe.pack(self._now, alone)
 
     def unpack(self, packed: bytes) -> BackwardState:
         """The state that was packed, of the same recording.

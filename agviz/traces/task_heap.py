@@ -48,11 +48,9 @@ class TaskHeap:
     def push(self, entry: HeapEntry) -> None:
         """Add a task."""
         if self._long is not None:
-            if self._long.takes(entry):
-                self._long.push(entry)
-                return
-            self._settle()
-        heapq.heappush(self._entries, entry)
+            self._long.push(entry)
+        else:
+            heapq.heappush(self._entries, entry)
 
     def pop(self) -> HeapEntry:
         """Take the first task out. Raises IndexError where there is none."""
