@@ -584,3 +584,10 @@ def test_placed_tasks_are_checked(
     else:
         with pytest.raises(ValueError, match="none"):
             keyframe.unpack(packed, {0: SHAPE}.__getitem__)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40))
+def test_false_nodes_in_a_list_are_some_nodes(nodes: list[int]) -> None:
+    shape = GraphShape(range(7), [0] * 7)
+    long = LongQueue.listed(Owner(0, 0, shape), array("q", nodes))
+    assert {long.pop()[1].task.node for _ in nodes} <= set(range(7))

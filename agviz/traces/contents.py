@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _MOST_OUTPUTS: Final = 100_000
 _SHAPES_KEPT: Final = 4
+_NODES_KEPT: Final = 100_000
+"""Shapes with fewer nodes in all are kept, however many they are."""
 _TEXTS: Final = 255
 """How many more texts are read beside the one that is asked for."""
 _NEVER: Final = 2**63 - 1
@@ -61,6 +63,9 @@ class Contents:
         self._executions: dict[int | None, list[ExecutionRow]] = {}
         self._self_times: dict[int | None, list[int]] = {}
         self._shapes_of: dict[int, GraphShape] = {}
+        """In order of their last use."""
+        self._nodes_of_shapes = 0
+        """Of all these graphs."""
 
     @cached_property
     def meta(self) -> Meta:
@@ -304,9 +309,11 @@ class Contents:
         shape = self._shapes_of.pop(graph_task, None)
         if shape is None:
             shape = self._stored_shape(graph_task) or self._read_shape(graph_task)
+            self._nodes_of_shapes += len(shape.dependencies)
         self._shapes_of[graph_task] = shape
-        if len(self._shapes_of) > _SHAPES_KEPT:
-            del self._shapes_of[next(iter(self._shapes_of))]
+        while len(self._shapes_of) > _SHAPES_KEPT and self._nodes_of_shapes > _NODES_KEPT:
+            gone = self._shapes_of.pop(next(iter(self._shapes_of)))
+            self._nodes_of_shapes -= len(gone.dependencies)
         return shape
 
     def _stored_shape(self, graph_task: int) -> GraphShape | None:

@@ -34,7 +34,9 @@ def from_planes(data: bytes) -> tuple[array[int], bytes]:
     mixed = bytearray(count * WORD)
     for byte in range(WORD):
         begin = WORD + byte * count
-        mixed[byte::WORD] = data[begin : begin + count]
+        plane = data[begin : begin + count]
+        if plane.count(0) < count:
+            mixed[byte::WORD] = plane
     words = array("q")
     words.frombytes(mixed)
     return little_endian(words), data[end:]

@@ -325,9 +325,8 @@ class _Unpacking:
             return TaskHeap(long=self._loose(queue, number, place, tasks))
         owners, nodes = self._column(), self._column()
         if len(nodes) > _LONG and len(owners) == 1 and owners[0] != NO_GRAPH_TASK:
-            owner = _owner(owners[0], tasks)
-            _require_nodes(nodes, len(tasks[owners[0]].status))
-            return TaskHeap(long=LongQueue.listed(owner, nodes))
+            _require(tasks[owners[0]].status)
+            return TaskHeap(long=LongQueue.listed(_owner(owners[0], tasks), nodes))
         return TaskHeap(_entries(tasks, owners, nodes))
 
     def _loose(
@@ -360,7 +359,7 @@ class _Unpacking:
 
     def _nodes(self, length: int) -> Sequence[int]:
         column = self._column()
-        _require_nodes(column, length)
+        _require(not column or (min(column) >= 0 and max(column) < length))
         return column
 
     def _some(self, count: int) -> Sequence[int]:
@@ -399,10 +398,6 @@ def _entries(
             task = tasks[number]
             entries.append(task.shape.entry(number, task.depth, task.checked(node)))
     return entries
-
-
-def _require_nodes(column: Sequence[int], length: int) -> None:
-    _require(not column or (min(column) >= 0 and max(column) < length))
 
 
 def _require(condition: object) -> None:

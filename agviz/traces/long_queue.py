@@ -67,7 +67,9 @@ class _Places(dict[int, "HeapEntry | None"]):
     def __missing__(self, place: int) -> HeapEntry | None:
         if place >= len(self.nodes):
             return None
-        entry = self[place] = self._owner.entry(self.nodes[place])
+        # A false number is turned into that of some node: nobody looks through all of them before.
+        node = self.nodes[place] % len(self._owner.shape.dependencies)
+        entry = self[place] = self._owner.entry(node)
         return entry
 
     def vacate(self, place: int) -> None:
