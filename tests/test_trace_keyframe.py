@@ -72,6 +72,7 @@ def test_numbers_by_node() -> None:
                     assert count == len(expected)
                     found, length = by_node.ByNode.unpack(count, memoryview(packed + b"x"), status)
                     assert length == len(packed)
+                    assert found.copy().pack(status) == (count, packed)
                     with pytest.raises(ValueError, match="missing"):
                         by_node.ByNode.unpack(count, memoryview(packed[:-1]), status)
                 assert found.numbers() == twin.numbers() == expected

@@ -102,7 +102,7 @@ class ByNode:
         if self._base is None and (is_odd or len(changes) < _MANY):
             return
         if not is_odd and changes:
-            base = array("q", bytes(nodes * WORD)) if self._base is None else self._base[:]
+            base = array("q", bytes(nodes * WORD) if self._base is None else self._base)
             for node, number in changes.items():
                 new = 0 if number is None else number + 1
                 self._count += bool(new) - bool(base[node])

@@ -13,6 +13,7 @@ FEW: Final = WORD - 1
 LARGEST: Final = 2 ** (8 * FEW) - 1
 """Largest integer of such a column."""
 _KINDS: Final = 8
+_WIDTHS: Final = tuple((array(code).itemsize, code) for code in "BHIq")
 
 
 def planes(words: array[int]) -> bytes:
@@ -46,12 +47,14 @@ def few_planes(words: array[int], beside: bytes = b"") -> bytes:
     """Which planes are not all zeros, a byte for each of :data:`FEW`, and those planes.
 
     Args:
-        words: from 0 to :data:`LARGEST`; how many they are is not told.
+        words: from 0 to :data:`LARGEST`, of any width; how many they are is not told.
         beside: a byte for each word that has much to do with it; a plane then tells what goes with
             each such byte below 8, in 8 bytes, and where it differs from that. Empty: nothing has.
     """
     data = little_endian(words).tobytes()
-    each = [data[byte::WORD] for byte in range(FEW)]
+    width = words.itemsize
+    nothing = bytes(len(words))
+    each = [data[byte::width] if byte < width else nothing for byte in range(FEW)]
     told = [plane.count(0) < len(words) for plane in each]
     found = [bytes(told)]
     for plane, is_told in zip(each, told, strict=True):
@@ -64,7 +67,7 @@ def few_planes(words: array[int], beside: bytes = b"") -> bytes:
 
 
 def from_few_planes(data: memoryview, count: int, beside: bytes = b"") -> tuple[array[int], int]:
-    """So many words, none below 0, and how many bytes of ``data`` they were.
+    """So many words, none below 0, as narrow as they are, and how many bytes of ``data`` they were.
 
     Raises:
         ValueError: they are cut off.
@@ -73,7 +76,8 @@ def from_few_planes(data: memoryview, count: int, beside: bytes = b"") -> tuple[
     if len(told) < FEW:
         raise ValueError("planes are missing")
     end = FEW
-    mixed = bytearray(count * WORD)
+    width, code = next(each for each in _WIDTHS if not any(told[each[0] :]))
+    mixed = bytearray(count * width)
     for byte, is_told in enumerate(told):
         if is_told:
             usual = bytes(data[end : end + _KINDS]) if beside else b""
@@ -82,10 +86,10 @@ def from_few_planes(data: memoryview, count: int, beside: bytes = b"") -> tuple[
             end += count
             if len(plane) < count:
                 raise ValueError("planes are missing")
-            mixed[byte::WORD] = (
+            mixed[byte::width] = (
                 _differences(plane, beside.translate(_table(usual))) if beside else plane
             )
-    words = array("q")
+    words = array(code)
     words.frombytes(mixed)
     return little_endian(words), end
 
