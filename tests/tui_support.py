@@ -66,11 +66,11 @@ def mlp() -> tuple[list[SimulatedNode], MadeUpNames]:
     def add(
         name: str, module: str, device: int, *shapes: tuple[int, ...], parameter: str = ""
     ) -> SimulatedNode:
-        metadata = [SimpleNamespace(shape=list(shape)) for shape in shapes]
         number = ACCUMULATE_GRAD if parameter else 100 - len(nodes)
         modules[number] = module
-        live = SimpleNamespace(_input_metadata=metadata, variable=parameter)
+        live = SimpleNamespace(variable=parameter)
         node = SimulatedNode(len(nodes), name, number, device, len(shapes), node=live)
+        node.input_shapes = ";".join(str(list(shape)) for shape in shapes)
         nodes.append(node)
         return node
 

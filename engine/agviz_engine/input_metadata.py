@@ -17,6 +17,7 @@ from torch import Tensor
 
 from agviz_engine import native_node
 from agviz_engine.errors import UnsupportedTorchError
+from agviz_engine.instruments import text_of_shape
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.tensor_impl import (
     DTYPES,
@@ -228,15 +229,18 @@ def shapes_text(ref: NodeRef) -> str:
     if ref.num_inputs != 1 or not ref.base:
         return _asked(ref)
     facts = _unpack(BYTES, MEMORY[ref.base + ARRAY])
-    text = _texts.get(facts)
-    if text is None:
-        text = _asked(ref)
-        options, dimensions, _, tail = facts
-        _, shape = expectation(ref, 0)  # which makes its kind known
-        if (options, tail) in _plain and dimensions <= _INLINE_DIMENSIONS and _is_fixed(shape):
-            if len(_texts) >= _TEXTS_KEPT:
-                _texts.clear()
-            _texts[facts] = text
+    return _texts.get(facts) or _text(ref, facts)
+
+
+def _text(ref: NodeRef, facts: tuple[bytes, int, bytes, bytes]) -> str:
+    options, dimensions, _, tail = facts
+    _, shape = expectation(ref, 0)  # which makes its kind known
+    is_plain = (options, tail) in _plain and dimensions <= _INLINE_DIMENSIONS
+    if not is_plain or shape is None or any(size > _LARGEST_SIZE for size in shape):
+        return _asked(ref)
+    if len(_texts) >= _TEXTS_KEPT:
+        _texts.clear()
+    text = _texts[facts] = text_of_shape(shape)
     return text
 
 
@@ -247,10 +251,6 @@ def _asked(ref: NodeRef) -> str:
         return ""  # a GraphRoot has none, and torch can't tell that of a strided nested tensor
     has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
     return "" if has_symbols else shapes
-
-
-def _is_fixed(shape: tuple[int, ...] | None) -> bool:
-    return shape is not None and all(size <= _LARGEST_SIZE for size in shape)
 
 
 def stream_of(ref: NodeRef, slot: int) -> InputStream:

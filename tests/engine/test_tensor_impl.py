@@ -132,3 +132,39 @@ def test_bytes_that_nobody_has_set(byte: str) -> None:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert max(map(int, done.stdout.split())) < 5
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, value: Tensor) -> Tensor:
+        return value * 2
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 2
+
+
+@pytest.mark.parametrize("name", [*_plain, "six dimensions", "sparse", "nested", "jagged"])
+def test_shapes_of_inputs_in_words(name: str) -> None:
+    makers = _plain | {
+        "six dimensions": lambda: torch.ones(1, 2, 1, 2, 1, 2),
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "jagged": lambda: torch.nested.nested_tensor(
+            [torch.ones(2), torch.ones(3)], layout=torch.jagged
+        ),
+    }
+    tensor = makers[name]().detach().requires_grad_()
+    outputs = [tensor * 2, tensor.clone()]
+    if name != "nested":  # torch has no custom Functions of those
+        outputs.append(cast("Any", _Twice).apply(tensor))
+    if name not in {"no dimension", "nested", "jagged", "sparse"}:
+        outputs.append(tensor.split(1)[0] if len(tensor) else tensor * 3)
+    for output in (*outputs, *outputs):
+        ref = NodeRef(cast("Any", output.grad_fn), 0)
+        try:
+            asked = [str(metadata.shape) for metadata in ref.node._input_metadata]
+        except RuntimeError:
+            asked = []
+        has_symbols = any("j" in shape for shape in asked)
+        assert ref.input_shapes == ("" if has_symbols else ";".join(asked))
