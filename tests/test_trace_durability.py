@@ -220,6 +220,34 @@ def test_a_forked_child_records_nothing(tmp_path: Path) -> None:
         assert seqs == list(range(len(seqs)))
 
 
+def test_no_fork_while_the_file_is_written(tmp_path: Path) -> None:
+    child = start(
+        """
+        import os, time
+        from agviz.traces.writer import Writer
+        write, inside = Writer.write, []
+        def slowly(*given):
+            inside.append(1)
+            time.sleep(0.3)
+            write(*given)
+            inside.clear()
+        Writer.write = slowly
+        simulator.backward(graph)
+        while not inside:
+            time.sleep(0.001)
+        if not (pid := os.fork()):
+            os._exit(len(inside))
+        assert os.waitpid(pid, 0)[1] == 0
+        simulator.backward(graph)
+        """,
+        tmp_path / "t.agviz",
+    )
+    _, errors = child.communicate()
+    assert (child.returncode, errors) == (0, "")
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert [row.id for row in trace.graph_tasks] == [0, 1]
+
+
 def test_two_processes_with_one_path(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     child = start("while True: simulator.backward(graph)", path)

@@ -5,6 +5,11 @@ The engine's threads only put an event at the end of a list, which is atomic. A 
 recorder takes the events out in batches, at least three times a second, and commits them. What the
 engine does never depends on it: where the file can't be written any longer (disk full), one
 warning is logged and recording ends, and a child made by ``fork`` records nothing.
+
+Note [No fork while a file is written]
+SQLite has locks for the whole process. A child made while another thread holds one finds it held
+for ever, and would wait for it when it opens a file of its own. So ``fork`` waits until no recorder
+is writing, for some seconds at most.
 """
 
 from __future__ import annotations
@@ -72,6 +77,7 @@ _NO_SEQUENCE_NR: Final = 2**64 - 1
 """What torch gives AccumulateGrad nodes, which are to run at once, and some that never run."""
 _SECONDS_BETWEEN_COMMITS: Final = 0.25
 _SECONDS_AFTER_COMMIT: Final = 0.05
+_SECONDS_BEFORE_FORK: Final = 10.0
 _MOST_WAITING: Final = 1_500_000
 """Numbers and texts; a graph task does not begin before the writer has come down to this (some
 60 MB)."""
@@ -194,7 +200,7 @@ class Recorder(Instrument, Closable):
             "values_stopped": "",
             "stopped": "",
         }
-        self._closing = threading.Event()
+        self._closing, self._writing = threading.Event(), threading.RLock()
         self._values_stopped = ""
         """Why gradients are no longer copied; the writer notes it in the file and clears it."""
         self._stopped = ""
@@ -485,6 +491,10 @@ class Recorder(Instrument, Closable):
         return ref.name, None, names.parameter(variable) or "", ""
 
     def _run(self) -> None:
+        with self._writing:
+            self._write()
+
+    def _write(self) -> None:
         # The connection lives in this frame, so that a forked child neither uses nor closes it.
         try:
             writer = Writer(self.path, self._start_ns)
@@ -519,9 +529,11 @@ class Recorder(Instrument, Closable):
             self._look(writer)
             if self.now_and_then is not None:
                 self.now_and_then()
+            self._writing.release()
             self._closing.wait(_SECONDS_AFTER_COMMIT)
             self._wake.wait(_SECONDS_BETWEEN_COMMITS)
             self._wake.clear()
+            self._writing.acquire()
 
     def _look(self, writer: Writer) -> bool:
         """Write what the threads are doing where nothing moves; whether that was written."""
@@ -648,9 +660,34 @@ def _in_words(steps: range) -> str:
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
+class _Forking(threading.local):
+    """What a thread holds while it forks the process."""
+
+    def __init__(self) -> None:
+        self.held = contextlib.ExitStack()
+
+
+_forking = _Forking()
+
+
+def _before_fork() -> None:
+    """Note [No fork while a file is written]."""
+    until = time.monotonic() + _SECONDS_BEFORE_FORK
+    for recorder in list(_recorders):
+        if recorder._writing.acquire(timeout=max(0.0, until - time.monotonic())):
+            _forking.held.callback(recorder._writing.release)
+
+
+def _after_fork() -> None:
+    _forking.held.close()
+
+
 def _after_fork_in_child() -> None:
+    _after_fork()
     for recorder in _recorders:
         recorder._forked()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)
