@@ -274,7 +274,7 @@ def several_outputs(machine: Machine, a: int, b: int, c: int) -> None:
 @_register(FORWARD)
 def in_place(machine: Machine, a: int, b: int, c: int) -> None:
     target = machine.pick_matrix(a)
-    if target.requires_grad and (target.is_leaf or b & 8):
+    if target.requires_grad and (target.is_leaf or b & 8 or _breaks_retain_grad(target)):
         target = target.clone()
         machine.push(target)
     part = target[b % len(target)] if b & 4 else target
@@ -294,11 +294,22 @@ def in_place(machine: Machine, a: int, b: int, c: int) -> None:
     machine.push(part)
 
 
+def _breaks_retain_grad(tensor: Tensor) -> bool:
+    """Whether torch would crash in the backward after the tensor was changed in place.
+
+    Where a view of a tensor changes, its ``retain_grad`` hook moves to the new node, but goes on to
+    read the gradient by the number the tensor had among the outputs of the old one, which may lie
+    beyond those of the new one (``VariableHooks::rebase_history``).
+    """
+    base = tensor if tensor._base is None else tensor._base
+    return base.retains_grad and base.output_nr > 0
+
+
 @_register(FORWARD)
 def custom(machine: Machine, a: int, b: int, c: int) -> None:
     function = _CUSTOM[(b + c) % len(_CUSTOM)]
     tensor = machine.pick(a)
-    if function is _Dirty and tensor.is_leaf:
+    if function is _Dirty and (tensor.is_leaf or _breaks_retain_grad(tensor)):
         tensor = tensor.clone()
     outputs = cast("Any", function).apply(tensor, machine.pick_alike(b, tensor), machine)
     machine.push(*(outputs if isinstance(outputs, tuple) else (outputs,)))
