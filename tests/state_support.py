@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -88,3 +89,11 @@ def try_to_use(data: bytes, shape: Callable[[int], GraphShape]) -> bool:
     picture(state)
     state.pack()
     return True
+
+
+def flipped(packed: bytes, rng: Random) -> bytearray:
+    """The bytes of a packed state, with some bits turned."""
+    data = bytearray(zlib.decompress(packed))
+    for _ in range(rng.choice([1, 3, 30])):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return data

@@ -51,6 +51,12 @@ def start(body: str, path: Path) -> subprocess.Popen[str]:
     )
 
 
+def ends(child: subprocess.Popen[str], code: int = 0) -> None:
+    """Wait for its end, with nothing on stderr."""
+    _, errors = child.communicate()
+    assert (child.returncode, errors) == (code, "")
+
+
 def finished_graph_tasks(path: Path) -> int:
     """Counted by SQLite alone, from outside the recording process."""
     try:
@@ -164,8 +170,7 @@ def test_a_growing_file_is_read_from_outside(tmp_path: Path) -> None:
 
 def test_the_interpreter_closes_the_recording_at_its_end(tmp_path: Path) -> None:
     child = start("simulator.backward(graph); raise SystemExit(3)", tmp_path / "t.agviz")
-    _, errors = child.communicate()
-    assert (child.returncode, errors) == (3, "")
+    ends(child, 3)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert trace.meta.end_ns is not None
         assert trace.graph_task(0).executed == 50
@@ -212,8 +217,7 @@ def test_a_forked_child_records_nothing(tmp_path: Path) -> None:
         """,
         tmp_path / "t.agviz",
     )
-    _, errors = child.communicate()
-    assert (child.returncode, errors) == (0, "")
+    ends(child)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert [row.id for row in trace.graph_tasks] == [0, 1, 2]
         seqs = [event.seq for event in trace.events(limit=10**6)]
@@ -242,8 +246,7 @@ def test_no_fork_while_the_file_is_written(tmp_path: Path) -> None:
         """,
         tmp_path / "t.agviz",
     )
-    _, errors = child.communicate()
-    assert (child.returncode, errors) == (0, "")
+    ends(child)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert [row.id for row in trace.graph_tasks] == [0, 1]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agviz.traces.measured import Values
 
 
-FLAT = (*HOT, events.LeafAccumulated, events.NonFiniteChecked)
+FLAT = (*HOT, events.NonFiniteChecked)
 
 
 class Other(Instrument):

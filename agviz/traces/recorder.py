@@ -207,8 +207,8 @@ class Recorder(Instrument, Closable):
         """Why the recording has come to a regular end before it was closed."""
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
-        self._begin_writing()
         _recorders.add(self)
+        self._begin_writing()
 
     def _begin_writing(self) -> None:
         self._create()
@@ -218,7 +218,8 @@ class Recorder(Instrument, Closable):
         """Make the file."""
         small = self._copier is None or self._max_bytes is not None
         page_bytes = PAGE_BYTES if small else PAGE_BYTES_FOR_VALUES
-        create(self.path, self._facts, page_bytes=page_bytes)
+        with self._writing:
+            create(self.path, self._facts, page_bytes=page_bytes)
         atexit.register(self.close)
 
     def close(self) -> None:

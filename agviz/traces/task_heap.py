@@ -123,10 +123,6 @@ class TaskHeap:
             self._entries, self._long = kept, None
             heapq.heapify(kept)
 
-    def _settle(self) -> None:
-        if self._long is not None:
-            self._entries, self._long = self._long.entries(), None
-
     def _settle_spent(self) -> None:
         if self._long is not None and self._long.is_spent:
-            self._settle()
+            self._entries, self._long = self._long.entries(), None

@@ -206,17 +206,21 @@ Listener = Callable[[Any, Live], None]
 HOT = (
     *(events.QueuePush, events.QueuePop, events.NodeStarted, events.NodeFinished),
     *(events.DependencyDecremented, events.GradientAccumulated, events.SavedTensorsReleased),
+    events.LeafAccumulated,
 )
-"""Events that come with every node. Where an instrument is the only one and its ``any_event`` hears
-them all, its ``note_flat(flat)``, if it has one, gets them as ``(kind, None, *fields)`` instead:
-``kind`` is the position in ``EVENT_TYPES``, and neither an event nor a live view is made. Several
-that happen together stand one behind the other; there may be none. It must not raise.
+"""Events that come with nearly every node. Where an instrument is the only one and its
+``any_event`` hears them all, its ``note_flat(flat)``, if it has one, gets them as
+``(kind, None, *fields)`` instead: ``kind`` is the position in ``EVENT_TYPES``, and neither an event
+nor a live view is made. Several that happen together stand one behind the other; there may be none.
+It must not raise. A LeafAccumulated whose gradient is measured is an event all the same, unless
+``takes_health_flat`` is set.
 
-Where it has ``takes_health_flat`` set besides, so come LeafAccumulated, each NonFiniteChecked that
-found nothing, and, in place of the call of ``gradient_measured``, what was measured for either:
+Where that is set besides, so comes each NonFiniteChecked that found nothing, and, in place of the
+call of ``gradient_measured``, what was measured for it or for a LeafAccumulated:
 ``(MEASURED, None, *the first five fields of the event, *fields of the Health)`` with the shape as
-a text. :data:`MEASURED` stands in place of a kind."""
+a text."""
 MEASURED: Final = len(EVENT_TYPES)
+"""Stands in place of a kind, behind those of all events."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
 
 
