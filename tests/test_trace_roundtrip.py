@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agviz.traces import codec
+from agviz.traces import codec, schema
 from agviz.traces import database as database_module
 from agviz.traces.database import Database
 from agviz.traces.nodes import short_name
@@ -24,7 +25,7 @@ from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES
-from agviz_engine.instruments import Instrument, Live, Registry
+from agviz_engine.instruments import PAIRS, Instrument, Live, Registry
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
@@ -68,11 +69,29 @@ def test_every_kind_of_event_survives_its_row(event: events.Event) -> None:
         texts.append(text)
         return len(texts) - 1
 
-    row = codec.encode([*codec.PREFIX[type(event)], *event], intern)
-    assert len(row) == 10
-    assert row[:5] == (*event[:4], codec.KIND[type(event)])
-    row = (row[0], (row[1] or 0) - 7, *row[2:])
+    (row,) = inserted(codec.encode([*codec.PREFIX[type(event)], *event], intern))
+    assert row[:5] == (event[0], event[1] - 7, *event[2:4], codec.KIND[type(event)])
     assert codec.decode(row, 7, texts.__getitem__, texts.__getitem__) == event
+
+
+@pytest.mark.parametrize("number", PAIRS)
+def test_a_pair_becomes_two_events(number: int) -> None:
+    pair = PAIRS[number]
+    told = dict(zip(pair.fields, range(1, 1 + len(pair.fields)), strict=True))
+    told.update(dict.fromkeys(told.keys() & {"added"}, True))
+    row = codec.encode([number, None, *told.values()], int)
+    first, second = (codec.decode(one, 7, str, str) for one in inserted(row))
+    assert first == pair.first._make(told[field] for field in pair.first._fields)
+    told["seq"] += 1
+    assert second == pair.second._make(told[field] for field in pair.second._fields)
+
+
+def inserted(row: tuple[int, ...]) -> list[tuple[int | None, ...]]:
+    """What SQLite makes of a row for it."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute(schema.TABLES["event"])
+        database.execute(codec.insertion(7, 1), row)
+        return database.execute("SELECT * FROM event").fetchall()
 
 
 def test_events_come_back_as_they_were_told(tmp_path: Path) -> None:

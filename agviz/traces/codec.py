@@ -8,13 +8,15 @@ and stand in that table.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.copies import Copied
 from agviz.traces.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted
-from agviz_engine.instruments import MEASURED
+from agviz_engine.instruments import MEASURED, PAIRS, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,12 +38,21 @@ large graph that costs several times what noting them does.
 
 _HEAD = 4
 _NODE_COLUMN = 5
+_LETTERS: Final = 4
+"""Columns ``a`` to ``d``."""
+WIDTH: Final = 11
+"""Columns of what is given to SQLite for an event, or for two of :data:`PAIRS`: the kind in the
+fifth, the node in the sixth, the other fields behind it, :data:`ABSENT` where there are no more."""
+ABSENT: Final = -(2**63)
+"""Stands for NULL among what is given to SQLite: Python's binding takes ten times as long over a
+None, for which it looks in vain for an adapter."""
 
 
 class Layout(NamedTuple):
     """Where the fields of one type of event stand."""
 
     event_type: type[Event]
+    """Of a pair: the first."""
     make: Callable[[Iterable[Any]], Event]
     """Makes the event of its fields."""
     to_fields: Callable[[Row], tuple[Any, ...]]
@@ -55,38 +66,39 @@ class Layout(NamedTuple):
     width: int
     """Length of a waiting event."""
     to_row: Callable[[list[Any]], tuple[Any, ...]]
-    """Takes a waiting event."""
+    """Takes what is given to SQLite out of a waiting event whose None was replaced."""
     nodes: tuple[int, ...]
     """Positions of the nodes that the event concerns, in a waiting event."""
 
 
-def _layout(event_type: type[Event]) -> Layout:
-    fields = event_type._fields
-    columns = [0, 1, 2, 3]
-    extra = _NODE_COLUMN + 1
-    for field in fields[_HEAD:]:
-        if field == "node":
-            columns.append(_NODE_COLUMN)
-        else:
-            columns.append(extra)
-            extra += 1
-    kinds = [event_type.__annotations__[field] for field in fields]
+def _layout(event_type: Any, fields: tuple[str, ...] | None = None) -> Layout:
+    fields = event_type._fields if fields is None else fields
+    columns = _columns(fields)
+    kinds = [event_type.__annotations__.get(field, "int") for field in fields]
     texts = tuple(i for i, text in enumerate(kinds) if _is(text, "str"))
     truths = tuple(i for i, text in enumerate(kinds) if _is(text, "bool"))
     waiting = {column: 2 + position for position, column in enumerate(columns)}
     waiting[4] = 0
-    make: Any = event_type._make
     return Layout(
         event_type=event_type,
-        make=make,
+        make=event_type._make,
         to_fields=itemgetter(*columns),
         texts=texts,
         truths=truths,
-        is_plain=not texts and not truths,
+        is_plain=all(_is(kind, "int") for kind in kinds),
         width=2 + len(fields),
-        to_row=itemgetter(*(waiting.get(column, 1) for column in range(10))),
+        to_row=itemgetter(*(waiting.get(column, 1) for column in range(WIDTH))),
         nodes=tuple(2 + fields.index(name) for name in ("node", "producer") if name in fields),
     )
+
+
+def _columns(fields: Sequence[str]) -> list[int]:
+    """The column of each field."""
+    extra = itertools.count(_NODE_COLUMN + 1)
+    return [
+        *range(_HEAD),
+        *(_NODE_COLUMN if field == "node" else next(extra) for field in fields[_HEAD:]),
+    ]
 
 
 def _is(annotation: Any, name: str) -> bool:
@@ -94,17 +106,56 @@ def _is(annotation: Any, name: str) -> bool:
 
 
 def _begun_layout() -> Layout:
-    to_row = itemgetter(2, 3, 4, 5, 0, 1, 1, 1, 1, 1)
+    to_row = itemgetter(2, 3, 4, 5, 0, 1, 1, 1, 1, 1, 1)
     return _layout(GraphTaskBegun)._replace(to_row=to_row)
 
 
-LAYOUTS: Final[tuple[Layout, ...]] = tuple(
-    _begun_layout() if event_type is GraphTaskBegun else _layout(event_type)
-    for event_type in (*EVENT_TYPES, Measured, Copied)
+LAYOUTS: Final[tuple[Layout, ...]] = (
+    *(_begun_layout() if kind is GraphTaskBegun else _layout(kind) for kind in EVENT_TYPES),
+    _layout(Measured),
+    *(_layout(pair.first, pair.fields) for pair in PAIRS.values()),
+    _layout(Copied),
 )
-"""By kind; the last two are no events, but wait among them."""
+"""By kind, or what stands in its place."""
 
-COPIED: Final = MEASURED + 1
+
+def _choice(pairs: Callable[[Pair], tuple[object, object]], else_: str) -> str:
+    """SQL of a column: ``pairs`` says what it is in either event of a pair."""
+    cases = (
+        f" WHEN {number} THEN CASE part WHEN 0 THEN {first} ELSE {second} END"
+        for number, (first, second) in ((number, pairs(pair)) for number, pair in PAIRS.items())
+    )
+    return f"CASE column5{''.join(cases)} ELSE {else_} END"
+
+
+def _letter(letter: int) -> str:
+    def of(event: type[Event], pair: Pair) -> object:
+        fields = [field for field in event._fields[_HEAD:] if field != "node"]
+        if letter >= len(fields):
+            return ABSENT
+        return f"column{1 + _columns(pair.fields)[pair.fields.index(fields[letter])]}"
+
+    which = _choice(
+        lambda pair: (of(pair.first, pair), of(pair.second, pair)), f"column{7 + letter}"
+    )
+    return f"nullif({which}, {ABSENT})"
+
+
+@functools.lru_cache(maxsize=16)
+def insertion(start_ns: int, count: int) -> str:
+    """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, in their order."""
+    values = ",".join([f"({','.join('?' * WIDTH)})"] * count)
+    kind = _choice(lambda pair: (KIND[pair.first], KIND[pair.second]), "column5")
+    return (
+        "INSERT INTO event"  # noqa: S608 - numbers and question marks
+        f" SELECT column1 + part, column2 - {start_ns:d}, column3, column4, {kind},"
+        f" nullif(column6, {ABSENT}), {', '.join(map(_letter, range(_LETTERS)))}"
+        f" FROM (VALUES {values}) CROSS JOIN (SELECT 0 AS part UNION ALL SELECT 1)"
+        f" WHERE part = 0 OR column5 IN ({', '.join(map(str, PAIRS))})"
+    )
+
+
+COPIED: Final = MEASURED + 1 + len(PAIRS)
 """Stands in place of a kind before a :class:`~agviz.traces.copies.Copied`, as ``MEASURED`` does
 before a :data:`~agviz.traces.measured.Measured`."""
 
@@ -145,17 +196,18 @@ def graph_tasks(waiting: list[Any]) -> set[int]:
     return found
 
 
-def encode(waiting: list[Any], intern: Callable[[str], int]) -> Row:
-    """The row of an event, with ``t`` still on the clock of the events.
+def encode(waiting: list[Any], intern: Callable[[str], int]) -> tuple[int, ...]:
+    """What is given to SQLite for an event or a pair, with ``t`` still on the clock of the events.
 
     Args:
-        waiting: kind, None and the fields of any event; texts are replaced in it.
+        waiting: kind, None and the fields; it is changed.
         intern: gives the ``string`` id of a text.
     """
     layout = LAYOUTS[waiting[0]]
     for position in layout.texts:
         waiting[2 + position] = intern(waiting[2 + position])
-    row: Row = layout.to_row(waiting)
+    waiting[1] = ABSENT
+    row: tuple[int, ...] = layout.to_row(waiting)
     return row
 
 

@@ -2,7 +2,8 @@
 
 Note [Recording must not be felt]
 The engine's threads only put an event at the end of a list, which is atomic. A thread of the
-recorder takes the events out in batches, at least three times a second, and commits them. What the
+recorder takes the events out in batches, at least three times a second, and commits them; while a
+large graph is under way, so often that little waits in memory. What the
 engine does never depends on it: where the file can't be written any longer (disk full), one
 warning is logged and recording ends, and a child made by ``fork`` records nothing.
 
@@ -74,9 +75,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz")
 
 _NO_SEQUENCE_NR: Final = 2**64 - 1
-"""What torch gives AccumulateGrad nodes, which are to run at once, and some that never run."""
+"""What torch gives AccumulateGrad nodes, which are to run at once, and some that never run: the
+Error nodes of what compilers trace."""
 _SECONDS_BETWEEN_COMMITS: Final = 0.25
 _SECONDS_AFTER_COMMIT: Final = 0.05
+_SECONDS_IN_LARGE_GRAPH: Final = 0.02
+"""Between commits; the events of a large graph take up more memory than the graph."""
+_LARGE_GRAPH: Final = 2_000
+"""Nodes."""
 _SECONDS_BEFORE_FORK: Final = 10.0
 _MOST_WAITING: Final = 1_500_000
 """Numbers and texts; a graph task does not begin before the writer has come down to this (some
@@ -156,6 +162,8 @@ class Recorder(Instrument, Closable):
         self._nodes = nodes
         self._chosen: dict[int, set[int]] = {}
         """Nodes whose events are kept, by graph task under way."""
+        self._large: set[int] = set()
+        """Graph tasks under way that have many nodes."""
         self._max_bytes = max_bytes
         self.is_gated = False
         """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to
@@ -176,10 +184,8 @@ class Recorder(Instrument, Closable):
         self._beside: deque[Beside] = deque()
         self._flushes: deque[threading.Event] = deque()
         self._keep: Callable[[Sequence[Any]], None] = self._waiting.extend
-        self._note: Callable[[Sequence[Any]], None] = self._keep
         self._is_choosing = steps is not None or nodes is not None
-        if self._is_choosing:
-            self._note = self._note_wanted
+        self._note = self._note_wanted if self._is_choosing else self._keep
         self._start_ns = time.monotonic_ns()
         files = None if provenance is None else provenance.files
         self._lookout = Lookout(self._start_ns, timeout, files)
@@ -311,6 +317,9 @@ class Recorder(Instrument, Closable):
         wanted = self._steps is None or event.graph_task in self._wanted
         if wanted and live.graph_task is not None and self.is_recording:
             self._keep_beside(self._graph(live.graph_task))
+            if event.nodes > _LARGE_GRAPH:
+                self._large.add(event.graph_task)
+                self._wake.set()
             if self._provenance is not None:
                 refs = live.graph_task.nodes
                 self._keep_beside(self._provenance.of(event.graph_task, refs))
@@ -342,16 +351,18 @@ class Recorder(Instrument, Closable):
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
         self._keep_forward(event.graph_task)
-        self._lookout.under_way.discard(event.graph_task)
-        self._chosen.pop(event.graph_task, None)
-        self._wake.set()
+        self._end_of(event.graph_task)
 
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(PREFIX[type(event)] + event)
         self._keep_forward(event.graph_task)
-        self._lookout.under_way.discard(event.graph_task)
-        self._chosen.pop(event.graph_task, None)
+        self._end_of(event.graph_task)
+
+    def _end_of(self, graph_task: int) -> None:
+        self._lookout.under_way.discard(graph_task)
+        self._large.discard(graph_task)
+        self._chosen.pop(graph_task, None)
         self._wake.set()
 
     def _choice(self) -> str:
@@ -386,34 +397,34 @@ class Recorder(Instrument, Closable):
         self._beside.append(thing)
 
     def _graph(self, task: GraphTask) -> Graph:
+        nodes = task.nodes
         edges: list[int] = []
-        for ref in task.nodes:
+        for ref in nodes:
             for output, edge in enumerate(ref.next_edges):
                 if edge is not None:
                     edges += ref.index, output, edge[0].index, edge[1]
-        nodes: list[int | str | None] = []
-        chosen = None if self._nodes is None else self._chosen.setdefault(task.id, set())
-        for ref, dependencies in zip(task.nodes, task.dependencies, strict=True):
-            name, number, parameter, module = self._naming(ref)
-            if chosen is not None and self._matches(name, parameter, module):
-                chosen.add(ref.index)
-            nodes += (
-                ref.index,
-                name,
-                number,
-                ref.topological_nr,
-                ref.device,
-                ref.num_inputs,
-                dependencies,
-                parameter,
-                module,
-                ref.input_shapes,
-                chosen is None or ref.index in chosen,
-            )
-        return Graph(task.id, nodes, edges)
-
-    def _matches(self, *names: str) -> bool:
-        return self._nodes is None or any(map(self._nodes.search, names))
+        names = [sys.intern(ref.name) for ref in nodes]
+        parameters, modules = self._namings(nodes)
+        recorded = b"\1" * len(nodes)
+        if self._nodes is not None:
+            found = zip(names, parameters, modules, strict=True)
+            recorded = bytes(any(map(self._nodes.search, texts)) for texts in found)
+            chosen = self._chosen.setdefault(task.id, set())
+            chosen.update(index for index, is_chosen in enumerate(recorded) if is_chosen)
+        columns = (
+            range(len(nodes)),
+            names,
+            [None if ref.sequence_nr == _NO_SEQUENCE_NR else ref.sequence_nr for ref in nodes],
+            [ref.topological_nr for ref in nodes],
+            [ref.device for ref in nodes],
+            [ref.num_inputs for ref in nodes],
+            task.dependencies[:],
+            parameters,
+            modules,
+            [ref.input_shapes for ref in nodes],
+            recorded,
+        )
+        return Graph(task.id, columns, edges)
 
     def _note_health(self, event: events.Event, live: Live) -> None:
         if live.health is not None:
@@ -478,18 +489,19 @@ class Recorder(Instrument, Closable):
     def _make_copier(self, most: int) -> Copier:
         return Copier(most)
 
-    def _naming(self, ref: NodeRef) -> tuple[str, int | None, str, str]:
-        """Torch's name, sequence number, parameter name and module path of a node."""
+    def _namings(self, nodes: Sequence[NodeRef]) -> tuple[list[str], list[str]]:
+        """Parameter name and module path of each node."""
+        parameters, modules = [""] * len(nodes), [""] * len(nodes)
         names = self._names
-        if not ref.is_accumulate_grad:
-            if ref.sequence_nr == _NO_SEQUENCE_NR:  # an Error node, of what compilers trace
-                return ref.name, None, "", ""
-            module = None if names is None else names.module(ref.sequence_nr)
-            return ref.name, ref.sequence_nr, "", module or ""
-        variable: Tensor | None = getattr(ref.node, "variable", None)
-        if names is None or variable is None:
-            return ref.name, None, "", ""
-        return ref.name, None, names.parameter(variable) or "", ""
+        if names is None:
+            return parameters, modules
+        for ref in nodes:
+            if not ref.is_accumulate_grad:
+                if ref.sequence_nr != _NO_SEQUENCE_NR:
+                    modules[ref.index] = names.module(ref.sequence_nr) or ""
+            elif (variable := getattr(ref.node, "variable", None)) is not None:
+                parameters[ref.index] = names.parameter(variable) or ""
+        return parameters, modules
 
     def _run(self) -> None:
         with self._writing:
@@ -531,10 +543,17 @@ class Recorder(Instrument, Closable):
             if self.now_and_then is not None:
                 self.now_and_then()
             self._writing.release()
+            self._rest()
+            self._writing.acquire()
+
+    def _rest(self) -> None:
+        """Wait until there is something to be written."""
+        if self._large:
+            self._closing.wait(_SECONDS_IN_LARGE_GRAPH)
+        else:
             self._closing.wait(_SECONDS_AFTER_COMMIT)
             self._wake.wait(_SECONDS_BETWEEN_COMMITS)
             self._wake.clear()
-            self._writing.acquire()
 
     def _look(self, writer: Writer) -> bool:
         """Write what the threads are doing where nothing moves; whether that was written."""
@@ -557,17 +576,18 @@ class Recorder(Instrument, Closable):
         # In this order: what was heard before a flush is in the batch, and so is the graph of
         # every event in it.
         flushes = _taken(self._flushes)
-        waiting = self._waiting[:]
-        del self._waiting[: len(waiting)]
+        count = len(self._waiting)
         early = self._forward_so_far()
         beside = [*early, *_taken(self._beside)]
         beside += self._lookout.dumps()
-        if waiting:
+        if count:
             self._lookout.moved = True
         if self._max_bytes is None and self._copier is None:
-            if waiting or beside:
-                writer.write(waiting, beside)
+            if count or beside:
+                writer.write(self._waiting, beside, count)
         else:
+            waiting = self._waiting[:count]
+            del self._waiting[:count]
             self._write_bounded(writer, waiting, beside)
         if self._values_stopped:
             writer.write_meta({"values_stopped": self._values_stopped})
@@ -601,6 +621,7 @@ class Recorder(Instrument, Closable):
         self._waiting.clear()
         self._beside.clear()
         self._lookout.under_way.clear()
+        self._large.clear()
         log.warning(
             "%s %s: recording has stopped, the program goes on", clean(os.fspath(self.path)), why
         )
@@ -627,7 +648,7 @@ def _fit(writer: Writer, beside: list[Beside], share: int) -> bool:
 def _values(thing: Beside) -> int:
     """Number of values that are written."""
     if isinstance(thing, Graph):
-        return len(thing.nodes) + len(thing.edges)
+        return len(thing.nodes) * len(thing.nodes[0]) + len(thing.edges)
     if isinstance(thing, Origins):
         return len(thing.saved)
     if isinstance(thing, ForwardOps):

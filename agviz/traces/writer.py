@@ -7,10 +7,11 @@ beside a busy engine; so many rows go into one statement.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sqlite3
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -31,7 +32,7 @@ from agviz_engine.events import (
 from agviz_engine.instruments import MEASURED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.copies import Contents, Copy
     from agviz.traces.dumping import CallSite, Dump
@@ -43,7 +44,14 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
-_ROWS_PER_STATEMENT: Final = 500
+_MOST_ROWS: Final = 1024
+"""In one statement. There are statements for powers of two only, so that SQLite knows them all."""
+_STATEMENTS_KEPT: Final = 40
+"""Each takes some 300 bytes a row."""
+_CACHE_KIB: Final = 512
+"""SQLite's, while the recording goes on: rows are put at the ends of tables."""
+_VALUES_AT_ONCE: Final = 20_000
+"""Of what waits, so many are put into rows before they are let go of."""
 _MOST_SETS: Final = 1_000
 """Sets of parameters remembered in memory."""
 _MOST_STRINGS: Final = 100_000
@@ -51,6 +59,8 @@ _MOST_STRINGS: Final = 100_000
 
 FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
+_NODE_TEXTS: Final = (1, 7, 8, 9)
+_EDGE_FIELDS: Final = 4
 _COLUMNS: Final = {"frame": 5, "stack": 3}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
@@ -58,17 +68,16 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 
 
 class Graph(NamedTuple):
-    """The nodes and edges of a graph task, on their way to the file.
-
-    Both are flat lists: Note [A flat list of what waits].
-    """
+    """The nodes and edges of a graph task, on their way to the file."""
 
     graph_task: int
-    nodes: list[int | str | None]
+    nodes: tuple[Sequence[Any], ...]
     """Idx, name, sequence_nr, topological_nr, queue, num_inputs, dependencies, parameter, module,
-    shapes and recorded of each, as in the ``node`` table but with the texts themselves."""
+    shapes and recorded, each of all nodes, as in the ``node`` table but with the texts
+    themselves."""
     edges: list[int]
-    """Producer, output, consumer and slot of each, as in the ``edge`` table."""
+    """Producer, output, consumer and slot of each, as in the ``edge`` table: Note [A flat list of
+    what waits]."""
 
 
 class Origins(NamedTuple):
@@ -132,10 +141,13 @@ class Writer:
         self._first_early = 0
         """Id of the first torch function whose graph task may not have begun yet."""
         self._stacks = Stacks(self._string)
-        self._database = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+        self._database = sqlite3.connect(
+            path, timeout=30.0, isolation_level=None, cached_statements=_STATEMENTS_KEPT
+        )
         if on_local_disk(path):
             self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB:d}")
         self._bookkeeping: dict[type[Event], Callable[[Any], None]] = {
             GraphTaskBegun: self._begin_graph_task,
             DependenciesComputed: self._size_graph_task,
@@ -152,16 +164,18 @@ class Writer:
             Introduction: self._introduce,
         }
 
-    def write(self, waiting: list[Any], beside: Sequence[Beside]) -> None:
+    def write(self, waiting: list[Any], beside: Sequence[Beside], count: int | None = None) -> None:
         """Add a batch in one transaction: after a return it survives the process.
 
         Args:
-            waiting: events, see Note [A flat list of what waits].
+            waiting: events, see Note [A flat list of what waits]. They are taken out; others may be
+                added behind them at the same time.
             beside: graphs, where their nodes come from, and threads.
+            count: of the values to be taken; None: all.
         """
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            self._insert_events(waiting)
+            self._insert_events(waiting, len(waiting) if count is None else count)
             for thing in beside:
                 self._write_beside.get(type(thing), self._write_rows)(thing)
             self._insert("measured", self._new_measured, columns=17)
@@ -180,6 +194,7 @@ class Writer:
 
     def build_indexes(self) -> None:
         """Index the events; done once, at the end."""
+        self._database.execute("PRAGMA cache_size = -2000")
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
 
@@ -223,39 +238,43 @@ class Writer:
             self._new_strings.append((number, storable(text, schema.TEXT_LIMIT)))
         return number
 
-    def _insert_events(self, waiting: list[Any]) -> None:
-        rows: list[int | None] = []
+    def _insert_events(self, waiting: list[Any], count: int) -> None:
+        while count:
+            inserted = self._insert_some(waiting, min(count, _VALUES_AT_ONCE))
+            del waiting[:inserted]
+            count -= inserted
+
+    def _insert_some(self, waiting: list[Any], end: int) -> int:
+        """Insert the events that begin before ``end``; the number of their values."""
+        rows: list[int] = []
         health: list[Any] = []
         copies: list[tuple[int, Copy]] = []
-        begin, end = 0, len(waiting)
+        begin = 0
+        absent, layouts, bookkeeping = codec.ABSENT, codec.LAYOUTS, self._bookkeeping
         while begin < end:
-            layout = codec.LAYOUTS[waiting[begin]]
+            kind = waiting[begin]
+            layout = layouts[kind]
             event = waiting[begin : begin + layout.width]
             begin += layout.width
-            if event[0] == MEASURED:
+            if layout.is_plain and layout.event_type not in bookkeeping:
+                event[1] = absent
+                rows += layout.to_row(event)
+            elif kind == MEASURED:
                 for position in layout.texts:
                     event[2 + position] = self._string(event[2 + position])
                 health += event[2], *event[7:]  # without thread, graph task and node
-                continue
-            if event[0] == codec.COPIED:
+            elif kind == codec.COPIED:
                 copies.append((event[2], event[-1]))
-                continue
-            if (note := self._bookkeeping.get(layout.event_type)) is not None:
-                make: Any = layout.event_type._make
-                note(make(event[2:]))
-            rows += codec.encode(event, self._string)
+            else:
+                if (note := bookkeeping.get(layout.event_type)) is not None:
+                    make: Any = layout.event_type._make
+                    note(make(event[2:]))
+                rows += codec.encode(event, self._string)
         self._insert("health", health, columns=17)
         self._insert_copies(copies)
-        start_ns = self._start_ns
-        for start in range(0, len(rows), _ROWS_PER_STATEMENT * 10):
-            part = rows[start : start + _ROWS_PER_STATEMENT * 10]
-            values = ",".join(["(?,?,?,?,?,?,?,?,?,?)"] * (len(part) // 10))
-            self._database.execute(
-                f"INSERT INTO event SELECT column1, column2 - {start_ns:d}, column3, column4,"  # noqa: S608 - numbers and question marks
-                " column5, column6, column7, column8, column9, column10"
-                f" FROM (VALUES {values})",
-                part,
-            )
+        for size, part in _parts(rows, codec.WIDTH):
+            self._database.execute(codec.insertion(self._start_ns, size), part)
+        return begin
 
     def _insert_copies(self, copies: Iterable[tuple[int, Copy]]) -> None:
         tensors: list[int] = []
@@ -292,11 +311,8 @@ class Writer:
 
     def _insert(self, table: str, values: Sequence[Any], columns: int) -> None:
         """Insert rows that follow each other in ``values``."""
-        row = f"({','.join('?' * columns)})"
-        for start in range(0, len(values), _ROWS_PER_STATEMENT * columns):
-            part = values[start : start + _ROWS_PER_STATEMENT * columns]
-            rows = ",".join([row] * (len(part) // columns))
-            self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES {rows}", part)  # noqa: S608 - one of our tables
+        for size, part in _parts(values, columns):
+            self._database.execute(_insertion(table, columns, size), part)
 
     def _begin_graph_task(self, event: GraphTaskBegun) -> None:
         row = (
@@ -426,12 +442,41 @@ class Writer:
         self._insert("forward_tensor", tensors, columns=13)
 
     def _write_graph(self, graph: Graph) -> None:
-        number = graph.graph_task
-        values = [self._string(v) if isinstance(v, str) else v for v in graph.nodes]
-        nodes = chain.from_iterable((number, *node) for node in _tuples(values, 11))
-        edges = chain.from_iterable((number, *edge) for edge in _tuples(graph.edges, 4))
-        self._insert("node", list(nodes), columns=12)
-        self._insert("edge", list(edges), columns=5)
+        number = repeat(graph.graph_task)
+        for start in range(0, len(graph.nodes[0]), _MOST_ROWS):
+            nodes = [column[start : start + _MOST_ROWS] for column in graph.nodes]
+            for place in _NODE_TEXTS:
+                numbers = {text: self._string(text) for text in dict.fromkeys(nodes[place])}
+                nodes[place] = [numbers[text] for text in nodes[place]]
+            self._insert("node", _rows(number, *nodes), columns=1 + len(nodes))
+        size = _MOST_ROWS * _EDGE_FIELDS
+        for start in range(0, len(graph.edges), size):
+            part = graph.edges[start : start + size]
+            edges = (part[place::_EDGE_FIELDS] for place in range(_EDGE_FIELDS))
+            self._insert("edge", _rows(number, *edges), columns=1 + _EDGE_FIELDS)
+
+
+def _parts(values: Sequence[Any], columns: int) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Numbers of rows for which there are statements, and the values of as many."""
+    begin, rows = 0, len(values) // columns
+    size = _MOST_ROWS
+    while rows:
+        while rows >= size:
+            end = begin + size * columns
+            yield size, values[begin:end]
+            begin, rows = end, rows - size
+        size //= 2
+
+
+@functools.cache
+def _insertion(table: str, columns: int, rows: int) -> str:
+    row = f"({','.join('?' * columns)})"
+    return f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - one of our tables
+
+
+def _rows(*columns: Iterable[Any]) -> list[Any]:
+    """The values of a table row by row; the shortest column says how many."""
+    return list(chain.from_iterable(zip(*columns, strict=False)))
 
 
 def _tuples(values: Sequence[Any], size: int) -> Iterable[tuple[Any, ...]]:

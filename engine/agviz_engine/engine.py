@@ -43,7 +43,7 @@ from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.health import held_bytes
 from agviz_engine.input_buffer import InputBuffer
-from agviz_engine.instruments import Registry, clock, next_seq
+from agviz_engine.instruments import ENDED, HANDED, TAKEN, Registry, clock, next_seq, next_two
 from agviz_engine.native_node import BYTES, MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
@@ -52,7 +52,6 @@ from agviz_engine.telling import (
     ARRIVAL,
     DECREMENT,
     FINISHED,
-    POP,
     PUSH,
     RELEASED,
     STARTED,
@@ -663,8 +662,8 @@ class Engine:
         graph_task.leaves_ahead = False
         queue = graph_task.cpu_ready_queue
         queue.ahead -= 1
-        pop = POP, None, next_seq(), now, thread, task, queue.index, index, queue.size()
-        flat((*pop, STARTED, None, next_seq(), now, thread, task, index))
+        seq, _ = next_two()
+        flat((TAKEN, None, seq, now, thread, task, queue.index, index, queue.size()))
 
     def _finish_flat(
         self,
@@ -680,19 +679,26 @@ class Engine:
         log: list[Any] = []
         try:
             hear = self.registry
-            place = thread, task, index = current().thread_id, graph_task.id, ref.index
+            thread, task, index = current().thread_id, graph_task.id, ref.index
             if hear.takes_health_flat:
                 if outputs:
                     self.tell.outputs_noted(graph_task, ref, outputs, log)
             elif hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
                 self._check_non_finite(graph_task, ref, outputs)
             now = clock()
-            if ref.saves_tensors and not graph_task.keep_graph:
+            is_released = ref.saves_tensors and not graph_task.keep_graph
+            if is_released:
                 ref.release_variables()
-                log += RELEASED, None, next_seq(), now, thread, task, index
             if outputs and _C.is_anomaly_enabled():
+                if is_released:
+                    log += RELEASED, None, next_seq(), now, thread, task, index
+                    is_released = False
                 self._check_anomaly(graph_task, ref, outputs)
-            log += FINISHED, None, next_seq(), now, *place, len(outputs)
+            if is_released:
+                seq, _ = next_two()
+                log += ENDED, None, seq, now, thread, task, index, len(outputs)
+            else:
+                log += FINISHED, None, next_seq(), now, thread, task, index, len(outputs)
             if outputs:
                 self._hand_on(graph_task, ref, outputs, log)
         finally:
@@ -900,21 +906,20 @@ class Engine:
         Where there is a ``log``, what happens is kept in it as flat events.
         """
         hear, threaded = self.registry, graph_task.threaded
-        happened: list[Any] | None = log
+        happened: list[Decrement | Arrival] | None = None
         met: list[Arrival] | None = None
-        place = None
-        if log is not None:
-            place = current().thread_id, graph_task.id
-        elif hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured:
+        if log is None and (
+            hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured
+        ):
             happened = []
         if hear.gradient_measured:
             met = []
         if threaded:
             with graph_task.mutex:
-                ready = self._distribute(graph_task, ref, outputs, happened, place, met)
+                ready = self._distribute(graph_task, ref, outputs, happened, log, met)
         else:
-            ready = self._distribute(graph_task, ref, outputs, happened, place, met)
-        if happened is not None and log is None:
+            ready = self._distribute(graph_task, ref, outputs, happened, log, met)
+        if happened is not None:
             self.tell.handed_on(graph_task, ref, happened)
         if met:
             self.tell.sums_measured(graph_task, ref, met)
@@ -957,24 +962,23 @@ class Engine:
         graph_task: GraphTask,
         ref: NodeRef,
         outputs: Gradients,
-        happened: list[Any] | None,
-        place: tuple[int, int] | None,
+        happened: list[Decrement | Arrival] | None,
+        log: list[Any] | None,
         met: list[Arrival] | None,
     ) -> list[tuple[NodeRef, InputBuffer]]:
-        """Find out who is ready; keep what happened, of thread and graph task ``place`` if given.
+        """Find out who is ready; keep what happened in ``happened`` or, as flat events, in ``log``.
 
-        It is kept as ``Decrement`` and ``Arrival``, or, where ``place`` is given, as flat events,
-        which have one time as long as nothing is added up.
+        Flat events have one time as long as nothing is added up.
         In ``met`` are kept the arrivals by which the gradient of a slot became what it will be.
         """
         ready: list[tuple[NodeRef, InputBuffer]] = []
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
         exec_info, producer = graph_task.exec_info, ref.index
         now = thread = task = 0
-        if place is not None:
-            now, (thread, task) = clock(), place
+        if log is not None:
+            now, thread, task = clock(), current().thread_id, graph_task.id
         is_watched = (
-            (happened is not None and place is None)
+            happened is not None
             or graph_task.streams is not None
             or (graph_task.create_graph and _C.is_anomaly_enabled())
         )
@@ -985,53 +989,48 @@ class Engine:
             index = consumer.index
             remaining = dependencies[index] = dependencies[index] - 1
             if happened is not None:
-                if place is None:
-                    happened.append(Decrement(consumer, remaining, next_seq(), clock()))
-                else:
-                    happened += (
-                        DECREMENT,
-                        None,
-                        next_seq(),
-                        now,
-                        thread,
-                        task,
-                        index,
-                        producer,
-                        remaining,
-                    )
+                happened.append(Decrement(consumer, remaining, next_seq(), clock()))
             buffer = not_ready.get(index)
             if buffer is None:
                 if exec_info is not None and not exec_info[index].should_execute():
+                    if log is not None:
+                        fact = thread, task, index, producer, remaining
+                        log += DECREMENT, None, next_seq(), now, *fact
                     continue
                 buffer = InputBuffer((None,) * consumer.num_inputs)
                 if remaining:
                     not_ready[index] = buffer
             elif not remaining:
                 del not_ready[index]
-            if output is not None:
-                if is_watched:
-                    self._accumulate(graph_task, ref, edge, buffer, output, happened, place, met)
-                elif buffer[slot] is None:
-                    buffer[slot] = output
-                    if happened is not None:
-                        happened += (
-                            ARRIVAL,
-                            None,
-                            next_seq(),
-                            now,
-                            thread,
-                            task,
-                            index,
-                            producer,
-                            slot,
-                            False,
-                            held_bytes(output),
-                        )
-                else:
+            if output is not None and buffer[slot] is None and not is_watched:
+                buffer[slot] = output
+                if log is not None:
+                    seq, _ = next_two()
+                    log += (
+                        HANDED,
+                        None,
+                        seq,
+                        now,
+                        thread,
+                        task,
+                        index,
+                        producer,
+                        remaining,
+                        slot,
+                        0,
+                        held_bytes(output),
+                    )
+            else:
+                if log is not None:
+                    fact = thread, task, index, producer, remaining
+                    log += DECREMENT, None, next_seq(), now, *fact
+                if is_watched and output is not None:
+                    self._accumulate(graph_task, ref, edge, buffer, output, happened, log, met)
+                elif output is not None:
                     buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE)
-                    if happened is not None:
+                    if log is not None:
                         now = clock()
-                        self._note(graph_task, ref, edge, buffer[slot], True, happened, place, met)
+                        self._note(graph_task, ref, edge, buffer[slot], True, happened, log, met)
             if not remaining:
                 ready.append((consumer, buffer))
         return ready
@@ -1043,8 +1042,8 @@ class Engine:
         edge: Edge,
         buffer: InputBuffer,
         output: Tensor,
-        happened: list[Any] | None,
-        place: tuple[int, int] | None,
+        happened: list[Decrement | Arrival] | None,
+        log: list[Any] | None,
         met: list[Arrival] | None,
     ) -> None:
         """Put an output of ``ref`` into the buffer of its consumer, where somebody looks on."""
@@ -1059,8 +1058,8 @@ class Engine:
                 anomaly.assign_parent(ref, buffer)
         else:
             buffer[slot] = output
-        if happened is not None:
-            self._note(graph_task, ref, edge, buffer[slot], added, happened, place, met)
+        if happened is not None or log is not None:
+            self._note(graph_task, ref, edge, buffer[slot], added, happened, log, met)
 
     @staticmethod
     def _note(
@@ -1069,18 +1068,19 @@ class Engine:
         edge: Edge,
         held: Any,
         added: bool,
-        happened: list[Any],
-        place: tuple[int, int] | None,
+        happened: list[Decrement | Arrival] | None,
+        log: list[Any] | None,
         met: list[Arrival] | None,
     ) -> None:
         """Keep that an output of ``ref`` arrived in the slot which now holds ``held``."""
         consumer, slot = edge
         arrival = Arrival(consumer, slot, added, held, next_seq(), clock())
-        if place is None:
+        if happened is not None:
             happened.append(arrival)
-        else:
-            fact = *place, consumer.index, ref.index, slot, added, held_bytes(held)
-            happened += ARRIVAL, None, arrival.seq, arrival.time_ns, *fact
+        if log is not None:
+            place = current().thread_id, graph_task.id
+            fact = *place, consumer.index, ref.index, slot, int(added), held_bytes(held)
+            log += ARRIVAL, None, arrival.seq, arrival.time_ns, *fact
         if added and met is not None:
             more_come = consumer.num_inputs == 1 and graph_task.dependencies[consumer.index]
             if not more_come:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz_engine")
 
 clock = time.monotonic_ns
-next_seq: Callable[[], int] = itertools.count().__next__
+_numbers: Final = itertools.count()
+next_seq: Callable[[], int] = _numbers.__next__
+next_two: Callable[[], tuple[int, int]] = zip(_numbers, _numbers, strict=False).__next__
+"""Two numbers that follow each other whatever other threads do: no Python code runs in between."""
 
 
 def method_name(event_type: type[Event]) -> str:
@@ -211,9 +214,9 @@ HOT = (
 """Events that come with nearly every node. Where an instrument is the only one and its
 ``any_event`` hears them all, its ``note_flat(flat)``, if it has one, gets them as
 ``(kind, None, *fields)`` instead: ``kind`` is the position in ``EVENT_TYPES``, and neither an event
-nor a live view is made. Several that happen together stand one behind the other; there may be none.
-It must not raise. A LeafAccumulated whose gradient is measured is an event all the same, unless
-``takes_health_flat`` is set.
+nor a live view is made. Several that happen together stand one behind the other, or are one
+:class:`Pair`; there may be none. It must not raise. A LeafAccumulated whose gradient is measured is
+an event all the same, unless ``takes_health_flat`` is set.
 
 Where that is set besides, so comes each NonFiniteChecked that found nothing, and, in place of the
 call of ``gradient_measured``, what was measured for it or for a LeafAccumulated:
@@ -221,6 +224,32 @@ call of ``gradient_measured``, what was measured for it or for a LeafAccumulated
 a text."""
 MEASURED: Final = len(EVENT_TYPES)
 """Stands in place of a kind, behind those of all events."""
+
+
+class Pair(NamedTuple):
+    """Two hot events that happen together: told as ``(place in PAIRS, None, *fields)``."""
+
+    first: type[Event]
+    second: type[Event]
+    """Has the next ``seq`` and the same time, thread and graph task."""
+    fields: tuple[str, ...]
+    """``seq``, ``time_ns``, ``thread``, ``graph_task``, and then those of either."""
+
+
+def _pair(first: type[Event], second: type[Event]) -> Pair:
+    added = (name for name in second._fields if name not in first._fields)
+    return Pair(first, second, (*first._fields, *added))
+
+
+TAKEN: Final = MEASURED + 1
+ENDED: Final = MEASURED + 2
+HANDED: Final = MEASURED + 3
+PAIRS: Final = {
+    TAKEN: _pair(events.QueuePop, events.NodeStarted),
+    ENDED: _pair(events.SavedTensorsReleased, events.NodeFinished),
+    HANDED: _pair(events.DependencyDecremented, events.GradientAccumulated),
+}
+"""By what stands in place of a kind."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agviz_engine import native_node
 from agviz_engine.input_metadata import shapes_text
@@ -93,7 +93,8 @@ class NodeRef:
     @property
     def name(self) -> str:
         """Torch's name of the node, for example ``MulBackward0``."""
-        return cast("str", self.node.name())
+        name: str = self.node.name()
+        return name
 
     @property
     def topological_nr(self) -> int:

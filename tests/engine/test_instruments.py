@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from agviz_engine import Instrument, events, installed
+from agviz_engine.instruments import next_seq, next_two
 from tests.engine.builders import Multiply, apply, custom, leaf, throw
 from tests.engine.oracle import native_outcome, our_outcome, same_value
 from tests.engine.programs import PROGRAMS
@@ -232,3 +234,27 @@ def test_hooks_that_torch_runs_are_told_one_by_one(kind: str) -> None:
     passes = 1 if kind == "leaf" else 2
     assert [call[1:] for call in heard.called] == CALLS[kind] * passes
     assert len({call[0] for call in heard.called}) == passes
+
+
+def test_two_numbers_follow_each_other_in_every_thread() -> None:
+    drawn: list[list[int]] = [[] for _ in range(4)]
+
+    def draw(numbers: list[int]) -> None:
+        for _ in range(20_000):
+            numbers.append(next_seq())
+            first, second = next_two()
+            assert second == first + 1
+            numbers += first, second
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=draw, args=(numbers,)) for numbers in drawn]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    everything = sorted(number for numbers in drawn for number in numbers)
+    assert everything == list(range(everything[0], everything[0] + 4 * 60_000))
