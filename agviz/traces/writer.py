@@ -44,8 +44,11 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
-_MOST_ROWS: Final = 1024
-"""In one statement. There are statements for powers of two only, so that SQLite knows them all."""
+_MOST_EVENTS: Final = 1024
+"""In one statement, and rows of their health. There are statements for powers of two only, so that
+SQLite knows them all."""
+_MOST_ROWS: Final = 128
+"""The same for other tables, of which there are many."""
 _STATEMENTS_KEPT: Final = 40
 """Each takes some 300 bytes a row."""
 _CACHE_KIB: Final = 512
@@ -270,9 +273,9 @@ class Writer:
                     make: Any = layout.event_type._make
                     note(make(event[2:]))
                 rows += codec.encode(event, self._string)
-        self._insert("health", health, columns=17)
+        self._insert("health", health, columns=17, most=_MOST_EVENTS)
         self._insert_copies(copies)
-        for size, part in _parts(rows, codec.WIDTH):
+        for size, part in _parts(rows, codec.WIDTH, _MOST_EVENTS):
             self._database.execute(codec.insertion(self._start_ns, size), part)
         return begin
 
@@ -309,9 +312,11 @@ class Writer:
         contents.written(first)
         return first
 
-    def _insert(self, table: str, values: Sequence[Any], columns: int) -> None:
+    def _insert(
+        self, table: str, values: Sequence[Any], columns: int, most: int = _MOST_ROWS
+    ) -> None:
         """Insert rows that follow each other in ``values``."""
-        for size, part in _parts(values, columns):
+        for size, part in _parts(values, columns, most):
             self._database.execute(_insertion(table, columns, size), part)
 
     def _begin_graph_task(self, event: GraphTaskBegun) -> None:
@@ -456,10 +461,9 @@ class Writer:
             self._insert("edge", _rows(number, *edges), columns=1 + _EDGE_FIELDS)
 
 
-def _parts(values: Sequence[Any], columns: int) -> Iterator[tuple[int, Sequence[Any]]]:
+def _parts(values: Sequence[Any], columns: int, most: int) -> Iterator[tuple[int, Sequence[Any]]]:
     """Numbers of rows for which there are statements, and the values of as many."""
-    begin, rows = 0, len(values) // columns
-    size = _MOST_ROWS
+    begin, rows, size = 0, len(values) // columns, most
     while rows:
         while rows >= size:
             end = begin + size * columns
