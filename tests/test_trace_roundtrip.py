@@ -25,7 +25,7 @@ from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES
-from agviz_engine.instruments import PAIRS, Instrument, Live, Registry
+from agviz_engine.instruments import BURSTS, Instrument, Live, Registry
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
@@ -74,16 +74,18 @@ def test_every_kind_of_event_survives_its_row(event: events.Event) -> None:
     assert codec.decode(row, 7, texts.__getitem__, texts.__getitem__) == event
 
 
-@pytest.mark.parametrize("number", PAIRS)
-def test_a_pair_becomes_two_events(number: int) -> None:
-    pair = PAIRS[number]
-    told = dict(zip(pair.fields, range(1, 1 + len(pair.fields)), strict=True))
+@pytest.mark.parametrize("number", BURSTS)
+def test_a_burst_becomes_its_events(number: int) -> None:
+    burst = BURSTS[number]
+    told = dict(zip(burst.fields, range(1, 1 + len(burst.fields)), strict=True))
     told.update(dict.fromkeys(told.keys() & {"added"}, True))
     row = codec.encode([number, None, *told.values()], int)
-    first, second = (codec.decode(one, 7, str, str) for one in inserted(row))
-    assert first == pair.first._make(told[field] for field in pair.first._fields)
-    told["seq"] += 1
-    assert second == pair.second._make(told[field] for field in pair.second._fields)
+    found = [codec.decode(one, 7, str, str) for one in inserted(row)]
+    assert [type(event) for event in found] == list(burst.events)
+    for event in found:
+        sources = [burst.source(type(event), field) for field in event._fields]
+        assert event == type(event)._make(told[source] for source in sources)
+        told["seq"] += 1
 
 
 def inserted(row: tuple[int, ...]) -> list[tuple[int | None, ...]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from agviz.traces.copies import Copied
 from agviz.traces.measured import Measured
 from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted
-from agviz_engine.instruments import MEASURED, PAIRS, Pair
+from agviz_engine.instruments import BURSTS, MEASURED, Burst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,8 +41,8 @@ _NODE_COLUMN = 5
 _LETTERS: Final = 4
 """Columns ``a`` to ``d``."""
 WIDTH: Final = 11
-"""Columns of what is given to SQLite for an event, or for two of :data:`PAIRS`: the kind in the
-fifth, the node in the sixth, the other fields behind it, :data:`ABSENT` where there are no more."""
+"""Columns of what is given to SQLite for an event, or for those of a burst: the kind in the fifth,
+the node in the sixth, the other fields behind it, :data:`ABSENT` where there are no more."""
 ABSENT: Final = -(2**63)
 """Stands for NULL among what is given to SQLite: Python's binding takes ten times as long over a
 None, for which it looks in vain for an adapter."""
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     """Where the fields of one type of event stand."""
 
     event_type: type[Event]
-    """Of a pair: the first."""
+    """Of a burst: the first."""
     make: Callable[[Iterable[Any]], Event]
     """Makes the event of its fields."""
     to_fields: Callable[[Row], tuple[Any, ...]]
@@ -113,49 +113,51 @@ def _begun_layout() -> Layout:
 LAYOUTS: Final[tuple[Layout, ...]] = (
     *(_begun_layout() if kind is GraphTaskBegun else _layout(kind) for kind in EVENT_TYPES),
     _layout(Measured),
-    *(_layout(pair.first, pair.fields) for pair in PAIRS.values()),
+    *(_layout(burst.events[0], burst.fields) for burst in BURSTS.values()),
     _layout(Copied),
 )
 """By kind, or what stands in its place."""
 
 
-def _choice(pairs: Callable[[Pair], tuple[object, object]], else_: str) -> str:
-    """SQL of a column: ``pairs`` says what it is in either event of a pair."""
-    cases = (
-        f" WHEN {number} THEN CASE part WHEN 0 THEN {first} ELSE {second} END"
-        for number, (first, second) in ((number, pairs(pair)) for number, pair in PAIRS.items())
-    )
+def _choice(of: Callable[[Burst, type[Event]], object], else_: str) -> str:
+    """SQL of a column: ``of`` says what it is in each event of a burst."""
+    cases = []
+    for number, burst in BURSTS.items():
+        *early, last = (str(of(burst, event)) for event in burst.events)
+        parts = (f" WHEN {part} THEN {column}" for part, column in enumerate(early))
+        cases.append(f" WHEN {number} THEN CASE part{''.join(parts)} ELSE {last} END")
     return f"CASE column5{''.join(cases)} ELSE {else_} END"
 
 
 def _letter(letter: int) -> str:
-    def of(event: type[Event], pair: Pair) -> object:
+    def of(burst: Burst, event: type[Event]) -> object:
         fields = [field for field in event._fields[_HEAD:] if field != "node"]
         if letter >= len(fields):
             return ABSENT
-        return f"column{1 + _columns(pair.fields)[pair.fields.index(fields[letter])]}"
+        source = burst.source(event, fields[letter])
+        return f"column{1 + _columns(burst.fields)[burst.fields.index(source)]}"
 
-    which = _choice(
-        lambda pair: (of(pair.first, pair), of(pair.second, pair)), f"column{7 + letter}"
-    )
-    return f"nullif({which}, {ABSENT})"
+    return f"nullif({_choice(of, f'column{7 + letter}')}, {ABSENT})"
 
 
 @functools.lru_cache(maxsize=16)
 def insertion(start_ns: int, count: int) -> str:
     """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, in their order."""
     values = ",".join([f"({','.join('?' * WIDTH)})"] * count)
-    kind = _choice(lambda pair: (KIND[pair.first], KIND[pair.second]), "column5")
+    kind = _choice(lambda _, event: KIND[event], "column5")
+    sizes = (f" WHEN {number} THEN {len(burst.events)}" for number, burst in BURSTS.items())
+    most = range(max(len(burst.events) for burst in BURSTS.values()))
+    parts = " UNION ALL ".join(f"SELECT {part} AS part" for part in most)
     return (
         "INSERT INTO event"  # noqa: S608 - numbers and question marks
         f" SELECT column1 + part, column2 - {start_ns:d}, column3, column4, {kind},"
         f" nullif(column6, {ABSENT}), {', '.join(map(_letter, range(_LETTERS)))}"
-        f" FROM (VALUES {values}) CROSS JOIN (SELECT 0 AS part UNION ALL SELECT 1)"
-        f" WHERE part = 0 OR column5 IN ({', '.join(map(str, PAIRS))})"
+        f" FROM (VALUES {values}) CROSS JOIN ({parts})"
+        f" WHERE part < CASE column5{''.join(sizes)} ELSE 1 END"
     )
 
 
-COPIED: Final = MEASURED + 1 + len(PAIRS)
+COPIED: Final = MEASURED + 1 + len(BURSTS)
 """Stands in place of a kind before a :class:`~agviz.traces.copies.Copied`, as ``MEASURED`` does
 before a :data:`~agviz.traces.measured.Measured`."""
 
@@ -197,7 +199,7 @@ def graph_tasks(waiting: list[Any]) -> set[int]:
 
 
 def encode(waiting: list[Any], intern: Callable[[str], int]) -> tuple[int, ...]:
-    """What is given to SQLite for an event or a pair, with ``t`` still on the clock of the events.
+    """What is given to SQLite for an event or a burst, with ``t`` still on the clock of the events.
 
     Args:
         waiting: kind, None and the fields; it is changed.

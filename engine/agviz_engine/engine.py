@@ -43,7 +43,17 @@ from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.health import held_bytes
 from agviz_engine.input_buffer import InputBuffer
-from agviz_engine.instruments import ENDED, HANDED, TAKEN, Registry, clock, next_seq, next_two
+from agviz_engine.instruments import (
+    ENDED,
+    HANDED,
+    NEXT,
+    TAKEN,
+    Registry,
+    clock,
+    next_seq,
+    next_three,
+    next_two,
+)
 from agviz_engine.native_node import BYTES, MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
@@ -653,7 +663,8 @@ class Engine:
     ) -> None:
         """Tell that a node is about to run, to an instrument that is alone.
 
-        Where it was told to be in the queue, which it was not (:meth:`_push_ahead`), it leaves now.
+        Where it was told to be in the queue, which it was not (:meth:`_push_ahead`), it leaves now,
+        and where it is the only one, it enters now as well.
         """
         thread, task, index, now = current().thread_id, graph_task.id, ref.index, clock()
         if not graph_task.leaves_ahead:
@@ -661,9 +672,14 @@ class Engine:
             return
         graph_task.leaves_ahead = False
         queue = graph_task.cpu_ready_queue
-        queue.ahead -= 1
-        seq, _ = next_two()
-        flat((TAKEN, None, seq, now, thread, task, queue.index, index, queue.size()))
+        if graph_task.enters_late:
+            size = queue.size()
+            seq, _, _ = next_three()
+            flat((NEXT, None, seq, now, thread, task, queue.index, index, size + 1, size))
+        else:
+            queue.ahead -= 1
+            seq, _ = next_two()
+            flat((TAKEN, None, seq, now, thread, task, queue.index, index, queue.size()))
 
     def _finish_flat(
         self,
@@ -932,7 +948,9 @@ class Engine:
                 graph_task.following = turns
                 graph_task.tells_turns = log is not None
                 if log is not None:
-                    self._push_ahead(graph_task, ready, log)
+                    graph_task.enters_late = len(ready) == 1
+                    if not graph_task.enters_late:
+                        self._push_ahead(graph_task, ready, log)
                 return
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
@@ -1138,7 +1156,10 @@ class Engine:
         if graph_task.leaves_ahead:
             graph_task.leaves_ahead = False
             queue = graph_task.cpu_ready_queue
-            queue.ahead -= 1
+            if graph_task.enters_late:
+                self.tell.pushed(graph_task, ref, queue, (next_seq(), clock(), queue.size() + 1))
+            else:
+                queue.ahead -= 1
             self.tell.popped(graph_task, ref, queue, (next_seq(), clock(), queue.size()))
 
     def _pop(self, queue: ReadyQueue) -> NodeTask:

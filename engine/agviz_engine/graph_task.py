@@ -114,6 +114,7 @@ class GraphTask:
         "cpu_ready_queue",
         "create_graph",
         "dependencies",
+        "enters_late",
         "error",
         "exec_info",
         "executed",
@@ -192,9 +193,9 @@ class GraphTask:
         self.following: list[tuple[NodeRef, InputBuffer]] = []
         """The nodes to run next without a detour through the queue, the last of them first, see
         ``Engine._work``."""
-        self.tells_turns = self.leaves_ahead = False
-        """Whether it was told that they are in the queue, and is to be told that the one taken up
-        now has left it."""
+        self.tells_turns = self.leaves_ahead = self.enters_late = False
+        """Whether it is told that they are in the queue; is to be told that the one taken up now
+        has left it, and, where it is the only one, that it had entered it before."""
         self.ahead_before = cpu_ready_queue.ahead
         """Of the graph tasks around this one."""
         self.min_topological_nr = 0

@@ -34,8 +34,9 @@ log = logging.getLogger("agviz_engine")
 clock = time.monotonic_ns
 _numbers: Final = itertools.count()
 next_seq: Callable[[], int] = _numbers.__next__
-next_two: Callable[[], tuple[int, int]] = zip(_numbers, _numbers, strict=False).__next__
+next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__next__
 """Two numbers that follow each other whatever other threads do: no Python code runs in between."""
+next_three: Callable[[], tuple[int, int, int]] = zip(*[_numbers] * 3, strict=False).__next__
 
 
 def method_name(event_type: type[Event]) -> str:
@@ -215,8 +216,8 @@ HOT = (
 ``any_event`` hears them all, its ``note_flat(flat)``, if it has one, gets them as
 ``(kind, None, *fields)`` instead: ``kind`` is the position in ``EVENT_TYPES``, and neither an event
 nor a live view is made. Several that happen together stand one behind the other, or are one
-:class:`Pair`; there may be none. It must not raise. A LeafAccumulated whose gradient is measured is
-an event all the same, unless ``takes_health_flat`` is set.
+:class:`Burst`; there may be none. It must not raise. A LeafAccumulated whose gradient is measured
+is an event all the same, unless ``takes_health_flat`` is set.
 
 Where that is set besides, so comes each NonFiniteChecked that found nothing, and, in place of the
 call of ``gradient_measured``, what was measured for it or for a LeafAccumulated:
@@ -226,28 +227,35 @@ MEASURED: Final = len(EVENT_TYPES)
 """Stands in place of a kind, behind those of all events."""
 
 
-class Pair(NamedTuple):
-    """Two hot events that happen together: told as ``(place in PAIRS, None, *fields)``."""
+class Burst(NamedTuple):
+    """Hot events that happen together: told as ``(place in BURSTS, None, *fields)``."""
 
-    first: type[Event]
-    second: type[Event]
-    """Has the next ``seq`` and the same time, thread and graph task."""
+    events: tuple[type[Event], ...]
+    """They have ``seq`` one after the other, and the same time, thread and graph task."""
     fields: tuple[str, ...]
-    """``seq``, ``time_ns``, ``thread``, ``graph_task``, and then those of either."""
+    """``seq``, ``time_ns``, ``thread``, ``graph_task``, and then those of all, once each; where the
+    queue's size is told of two, ``size_before`` is that of the QueuePush."""
 
-
-def _pair(first: type[Event], second: type[Event]) -> Pair:
-    added = (name for name in second._fields if name not in first._fields)
-    return Pair(first, second, (*first._fields, *added))
+    def source(self, event: type[Event], field: str) -> str:
+        """Which of ``fields`` gives a field of one of the events."""
+        is_before = event is events.QueuePush and "size_before" in self.fields
+        return "size_before" if is_before and field == "size" else field
 
 
 TAKEN: Final = MEASURED + 1
-ENDED: Final = MEASURED + 2
-HANDED: Final = MEASURED + 3
-PAIRS: Final = {
-    TAKEN: _pair(events.QueuePop, events.NodeStarted),
-    ENDED: _pair(events.SavedTensorsReleased, events.NodeFinished),
-    HANDED: _pair(events.DependencyDecremented, events.GradientAccumulated),
+NEXT: Final = MEASURED + 2
+ENDED: Final = MEASURED + 3
+HANDED: Final = MEASURED + 4
+_HEAD: Final = ("seq", "time_ns", "thread", "graph_task")
+_FACT: Final = (*_HEAD, "node", "producer", "remaining", "slot", "added", "nbytes")
+BURSTS: Final = {
+    TAKEN: Burst((events.QueuePop, events.NodeStarted), (*_HEAD, "queue", "node", "size")),
+    NEXT: Burst(
+        (events.QueuePush, events.QueuePop, events.NodeStarted),
+        (*_HEAD, "queue", "node", "size_before", "size"),
+    ),
+    ENDED: Burst((events.SavedTensorsReleased, events.NodeFinished), (*_HEAD, "node", "outputs")),
+    HANDED: Burst((events.DependencyDecremented, events.GradientAccumulated), _FACT),
 }
 """By what stands in place of a kind."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
