@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agviz.traces import codec, schema
+from agviz.traces import codec, schema, writer
 from agviz.traces import database as database_module
 from agviz.traces.database import Database
 from agviz.traces.nodes import short_name
@@ -101,6 +101,21 @@ def test_events_come_back_as_they_were_told(tmp_path: Path) -> None:
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert trace.event_count() == len(simulator.told)
         assert trace.events(limit=10**9) == simulator.told
+
+
+@pytest.mark.parametrize(("at_once", "rows"), [(1, 1), (40, 4), (333, 64)])
+def test_however_many_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, rows: int
+) -> None:
+    for name, value in (("VALUES_AT_ONCE", at_once), ("MOST_EVENTS", rows), ("MOST_ROWS", rows)):
+        monkeypatch.setattr(writer, f"_{name}", value)
+    simulator = recorded(tmp_path / "t.agviz", size=37)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.events(limit=10**9) == simulator.told
+        for task in trace.graph_tasks:
+            nodes = trace.nodes(task.id)
+            assert [node.index for node in nodes] == list(range(task.nodes))
+            assert len(trace.edges(task.id)) == task.edges
 
 
 def test_every_kind_goes_through_the_file(tmp_path: Path) -> None:

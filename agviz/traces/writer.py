@@ -29,7 +29,7 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
-from agviz_engine.instruments import MEASURED
+from agviz_engine.instruments import MEASURED, Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from agviz.traces.modified import Modified
     from agviz.traces.names import KnownParameters
     from agviz.traces.rows import Frame
-    from agviz_engine.instruments import Health
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -63,6 +62,10 @@ _MOST_STRINGS: Final = 100_000
 FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
 _NODE_TEXTS: Final = (1, 7, 8, 9)
+_HEALTH_COLUMNS: Final = 1 + len(Health._fields)
+_HEALTH_TEXTS: Final = tuple(
+    1 + Health._fields.index(name) for name in ("dtype", "shape", "device", "layout", "unknown")
+)
 _EDGE_FIELDS: Final = 4
 _COLUMNS: Final = {"frame": 5, "stack": 3}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -181,7 +184,7 @@ class Writer:
             self._insert_events(waiting, len(waiting) if count is None else count)
             for thing in beside:
                 self._write_beside.get(type(thing), self._write_rows)(thing)
-            self._insert("measured", self._new_measured, columns=17)
+            self._insert("measured", self._new_measured, columns=_HEALTH_COLUMNS)
             self._new_measured = []
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
             self._new_strings = []
@@ -241,6 +244,10 @@ class Writer:
             self._new_strings.append((number, storable(text, schema.TEXT_LIMIT)))
         return number
 
+    def _numbers(self, texts: Sequence[str]) -> list[int]:
+        numbers = {text: self._string(text) for text in dict.fromkeys(texts)}
+        return [numbers[text] for text in texts]
+
     def _insert_events(self, waiting: list[Any], count: int) -> None:
         while count:
             inserted = self._insert_some(waiting, min(count, _VALUES_AT_ONCE))
@@ -263,8 +270,6 @@ class Writer:
                 event[1] = absent
                 rows += layout.to_row(event)
             elif kind == MEASURED:
-                for position in layout.texts:
-                    event[2 + position] = self._string(event[2 + position])
                 health += event[2], *event[7:]  # without thread, graph task and node
             elif kind == codec.COPIED:
                 copies.append((event[2], event[-1]))
@@ -273,7 +278,9 @@ class Writer:
                     make: Any = layout.event_type._make
                     note(make(event[2:]))
                 rows += codec.encode(event, self._string)
-        self._insert("health", health, columns=17, most=_MOST_EVENTS)
+        for place in _HEALTH_TEXTS:
+            health[place::_HEALTH_COLUMNS] = self._numbers(health[place::_HEALTH_COLUMNS])
+        self._insert("health", health, columns=_HEALTH_COLUMNS, most=_MOST_EVENTS)
         self._insert_copies(copies)
         for size, part in _parts(rows, codec.WIDTH, _MOST_EVENTS):
             self._database.execute(codec.insertion(self._start_ns, size), part)
@@ -451,8 +458,7 @@ class Writer:
         for start in range(0, len(graph.nodes[0]), _MOST_ROWS):
             nodes = [column[start : start + _MOST_ROWS] for column in graph.nodes]
             for place in _NODE_TEXTS:
-                numbers = {text: self._string(text) for text in dict.fromkeys(nodes[place])}
-                nodes[place] = [numbers[text] for text in nodes[place]]
+                nodes[place] = self._numbers(nodes[place])
             self._insert("node", _rows(number, *nodes), columns=1 + len(nodes))
         size = _MOST_ROWS * _EDGE_FIELDS
         for start in range(0, len(graph.edges), size):
