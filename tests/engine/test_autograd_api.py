@@ -319,6 +319,17 @@ def test_backward_is_refused_while_gradients_are_batched(where: str) -> None:
     )
 
 
+def test_hooks_beside_retain_grad_are_where_gradients_are_batched() -> None:
+    def program() -> Any:
+        x = leaf(3)
+        y = x.exp()
+        y.register_hook(lambda gradient: gradient * torch.randn(3))
+        y.retain_grad()
+        torch.autograd.grad(y.sin(), [x], torch.eye(3), is_grads_batched=True)
+
+    assert "random operations inside of vmap" in str(assert_same(program).error)
+
+
 @pytest.mark.parametrize("mode", ["no_grad", "enable_grad", "inference_mode"])
 def test_gradient_mode_of_the_caller(mode: str, device_policy: DevicePolicy | None) -> None:
     def program() -> Any:
