@@ -157,8 +157,9 @@ def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
     """``run_backward`` of the native engine on this very thread.
 
     Inside ``torch._vmap_internals.vmap`` the native engine refuses to accumulate, so its levels
-    are left for that; a ``grad`` stays in them, and so do the hooks that it calls. Its own device threads, which there are for accelerators, must not take
-    the node over; the program sees multithreading turned off within the node then.
+    are left for that; a ``grad`` stays in them, and so do the hooks that it calls. Its own device
+    threads, which there are for accelerators, must not take the node over; the program sees
+    multithreading turned off within the node then.
     """
     levels = _leave_legacy_vmap() if accumulate_grad else legacy_vmap_level()
     multithreading = _C._is_multithreading_enabled()
