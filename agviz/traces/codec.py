@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.copies import Copied
 from agviz.traces.measured import Measured
-from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted
-from agviz_engine.instruments import BURSTS, MEASURED, Burst
+from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted, NonFiniteChecked
+from agviz_engine.instruments import BURSTS, FINITE, MEASURED, Burst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +38,8 @@ large graph that costs several times what noting them does.
 
 _HEAD = 4
 _NODE_COLUMN = 5
+_CHECK: Final = 5
+"""Fields of a Measured before those of its Health."""
 _LETTERS: Final = 4
 """Columns ``a`` to ``d``."""
 WIDTH: Final = 11
@@ -113,6 +115,7 @@ def _begun_layout() -> Layout:
 LAYOUTS: Final[tuple[Layout, ...]] = (
     *(_begun_layout() if kind is GraphTaskBegun else _layout(kind) for kind in EVENT_TYPES),
     _layout(Measured),
+    _layout(Measured, (*Measured._fields[:_CHECK], "output", *Measured._fields[_CHECK:])),
     *(_layout(burst.events[0], burst.fields) for burst in BURSTS.values()),
     _layout(Copied),
 )
@@ -157,7 +160,7 @@ def insertion(start_ns: int, count: int) -> str:
     )
 
 
-COPIED: Final = MEASURED + 1 + len(BURSTS)
+COPIED: Final = FINITE + 1 + len(BURSTS)
 """Stands in place of a kind before a :class:`~agviz.traces.copies.Copied`, as ``MEASURED`` does
 before a :data:`~agviz.traces.measured.Measured`."""
 
@@ -165,6 +168,16 @@ _GRAPH_TASK: Final = 2 + NodeStarted._fields.index("graph_task")
 _COPY: Final = 2 + Copied._fields.index("copy")
 
 BEGUN: Final = KIND[GraphTaskBegun]
+CHECKED: Final = KIND[NonFiniteChecked]
+
+
+def health(waiting: Sequence[Any]) -> Any | None:
+    """What was measured, as a :data:`~agviz.traces.measured.Measured`; None: it is none."""
+    if waiting[0] == MEASURED:
+        return Measured._make(waiting[2:])
+    if waiting[0] == FINITE:
+        return Measured._make((*waiting[2 : 2 + _CHECK], *waiting[3 + _CHECK :]))
+    return None
 
 
 def batches(waiting: list[Any], values: int, nbytes: int) -> Iterator[list[Any]]:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from agviz.errors import TraceError
 from agviz.traces import codec
 from agviz.traces.recorder import Recorder, ignore
-from agviz_engine.instruments import MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,9 +118,7 @@ class DeferredRecorder(Recorder):
 
 
 def _measured(waiting: list[Any]) -> Iterator[Any]:
-    for event in codec.each(waiting):
-        if event[0] == MEASURED:
-            yield codec.LAYOUTS[MEASURED].make(event[2:])
+    return filter(None, map(codec.health, codec.each(waiting)))
 
 
 class _Clock:

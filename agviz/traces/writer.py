@@ -29,7 +29,7 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
-from agviz_engine.instruments import MEASURED, Health
+from agviz_engine.instruments import FINITE, MEASURED, Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -271,6 +271,9 @@ class Writer:
                 rows += layout.to_row(event)
             elif kind == MEASURED:
                 health += event[2], *event[7:]  # without thread, graph task and node
+            elif kind == FINITE:
+                rows += *event[2:6], codec.CHECKED, *event[6:8], 0, 0, 0, absent
+                health += event[2], *event[8:]
             elif kind == codec.COPIED:
                 copies.append((event[2], event[-1]))
             else:

@@ -219,12 +219,14 @@ nor a live view is made. Several that happen together stand one behind the other
 :class:`Burst`; there may be none. It must not raise. A LeafAccumulated whose gradient is measured
 is an event all the same, unless ``takes_health_flat`` is set.
 
-Where that is set besides, so comes each NonFiniteChecked that found nothing, and, in place of the
-call of ``gradient_measured``, what was measured for it or for a LeafAccumulated:
-``(MEASURED, None, *the first five fields of the event, *fields of the Health)`` with the shape as
-a text."""
+Where that is set besides, what was measured for a LeafAccumulated, or for a NonFiniteChecked that
+found something, comes in place of the call of ``gradient_measured``: ``(MEASURED, None, *the first
+five fields of the event, *fields of the Health)``, with the shape as a text. A check that found
+nothing is told in one with that: ``(FINITE, None, *its first six fields, *fields of the Health)``.
+"""
 MEASURED: Final = len(EVENT_TYPES)
-"""Stands in place of a kind, behind those of all events."""
+"""Stands in place of a kind, as those below do; behind the kinds of all events."""
+FINITE: Final = MEASURED + 1
 
 
 class Burst(NamedTuple):
@@ -242,10 +244,10 @@ class Burst(NamedTuple):
         return "size_before" if is_before and field == "size" else field
 
 
-TAKEN: Final = MEASURED + 1
-NEXT: Final = MEASURED + 2
-ENDED: Final = MEASURED + 3
-HANDED: Final = MEASURED + 4
+TAKEN: Final = MEASURED + 2
+NEXT: Final = MEASURED + 3
+ENDED: Final = MEASURED + 4
+HANDED: Final = MEASURED + 5
 _HEAD: Final = ("seq", "time_ns", "thread", "graph_task")
 _FACT: Final = (*_HEAD, "node", "producer", "remaining", "slot", "added", "nbytes")
 BURSTS: Final = {

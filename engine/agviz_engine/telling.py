@@ -13,7 +13,16 @@ from torch import Tensor
 
 from agviz_engine import events, saved_values
 from agviz_engine.health import flat_health_of, health_of, held_bytes
-from agviz_engine.instruments import MEASURED, Health, Live, Looked, Registry, clock, next_seq
+from agviz_engine.instruments import (
+    FINITE,
+    MEASURED,
+    Health,
+    Live,
+    Looked,
+    Registry,
+    clock,
+    next_seq,
+)
 from agviz_engine.thread_state import current, next_thread
 
 if TYPE_CHECKING:
@@ -35,7 +44,6 @@ RELEASED = _KINDS[events.SavedTensorsReleased]
 DECREMENT = _KINDS[events.DependencyDecremented]
 ARRIVAL = _KINDS[events.GradientAccumulated]
 _LEAF = _KINDS[events.LeafAccumulated]
-_CHECKED = _KINDS[events.NonFiniteChecked]
 _FOUND = slice(Health._fields.index("nan"), Health._fields.index("zero"))
 _NOTHING = (0, 0, 0)
 
@@ -398,9 +406,9 @@ class Telling:
                 event = events.NonFiniteChecked(seq, now, *place, i, *found)
                 self._hear.emit(self._hear.non_finite_checked, event, self.live(graph_task, ref))
                 nonfinite.append(event)
+                log += MEASURED, None, seq, now, thread, task, node
             else:
-                log += _CHECKED, None, seq, now, thread, task, node, i, 0, 0, 0
-            log += MEASURED, None, seq, now, thread, task, node
+                log += FINITE, None, seq, now, thread, task, node, i
             log += told
         if nonfinite:
             self._became_nonfinite(graph_task, ref, nonfinite, looked)
