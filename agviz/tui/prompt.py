@@ -123,5 +123,6 @@ class Prompt(Horizontal):
         self.field.cursor_position = len(self.field.value)
 
     def on_descendant_blur(self) -> None:
-        """Close where the user went on elsewhere."""
-        self.action_leave()
+        """Close where the user went on elsewhere; it may have been opened again meanwhile."""
+        if self.screen.focused is not self.field:
+            self.action_leave()
