@@ -92,7 +92,7 @@ def inserted(row: tuple[int, ...]) -> list[tuple[int | None, ...]]:
     """What SQLite makes of a row for it."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         database.execute(schema.TABLES["event"])
-        database.execute(codec.insertion(7, 1), row)
+        database.execute(codec.insertion(1), (7, *row))
         return database.execute("SELECT * FROM event").fetchall()
 
 

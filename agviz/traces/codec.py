@@ -143,24 +143,26 @@ def _letter(letter: int) -> str:
     return f"nullif({_choice(of, f'column{7 + letter}')}, {ABSENT})"
 
 
-@functools.lru_cache(maxsize=16)
-def insertion(start_ns: int, count: int) -> str:
-    """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, in their order."""
+@functools.cache
+def insertion(count: int) -> str:
+    """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, in their order.
+
+    Its first parameter is the time from which that of events is counted.
+    """
     values = ",".join([f"({','.join('?' * WIDTH)})"] * count)
     kind = _choice(lambda _, event: KIND[event], "column5")
     sizes = (f" WHEN {number} THEN {len(burst.events)}" for number, burst in BURSTS.items())
     most = range(max(len(burst.events) for burst in BURSTS.values()))
     parts = " UNION ALL ".join(f"SELECT {part} AS part" for part in most)
     return (
-        "INSERT INTO event"  # noqa: S608 - numbers and question marks
-        f" SELECT column1 + part, column2 - {start_ns:d}, column3, column4, {kind},"
+        f"INSERT INTO event SELECT column1 + part, column2 - ?, column3, column4, {kind},"  # noqa: S608 - numbers and question marks
         f" nullif(column6, {ABSENT}), {', '.join(map(_letter, range(_LETTERS)))}"
         f" FROM (VALUES {values}) CROSS JOIN ({parts})"
         f" WHERE part < CASE column5{''.join(sizes)} ELSE 1 END"
     )
 
 
-COPIED: Final = FINITE + 1 + len(BURSTS)
+COPIED: Final = len(LAYOUTS) - 1
 """Stands in place of a kind before a :class:`~agviz.traces.copies.Copied`, as ``MEASURED`` does
 before a :data:`~agviz.traces.measured.Measured`."""
 

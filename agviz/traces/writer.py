@@ -52,6 +52,8 @@ _STATEMENTS_KEPT: Final = 40
 """Each takes some 300 bytes a row."""
 _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
+_CACHE_KIB_FOR_INDEXES: Final = 2_000
+"""As much as SQLite takes by itself."""
 _VALUES_AT_ONCE: Final = 20_000
 """Of what waits, so many are put into rows before they are let go of."""
 _MOST_SETS: Final = 1_000
@@ -67,6 +69,7 @@ _HEALTH_TEXTS: Final = tuple(
     1 + Health._fields.index(name) for name in ("dtype", "shape", "device", "layout", "unknown")
 )
 _EDGE_FIELDS: Final = 4
+_SAVED_FIELDS: Final = 6
 _COLUMNS: Final = {"frame": 5, "stack": 3}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
@@ -200,7 +203,7 @@ class Writer:
 
     def build_indexes(self) -> None:
         """Index the events; done once, at the end."""
-        self._database.execute("PRAGMA cache_size = -2000")
+        self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB_FOR_INDEXES:d}")
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
 
@@ -278,15 +281,14 @@ class Writer:
                 copies.append((event[2], event[-1]))
             else:
                 if (note := bookkeeping.get(layout.event_type)) is not None:
-                    make: Any = layout.event_type._make
-                    note(make(event[2:]))
+                    note(layout.make(event[2:]))
                 rows += codec.encode(event, self._string)
         for place in _HEALTH_TEXTS:
             health[place::_HEALTH_COLUMNS] = self._numbers(health[place::_HEALTH_COLUMNS])
         self._insert("health", health, columns=_HEALTH_COLUMNS, most=_MOST_EVENTS)
         self._insert_copies(copies)
         for size, part in _parts(rows, codec.WIDTH, _MOST_EVENTS):
-            self._database.execute(codec.insertion(self._start_ns, size), part)
+            self._database.execute(codec.insertion(size), [self._start_ns, *part])
         return begin
 
     def _insert_copies(self, copies: Iterable[tuple[int, Copy]]) -> None:
@@ -386,10 +388,10 @@ class Writer:
             (task, node, stack) for node, stack in enumerate(stacks) if stack
         )
         values = [self._string(v) if isinstance(v, str) else v for v in origins.saved]
-        saved = chain.from_iterable((task, *each) for each in _tuples(values, 6))
+        saved = _rows(repeat(task), *_columns(values, _SAVED_FIELDS))
         self._write_stacks()
         self._insert("origin", list(rows), columns=3)
-        self._insert("saved", list(saved), columns=7)
+        self._insert("saved", saved, columns=1 + _SAVED_FIELDS)
 
     def _write_rows(self, thing: CallSite | Modified | Dump) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
@@ -465,8 +467,7 @@ class Writer:
             self._insert("node", _rows(number, *nodes), columns=1 + len(nodes))
         size = _MOST_ROWS * _EDGE_FIELDS
         for start in range(0, len(graph.edges), size):
-            part = graph.edges[start : start + size]
-            edges = (part[place::_EDGE_FIELDS] for place in range(_EDGE_FIELDS))
+            edges = _columns(graph.edges[start : start + size], _EDGE_FIELDS)
             self._insert("edge", _rows(number, *edges), columns=1 + _EDGE_FIELDS)
 
 
@@ -492,9 +493,9 @@ def _rows(*columns: Iterable[Any]) -> list[Any]:
     return list(chain.from_iterable(zip(*columns, strict=False)))
 
 
-def _tuples(values: Sequence[Any], size: int) -> Iterable[tuple[Any, ...]]:
-    """``values`` in tuples of ``size``."""
-    return zip(*[iter(values)] * size, strict=True)
+def _columns(values: Sequence[Any], count: int) -> list[Sequence[Any]]:
+    """The columns of rows that follow each other in ``values``."""
+    return [values[place::count] for place in range(count)]
 
 
 def create(path: Path, facts: Mapping[str, Any], *, page_bytes: int = PAGE_BYTES) -> None:
