@@ -69,3 +69,15 @@ async def test_the_next_session_begins_with_what_was_typed(tmp_path: Path) -> No
         assert session.query_one(Prompt).field.value == ""
         await press(pilot, "escape")
         await settle(pilot)
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_prompt_that_is_opened_again_at_once_stays(tmp_path: Path, again: bool) -> None:
+    async with AgvizApp([record(tmp_path / "training.agviz")]).run_test(size=(80, 24)) as pilot:
+        session = await press(pilot, "slash")
+        prompt = session.query_one(Prompt)
+        session.set_focus(None)
+        if again:
+            prompt.ask(prompt.kind)
+        await settle(pilot)
+        assert prompt.has_class("-open") == again

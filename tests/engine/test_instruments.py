@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from agviz_engine import Instrument, events, installed
-from agviz_engine.instruments import next_seq, next_two
+from agviz_engine.instruments import next_seq, next_three, next_two
 from tests.engine.builders import Multiply, apply, custom, leaf, throw
 from tests.engine.oracle import native_outcome, our_outcome, same_value
 from tests.engine.programs import PROGRAMS
@@ -236,7 +236,7 @@ def test_hooks_that_torch_runs_are_told_one_by_one(kind: str) -> None:
     assert len({call[0] for call in heard.called}) == passes
 
 
-def test_two_numbers_follow_each_other_in_every_thread() -> None:
+def test_numbers_drawn_together_follow_each_other_in_every_thread() -> None:
     drawn: list[list[int]] = [[] for _ in range(4)]
 
     def draw(numbers: list[int]) -> None:
@@ -245,6 +245,9 @@ def test_two_numbers_follow_each_other_in_every_thread() -> None:
             first, second = next_two()
             assert second == first + 1
             numbers += first, second
+            first, second, third = next_three()
+            assert (second, third) == (first + 1, first + 2)
+            numbers += first, second, third
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -257,4 +260,4 @@ def test_two_numbers_follow_each_other_in_every_thread() -> None:
     finally:
         sys.setswitchinterval(interval)
     everything = sorted(number for numbers in drawn for number in numbers)
-    assert everything == list(range(everything[0], everything[0] + 4 * 60_000))
+    assert everything == list(range(everything[0], everything[0] + 4 * 120_000))

@@ -17,6 +17,7 @@ from agviz_engine import tensor_impl
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.input_metadata import expectation, fits_plainly
 from agviz_engine.node import NodeRef
+from tests.engine.builders import custom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,16 +135,6 @@ def test_bytes_that_nobody_has_set(byte: str) -> None:
     assert max(map(int, done.stdout.split())) < 5
 
 
-class _Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(_ctx: Any, value: Tensor) -> Tensor:
-        return value * 2
-
-    @staticmethod
-    def backward(_ctx: Any, *gradients: Any) -> Any:
-        return gradients[0] * 2
-
-
 @pytest.mark.parametrize("name", [*_plain, "six dimensions", "sparse", "nested", "jagged"])
 def test_shapes_of_inputs_in_words(name: str) -> None:
     makers = _plain | {
@@ -157,7 +148,7 @@ def test_shapes_of_inputs_in_words(name: str) -> None:
     tensor = makers[name]().detach().requires_grad_()
     outputs = [tensor * 2, tensor.clone()]
     if name != "nested":  # torch has no custom Functions of those
-        outputs.append(cast("Any", _Twice).apply(tensor))
+        outputs.append(custom(lambda _, gradient: gradient * 2)(tensor))
     if name not in {"no dimension", "nested", "jagged", "sparse"}:
         outputs.append(tensor.split(1)[0] if len(tensor) else tensor * 3)
     for output in (*outputs, *outputs):
