@@ -8,21 +8,30 @@ it: from some 50,000 nodes on a path the process dies, with or without this engi
 node it runs, so a program that works natively would die here.
 
 So of a graph that deep every path is held at short distances. What torch then frees in one go ends
-at the next held node; that one is let go of here, once nobody else holds it: before the next
-backward pass, and whenever Python looks for garbage.
+at the next held node; that one is let go of here, once nobody else holds it: when the tensor dies
+that was differentiated, before the next backward pass, and whenever Python looks for garbage.
+
+Python tells of a death before it lets go of what the tensor holds, so the interpreter is asked to
+come back to it: a pending call runs on the main thread between two bytecodes.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import functools
 import gc
 import sys
 import threading
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from torch.autograd.graph import Node
+    from torch.autograd.graph import GradientEdge, Node
 
     from agviz_engine.node import NodeRef
 
@@ -37,6 +46,8 @@ _held: set[Node] = set()
 _graphs: list[list[Node]] = []
 """The held nodes of each graph, those nearest to the leaves first."""
 _lock = threading.Lock()
+_roots: dict[int, weakref.ref[Tensor]] = {}
+"""Tensors that were differentiated and are alive, by ``id``."""
 
 
 def hold(roots: Iterable[NodeRef], nodes: Sequence[NodeRef]) -> None:
@@ -76,6 +87,37 @@ def let_go() -> None:
         _graphs[:] = [graph for graph in _graphs if graph]
     finally:
         _lock.release()
+
+
+def let_go_with(roots: Iterable[Tensor | GradientEdge]) -> None:
+    """While graphs are held: let go of what nobody else holds soon after one of ``roots`` dies."""
+    if not _graphs:
+        return
+    for key in [key for key, root in _roots.items() if root() is None]:
+        del _roots[key]
+    for root in roots:
+        if isinstance(root, Tensor) and id(root) not in _roots:
+            _roots[id(root)] = _Root(root, _when_it_died)
+
+
+class _Root(weakref.ref[Tensor]):
+    """A tensor that was differentiated."""
+
+    _as_parameter_ = 0  # what ctypes takes it for
+
+
+def _pending_call(_: int | None) -> int:
+    let_go()
+    return 0
+
+
+_when_it_died: Final = functools.partial(
+    ctypes.pythonapi.Py_AddPendingCall,
+    ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_pending_call),
+    None,
+)
+"""No Python code: the interpreter would come back to the call before this ends."""
+atexit.register(_roots.clear)  # at the very end there is nothing left to come back to
 
 
 def _at_collection(phase: str, _info: dict[str, int]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
-from agviz_engine import interrupt, native_node, native_run
+from agviz_engine import deep_graphs, interrupt, native_node, native_run
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.native_node import MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, base_of
@@ -120,6 +120,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                 number_of_inputs=len(call.inputs),
                 min_topological_nr=_min_topological_nr(call.inputs),
             )
+            deep_graphs.let_go_with(call.tensors)
             if call.accumulate_grad:
                 return None
             for index, gradient in enumerate(captured):

@@ -50,3 +50,44 @@ def test_a_deep_graph_is_freed(engine: str, how: str) -> None:
         [sys.executable, "-c", _PROGRAM, engine, how], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr
+
+
+_SOON = """
+import gc, sys, threading, weakref
+import torch
+import agviz_engine
+
+if sys.argv[1] == "ours":
+    agviz_engine.install()
+gc.disable()
+
+def run():
+    factor = torch.rand(1)
+    y = torch.ones(1, requires_grad=True) * factor
+    for _ in range(40_000):
+        y = y * 1.0
+    y.backward(retain_graph=True)
+    y.backward(retain_graph=True)
+    return weakref.ref(factor)
+
+if sys.argv[2] == "main":
+    last = run()
+else:
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run()))
+    thread.start()
+    thread.join()
+    (last,) = found
+for _ in range(3):
+    pass
+print("freed" if last() is None else "alive")
+"""
+
+
+@pytest.mark.parametrize("thread", ["main", "other"])
+@pytest.mark.parametrize("engine", ["native", "ours"])
+def test_a_deep_graph_is_freed_when_its_root_dies(engine: str, thread: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SOON, engine, thread], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr
