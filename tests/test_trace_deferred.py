@@ -70,7 +70,7 @@ def test_the_file_holds_what_was_in_memory_and_what_comes_after(tmp_path: Path) 
         assert [task.executed for task in trace.graph_tasks] == [4, 4]
         rows = trace.health()
     assert len(rows) == len(in_memory)
-    assert sorted(row.norm or 0 for row in rows) == sorted(each.norm for each in in_memory)
+    assert sorted(row.norm or 0 for row in rows) == sorted(each.norm or 0 for each in in_memory)
     assert max(row.norm or 0 for row in rows) > 1e7
     record(recorder)
     recorder.close()

@@ -149,10 +149,10 @@ def test_memory_is_bounded(
     flight = Flight(tmp_path / "t.agviz", {SIGNAL}, keep=1_000)
     flight.backward(1)
     (one,) = flight.recorder._flights
-    size = len(one.events)
+    size = len(one.waiting)
     monkeypatch.setattr("agviz.traces.flight._MOST_HELD", 5 * size)
     flight.backward(20)
-    assert sum(len(f.events) for f in flight.recorder._flights) <= 6 * size
+    assert sum(len(f.waiting) for f in flight.recorder._flights) <= 6 * size
     assert len(flight.recorder._held) == len(flight.recorder._flight_of) <= 2 * 6
     monkeypatch.setattr("agviz.traces.flight._MOST_HELD", size // 2)
     flight.backward(1)

@@ -242,7 +242,7 @@ def test_one_tensor_has_one_number_and_never_another_s() -> None:
             kept.neg_()
 
     ops = called(program)
-    assert len(set(addresses)) < 100, "the allocator gives addresses again"
+    assert len(set(addresses)) < len(addresses) // 2, "the allocator gives addresses again"
     added = [op for op in ops if op.name == "Tensor.add"]
     assert len({op.outputs[0].tensor for op in added}) == len(added) == 3000
     assert len({op.outputs[0].memory for op in added}) == 3000

@@ -4,6 +4,8 @@ Every event starts with ``seq``, ``time_ns``, ``thread`` and ``graph_task``, whi
 their own; so have the kind and ``node``. The other fields of a kind fill the columns ``a`` to
 ``d`` in their order. GraphTaskBegun has more fields than that: they are facts about its graph task
 and stand in that table.
+
+On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.traces.waiting`.
 """
 
 from __future__ import annotations
@@ -13,13 +15,11 @@ import itertools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz.traces.copies import Copied
-from agviz.traces.measured import Measured
-from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NodeStarted, NonFiniteChecked
-from agviz_engine.instruments import BURSTS, FINITE, MEASURED, Burst
+from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NonFiniteChecked
+from agviz_engine.instruments import ABSENT, BURSTS, HOT, ROW, Burst
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Row = tuple[int | None, ...]
 """``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
@@ -27,36 +27,29 @@ Row = tuple[int | None, ...]
 KIND: Final[dict[type[Event], int]] = {kind: number for number, kind in enumerate(EVENT_TYPES)}
 """Number of each type of event in trace files."""
 
-PREFIX: Final[dict[type[Event], tuple[int, None]]] = {kind: (n, None) for kind, n in KIND.items()}
-"""``PREFIX[type(event)] + event`` is the event as it waits for the writer.
-
-Note [A flat list of what waits]
-Events wait as numbers and texts that follow each other in one long list: kind, None, fields. Kept
-one by one they would be objects that the garbage collector visits again and again, and with a
-large graph that costs several times what noting them does.
-"""
-
 _HEAD = 4
+GRAPH_TASK_COLUMN: Final = 3
+KIND_COLUMN: Final = 4
 _NODE_COLUMN = 5
-_CHECK: Final = 5
-"""Fields of a Measured before those of its Health."""
+OBJECT_COLUMN: Final = 6
+"""Where a row that can't go to the file as it is has an object in place of its other fields."""
 _LETTERS: Final = 4
 """Columns ``a`` to ``d``."""
-WIDTH: Final = 11
-"""Columns of what is given to SQLite for an event, or for those of a burst: the kind in the fifth,
-the node in the sixth, the other fields behind it, :data:`ABSENT` where there are no more."""
-ABSENT: Final = -(2**63)
-"""Stands for NULL among what is given to SQLite: Python's binding takes ten times as long over a
-None, for which it looks in vain for an adapter."""
+WIDTH: Final = ROW
+"""Columns of what is given to SQLite for an event, or for those of a burst."""
+
+MEASURED: Final = max(BURSTS) + 1
+"""Kind of a row with a :class:`~agviz_engine.instruments.Health`, that of the event ``seq``."""
+COPIED: Final = MEASURED + 1
+"""Kind of a row with a :class:`~agviz.traces.copies.Copy` of the gradient of the event ``seq``."""
+_AS_THEY_ARE: Final = {*HOT, NonFiniteChecked}
+"""Events whose rows go to the file as they are. Those of the others have the event as object."""
 
 
 class Layout(NamedTuple):
     """Where the fields of one type of event stand."""
 
     event_type: type[Event]
-    """Of a burst: the first."""
-    make: Callable[[Iterable[Any]], Event]
-    """Makes the event of its fields."""
     to_fields: Callable[[Row], tuple[Any, ...]]
     """Takes the fields out of a row; texts are the ids of strings in it."""
     texts: tuple[int, ...]
@@ -65,32 +58,25 @@ class Layout(NamedTuple):
     """Positions of the fields that are truth values, among the fields."""
     is_plain: bool
     """Whether all fields are numbers."""
-    width: int
-    """Length of a waiting event."""
-    to_row: Callable[[list[Any]], tuple[Any, ...]]
-    """Takes what is given to SQLite out of a waiting event whose None was replaced."""
-    nodes: tuple[int, ...]
-    """Positions of the nodes that the event concerns, in a waiting event."""
+    to_row: Callable[[Sequence[Any]], tuple[Any, ...]]
+    """Takes what is given to SQLite out of the fields, the kind and ABSENT, in this order."""
 
 
-def _layout(event_type: Any, fields: tuple[str, ...] | None = None) -> Layout:
-    fields = event_type._fields if fields is None else fields
+def _layout(event_type: Any) -> Layout:
+    fields = event_type._fields
     columns = _columns(fields)
     kinds = [event_type.__annotations__.get(field, "int") for field in fields]
     texts = tuple(i for i, text in enumerate(kinds) if _is(text, "str"))
     truths = tuple(i for i, text in enumerate(kinds) if _is(text, "bool"))
-    waiting = {column: 2 + position for position, column in enumerate(columns)}
-    waiting[4] = 0
+    kept = range(_HEAD) if event_type is GraphTaskBegun else range(len(fields))
+    places = {columns[position]: position for position in kept} | {KIND_COLUMN: len(fields)}
     return Layout(
         event_type=event_type,
-        make=event_type._make,
         to_fields=itemgetter(*columns),
         texts=texts,
         truths=truths,
         is_plain=all(_is(kind, "int") for kind in kinds),
-        width=2 + len(fields),
-        to_row=itemgetter(*(waiting.get(column, 1) for column in range(WIDTH))),
-        nodes=tuple(2 + fields.index(name) for name in ("node", "producer") if name in fields),
+        to_row=itemgetter(*(places.get(column, len(fields) + 1) for column in range(WIDTH))),
     )
 
 
@@ -107,19 +93,8 @@ def _is(annotation: Any, name: str) -> bool:
     return str(getattr(annotation, "__forward_arg__", annotation)) == name
 
 
-def _begun_layout() -> Layout:
-    to_row = itemgetter(2, 3, 4, 5, 0, 1, 1, 1, 1, 1, 1)
-    return _layout(GraphTaskBegun)._replace(to_row=to_row)
-
-
-LAYOUTS: Final[tuple[Layout, ...]] = (
-    *(_begun_layout() if kind is GraphTaskBegun else _layout(kind) for kind in EVENT_TYPES),
-    _layout(Measured),
-    _layout(Measured, (*Measured._fields[:_CHECK], "output", *Measured._fields[_CHECK:])),
-    *(_layout(burst.events[0], burst.fields) for burst in BURSTS.values()),
-    _layout(Copied),
-)
-"""By kind, or what stands in its place."""
+LAYOUTS: Final = tuple(map(_layout, EVENT_TYPES))
+"""By kind."""
 
 
 def _choice(of: Callable[[Burst, type[Event]], object], else_: str) -> str:
@@ -162,70 +137,61 @@ def insertion(count: int) -> str:
     )
 
 
-COPIED: Final = len(LAYOUTS) - 1
-"""Stands in place of a kind before a :class:`~agviz.traces.copies.Copied`, as ``MEASURED`` does
-before a :data:`~agviz.traces.measured.Measured`."""
-
-_GRAPH_TASK: Final = 2 + NodeStarted._fields.index("graph_task")
-_COPY: Final = 2 + Copied._fields.index("copy")
-
 BEGUN: Final = KIND[GraphTaskBegun]
-CHECKED: Final = KIND[NonFiniteChecked]
+
+ODD: Final = frozenset(
+    {MEASURED, COPIED} | {KIND[event] for event in EVENT_TYPES if event not in _AS_THEY_ARE}
+)
+"""Kinds of rows with an object."""
 
 
-def health(waiting: Sequence[Any]) -> Any | None:
-    """What was measured, as a :data:`~agviz.traces.measured.Measured`; None: it is none."""
-    if waiting[0] == MEASURED:
-        return Measured._make(waiting[2:])
-    if waiting[0] == FINITE:
-        return Measured._make((*waiting[2 : 2 + _CHECK], *waiting[3 + _CHECK :]))
-    return None
+def _nodes(fields: Sequence[str]) -> tuple[int, ...]:
+    columns = zip(fields, _columns(fields), strict=True)
+    return tuple(column for field, column in columns if field in {"node", "producer"})
 
 
-def batches(waiting: list[Any], values: int, nbytes: int) -> Iterator[list[Any]]:
-    """Cut what waits into lists of about ``values`` values and ``nbytes`` of copies."""
-    begin = end = copied = 0
-    while end < len(waiting):
-        if waiting[end] == COPIED:
-            copied += waiting[end + _COPY].nbytes
-        end += LAYOUTS[waiting[end]].width
-        if end - begin >= values or copied >= nbytes or end == len(waiting):
-            yield waiting[begin:end]
-            begin, copied = end, 0
+NODES: Final = {
+    **{kind: _nodes(event._fields) for event, kind in KIND.items()},
+    **{number: _nodes(burst.fields) for number, burst in BURSTS.items()},
+    MEASURED: (_NODE_COLUMN,),
+    COPIED: (_NODE_COLUMN,),
+}
+"""Columns of the nodes that a row concerns, by its kind."""
 
 
-def each(waiting: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The waiting events one by one."""
-    begin = 0
-    while begin < len(waiting):
-        end = begin + LAYOUTS[waiting[begin]].width
-        yield waiting[begin:end]
-        begin = end
+def each(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The rows one by one."""
+    return (rows[begin : begin + WIDTH] for begin in range(0, len(rows), WIDTH))
 
 
-def graph_tasks(waiting: list[Any]) -> set[int]:
-    """The graph tasks that the waiting events belong to."""
-    found = set()
-    place = 0
-    while place < len(waiting):
-        found.add(waiting[place + _GRAPH_TASK])
-        place += LAYOUTS[waiting[place]].width
-    return found
+def row_of(event: Event) -> tuple[Any, ...]:
+    """The row as which an event waits."""
+    event_type = type(event)
+    kind = KIND[event_type]
+    if event_type in _AS_THEY_ARE:
+        return LAYOUTS[kind].to_row((*event, kind, ABSENT))
+    return with_object(kind, event, event)
 
 
-def encode(waiting: list[Any], intern: Callable[[str], int]) -> tuple[int, ...]:
-    """What is given to SQLite for an event or a burst, with ``t`` still on the clock of the events.
+def with_object(kind: int, event: Event, thing: object) -> tuple[Any, ...]:
+    """A row for an event that has an object in place of its other fields."""
+    node = getattr(event, "node", ABSENT)
+    return (*event[:_HEAD], kind, node, thing, ABSENT, ABSENT, ABSENT, ABSENT)
+
+
+def encode(event: Event, intern: Callable[[str], int]) -> tuple[int, ...]:
+    """What is given to SQLite for an event, with ``t`` still on the clock of the events.
 
     Args:
-        waiting: kind, None and the fields; it is changed.
+        event: of any type.
         intern: gives the ``string`` id of a text.
     """
-    layout = LAYOUTS[waiting[0]]
+    kind = KIND[type(event)]
+    layout = LAYOUTS[kind]
+    fields: list[Any] = list(event)
     for position in layout.texts:
-        waiting[2 + position] = intern(waiting[2 + position])
-    waiting[1] = ABSENT
-    row: tuple[int, ...] = layout.to_row(waiting)
-    return row
+        fields[position] = intern(fields[position])
+    return layout.to_row((*fields, kind, ABSENT))
 
 
 def decode(
@@ -250,7 +216,7 @@ def decode(
     if None in fields:
         raise ValueError(f"event {row[0]} lacks a field")
     if layout.is_plain:
-        return layout.make((fields[0], fields[1] + start_ns, *fields[2:]))
+        return layout.event_type._make((fields[0], fields[1] + start_ns, *fields[2:]))
     values = list(fields)
     values[1] += start_ns
     for position in layout.texts:
@@ -258,4 +224,4 @@ def decode(
         values[position] = (message if is_message else name)(values[position])
     for position in layout.truths:
         values[position] = bool(values[position])
-    return layout.make(values)
+    return layout.event_type._make(values)

@@ -143,17 +143,6 @@ class Copy(NamedTuple):
         return sum(part.contents.nbytes for part in self.parts if part.contents.chunk is None)
 
 
-class Copied(NamedTuple):
-    """A :class:`Copy` as it waits; the first five fields as in events."""
-
-    seq: int
-    time_ns: int
-    thread: int
-    graph_task: int
-    node: int
-    copy: Copy
-
-
 class Copier:
     """Copies gradients while there is room. Note [Values are bounded].
 

@@ -17,14 +17,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agviz.errors import TraceError
-from agviz.traces import codec
-from agviz.traces.recorder import Recorder, ignore
+from agviz.traces.recorder import Recorder
+from agviz.traces.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
     from agviz.traces.writer import Writer
+    from agviz_engine.instruments import Health
 
 
 class DeferredRecorder(Recorder):
@@ -84,8 +85,7 @@ class DeferredRecorder(Recorder):
         """End the recording and leave no file; a folder that was made for it goes, too."""
         with self._opening:
             self._is_given_up = True
-            self._note = self._keep = ignore
-            self._waiting.clear()
+            self._waiting.refuse()
             self._beside.clear()
         if self._is_in_memory or self.problem:
             return
@@ -96,10 +96,11 @@ class DeferredRecorder(Recorder):
             with contextlib.suppress(OSError):  # someone else's files are in it
                 self.path.parent.rmdir()
 
-    def measured(self) -> Iterator[Any] | None:
-        """The :data:`~agviz.traces.measured.Measured` in memory; None: they are in the file."""
-        waiting = self._waiting[:]
-        return _measured(waiting) if self._is_in_memory else None
+    def measured(self) -> Iterator[Health] | None:
+        """What was measured, while that is in memory; None: it is in the file."""
+        waiting = Waiting()
+        waiting.keep(self._waiting.events[:], self._waiting.numbers[:])
+        return waiting.health() if self._is_in_memory else None
 
     def _begin_writing(self) -> None:
         if self._patience:
@@ -115,10 +116,6 @@ class DeferredRecorder(Recorder):
     def _complete(self, writer: Writer) -> None:
         if not self._is_given_up:
             super()._complete(writer)
-
-
-def _measured(waiting: list[Any]) -> Iterator[Any]:
-    return filter(None, map(codec.health, codec.each(waiting)))
 
 
 class _Clock:

@@ -13,10 +13,11 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.traces.codec import PREFIX
+from agviz.traces.codec import GRAPH_TASK_COLUMN, row_of
 from agviz.traces.copies import Copier
 from agviz.traces.dumping import STALL
 from agviz.traces.recorder import Recorder
+from agviz.traces.waiting import Waiting
 from agviz.traces.writer import Introduction
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -47,12 +48,11 @@ _RESERVED: Final = 4
 class _Flight:
     """One call of backward or grad with the reentrant ones inside it."""
 
-    __slots__ = ("beside", "copied", "ended", "events", "is_written", "nonfinite", "tasks")
+    __slots__ = ("beside", "copied", "ended", "is_written", "nonfinite", "tasks", "waiting")
 
     def __init__(self) -> None:
         self.tasks: list[int] = []
-        self.events: list[Any] = []
-        """As in Note [A flat list of what waits]."""
+        self.waiting = Waiting()
         self.beside: list[Beside] = []
         self.copied: list[Contents] = []
         """What among the events can be let go of."""
@@ -91,7 +91,7 @@ class FlightRecorder(Recorder):
         self._flights: deque[_Flight] = deque()
         """Oldest first; what was written and has ended is not among them."""
         self._flight_of: dict[int, _Flight] = {}
-        self._held: dict[int, list[Any]] = {}
+        self._held: dict[int, Waiting] = {}
         """Where the events of each graph task go; of one that is written, to those that wait."""
         self._before_was_nonfinite = False
         self._has_written = False
@@ -99,9 +99,7 @@ class FlightRecorder(Recorder):
         self._seen = 0
         """Numbers and texts in memory when it was last looked."""
         super().__init__(path, **recording)
-        if self._note == self._keep:
-            self._note = self._hold
-        self._keep = self._hold
+        self.note_flat = self._note
 
     @property
     def has_written(self) -> bool:
@@ -155,7 +153,7 @@ class FlightRecorder(Recorder):
                 self._flights.append(flight)
             flight.tasks.append(event.graph_task)
             self._flight_of[event.graph_task] = flight
-            self._held[event.graph_task] = self._waiting if flight.is_written else flight.events
+            self._held[event.graph_task] = self._waiting if flight.is_written else flight.waiting
         super().begin(event)
         with self._ring:
             if self._steps is not None and event.graph_task not in self._wanted:
@@ -177,7 +175,7 @@ class FlightRecorder(Recorder):
 
     def non_finite_checked(self, event: events.NonFiniteChecked, live: Live) -> None:  # noqa: ARG002
         """An occasion, where the graph task before was finite."""
-        self._note(PREFIX[type(event)] + event)
+        self._note(row_of(event))
         if not (event.nan or event.posinf or event.neginf):
             return
         flight = self._flight_of.get(event.graph_task)
@@ -216,26 +214,28 @@ class FlightRecorder(Recorder):
         last = f"the last {self._most_kept} backward passes on {', '.join(sorted(self._on))}"
         return ", ".join(filter(None, (last, super()._choice())))
 
-    def _hold(self, waiting: Sequence[Any]) -> None:
-        graph_task = waiting[5]
+    def _keep(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
+        if not self.is_recording:
+            return
+        graph_task = rows[GRAPH_TASK_COLUMN]
         held = self._held.get(graph_task)
         if held is None:
             if graph_task == NO_GRAPH_TASK:
-                self._waiting.extend(waiting)
+                self._waiting.keep(rows, numbers)
             return
-        held.extend(waiting)
+        held.keep(rows, numbers)
         if len(held) > _MOST_HELD and held is not self._waiting:
             self._drop_too_large(graph_task)
 
     def _make_copier(self, most: int) -> Copier:
         return Copier(most, self._let_go_of_oldest)
 
-    def _keep_copy(self, copy: Copy, waiting: tuple[Any, ...]) -> None:
+    def _keep_copy(self, copy: Copy, row: tuple[Any, ...]) -> None:
         with self._ring:
-            flight = self._flight_of.get(waiting[5])
+            flight = self._flight_of.get(row[GRAPH_TASK_COLUMN])
             if flight is not None and not flight.is_written:
                 flight.copied += [part.contents for part in copy.parts]
-        self._keep(waiting)
+        self._keep(row)
 
     def _make_room_for_the_rest(self) -> None:
         """Have room for the values of the calls under way: what is written is not given up."""
@@ -280,19 +280,18 @@ class FlightRecorder(Recorder):
                 self._remove(flight)
 
     def _move(self, flight: _Flight) -> None:
-        held = flight.events[:]
-        del flight.events[: len(held)]
-        self._waiting.extend(held)
+        held = flight.waiting.taken()
+        self._waiting.keep(held.events, held.numbers)
 
     def _drop_old(self) -> None:
-        held = sum(len(flight.events) for flight in self._flights)
+        held = sum(len(flight.waiting) for flight in self._flights)
         surplus = len(self._flights) - self._most_kept
         for flight in list(islice(self._flights, len(self._flights) - 1)):
             if surplus <= 0 and held <= _MOST_HELD:
                 break
             if flight.ended:
                 surplus -= 1
-                held -= len(flight.events)
+                held -= len(flight.waiting)
                 self._remove(flight)
 
     def _drop_too_large(self, graph_task: int) -> None:
@@ -301,7 +300,7 @@ class FlightRecorder(Recorder):
             if flight is None or flight.is_written:
                 return
             self._remove(flight)
-            flight.events.clear()
+            flight.waiting.clear()
             flight.beside.clear()
         log.warning(
             "backward pass %d is too large to be kept in memory and is left out of the flight "

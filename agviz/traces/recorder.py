@@ -32,15 +32,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz import __version__
 from agviz.errors import TraceError
-from agviz.traces import shortcuts
+from agviz.traces import codec, shortcuts
 from agviz.traces.closable import Closable
-from agviz.traces.codec import COPIED, LAYOUTS, PREFIX, batches, each, graph_tasks
 from agviz.traces.copies import MOST_BYTES, Copier
 from agviz.traces.dumping import TIMEOUT, Lookout
 from agviz.traces.forward_ops import ForwardOps
-from agviz.traces.measured import measured
 from agviz.traces.modified import modified
 from agviz.traces.text import clean
+from agviz.traces.waiting import Waiting
 from agviz.traces.writer import (
     PAGE_BYTES,
     PAGE_BYTES_FOR_VALUES,
@@ -54,7 +53,7 @@ from agviz.traces.writer import (
     create,
 )
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.instruments import MEASURED, Instrument, Live
+from agviz_engine.instruments import NUMBERS, Instrument, Live, NoteFlat
 
 if TYPE_CHECKING:
     import re
@@ -179,13 +178,12 @@ class Recorder(Instrument, Closable):
         self.gradient_measured = None if values == "none" else self._note_health
         self.saved_measured = None if values == "none" else self._note_saved
         self._introduced: set[int] = set()
-        self._waiting: list[Any] = []
-        """Events: Note [A flat list of what waits]."""
+        self._waiting = Waiting()
         self._beside: deque[Beside] = deque()
         self._flushes: deque[threading.Event] = deque()
-        self._keep: Callable[[Sequence[Any]], None] = self._waiting.extend
         self._is_choosing = steps is not None or nodes is not None
-        self._note = self._note_wanted if self._is_choosing else self._keep
+        self.note_flat: NoteFlat = self._note if self._is_choosing else self._waiting.keep
+        """Keeps hot events, which the engine gives in the form in which they wait."""
         self._start_ns = time.monotonic_ns()
         files = None if provenance is None else provenance.files
         self._lookout = Lookout(self._start_ns, timeout, files)
@@ -234,12 +232,12 @@ class Recorder(Instrument, Closable):
         self._closing.set()
         self._wake.set()
         self._thread.join()
-        self._note = self._keep = ignore
+        self._waiting.refuse()
 
     @property
     def is_recording(self) -> bool:
         """False once it was closed, or had to stop."""
-        return self._note is not ignore
+        return not self._waiting.is_refusing
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until everything heard so far can be read from the file.
@@ -265,20 +263,12 @@ class Recorder(Instrument, Closable):
 
     def any_event(self, event: events.Event, live: Live) -> None:  # noqa: ARG002
         """Keep an event; the registry calls this directly for every kind not named below."""
-        self._note(PREFIX[type(event)] + event)
+        self._note(codec.row_of(event))
 
     @property
     def takes_health_flat(self) -> bool:
         """Whether what is measured is kept without the gradients themselves."""
         return self.gradient_measured is not None and self._copier is None
-
-    def note_flat(self, flat: Sequence[Any]) -> None:
-        """Keep hot events; the engine has put them into the form in which events wait."""
-        if self._is_choosing:
-            for waiting in each(flat):
-                self._note(waiting)
-        elif flat:
-            self._note(flat)
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Take it down, unless somebody else decides when to listen."""
@@ -306,14 +296,14 @@ class Recorder(Instrument, Closable):
             self._keep_beside(
                 Introduction(event.thread, thread.name, CPU_QUEUE, thread.native_id or 0)
             )
-        self._note(PREFIX[type(event)] + event)
+        self._note(codec.row_of(event))
         self._keep_forward(event.graph_task)
         if len(self._waiting) > _MOST_WAITING:
             self.flush()
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
         """Keep the graph as well, while its nodes are alive."""
-        self._note(PREFIX[type(event)] + event)
+        self._note(codec.row_of(event))
         wanted = self._steps is None or event.graph_task in self._wanted
         if wanted and live.graph_task is not None and self.is_recording:
             self._keep_beside(self._graph(live.graph_task))
@@ -329,7 +319,7 @@ class Recorder(Instrument, Closable):
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
         """Find what had been modified, where that is why."""
-        self._note(PREFIX[type(event)] + event)
+        self._note(codec.row_of(event))
         ref = live.node
         if ref is None or event.graph_task not in self._lookout.under_way:
             return
@@ -349,13 +339,13 @@ class Recorder(Instrument, Closable):
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
-        self._note(PREFIX[type(event)] + event)
+        self._note(codec.row_of(event))
         self._keep_forward(event.graph_task)
         self._end_of(event.graph_task)
 
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
-        self._note(PREFIX[type(event)] + event)
+        self._note(codec.row_of(event))
         self._keep_forward(event.graph_task)
         self._end_of(event.graph_task)
 
@@ -379,18 +369,28 @@ class Recorder(Instrument, Closable):
         if self._next_step() in steps if parent < 0 else parent in self._wanted:
             self._wanted.add(event.graph_task)
 
-    def _note_wanted(self, waiting: Sequence[Any]) -> None:
-        self._lookout.moved = True
-        if self._is_wanted(waiting):
-            self._keep(waiting)
+    def _note(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
+        """Keep events of a graph task and what was measured for them, as far as they are chosen."""
+        if self._is_choosing:
+            self._lookout.moved = True
+            wanted = [row for row in codec.each(rows) if self._is_wanted(row)]
+            seqs = {row[0] for row in wanted}
+            measured = (numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS))
+            rows = list(itertools.chain.from_iterable(wanted))
+            numbers = list(itertools.chain.from_iterable(m for m in measured if m[0] in seqs))
+        if rows:
+            self._keep(rows, numbers)
 
-    def _is_wanted(self, waiting: Sequence[Any]) -> bool:
-        graph_task = waiting[5]  # behind kind, None, seq, time and thread
+    def _keep(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
+        self._waiting.keep(rows, numbers)
+
+    def _is_wanted(self, row: Sequence[Any]) -> bool:
+        graph_task = row[codec.GRAPH_TASK_COLUMN]
         if self._steps is not None and graph_task not in self._wanted:
             return False
-        if self._nodes is not None and (positions := LAYOUTS[waiting[0]].nodes):
+        if self._nodes is not None and (columns := codec.NODES[row[codec.KIND_COLUMN]]):
             chosen = self._chosen.get(graph_task, ())
-            return any(waiting[position] in chosen for position in positions)
+            return any(row[column] in chosen for column in columns)
         return True
 
     def _keep_beside(self, thing: Beside) -> None:
@@ -428,7 +428,7 @@ class Recorder(Instrument, Closable):
 
     def _note_health(self, event: events.Event, live: Live) -> None:
         if live.health is not None:
-            self._note((MEASURED, None, *measured(event, live.health)))
+            self._note(codec.with_object(codec.MEASURED, event, live.health))
         if self._copier is not None and live.gradient is not None:
             self._note_copy(self._copier, event, live.gradient)
 
@@ -447,7 +447,7 @@ class Recorder(Instrument, Closable):
         return [called] if called.ops else []
 
     def _note_saved(self, event: events.NonFiniteChecked, live: Live) -> None:
-        if not self.is_recording or not self._is_wanted(PREFIX[type(event)] + event):
+        if not self.is_recording or not self._is_wanted(codec.row_of(event)):
             return
         values = [
             (name, self._owner(tensor), value, health) for name, tensor, value, health in live.saved
@@ -471,17 +471,16 @@ class Recorder(Instrument, Closable):
         return -1 if self.forward is None else self.forward.memory(tensor)
 
     def _note_copy(self, copier: Copier, event: Any, gradient: Tensor) -> None:
-        place = (COPIED, None, *event[:4], event.node)
-        if copier.is_full or not self.is_recording or not self._is_wanted(place):
+        if copier.is_full or not self.is_recording or not self._is_wanted(codec.row_of(event)):
             return
         copy = copier.copy(gradient, event.graph_task)
         if copy is None:
             self._values_stopped = f"their bound of {copier.room.most:,} bytes was reached"
             return
-        self._keep_copy(copy, (*place, copy))
+        self._keep_copy(copy, codec.with_object(codec.COPIED, event, copy))
 
-    def _keep_copy(self, copy: Copy, waiting: tuple[Any, ...]) -> None:  # noqa: ARG002
-        self._keep(waiting)
+    def _keep_copy(self, copy: Copy, row: tuple[Any, ...]) -> None:  # noqa: ARG002
+        self._keep(row)
         copier = self._copier
         if copier is not None and copier.room.waiting > _MOST_BYTES_WAITING:
             self.flush()
@@ -576,26 +575,24 @@ class Recorder(Instrument, Closable):
         # In this order: what was heard before a flush is in the batch, and so is the graph of
         # every event in it.
         flushes = _taken(self._flushes)
-        count = len(self._waiting)
+        counts = self._waiting.counts
         early = self._forward_so_far()
         beside = [*early, *_taken(self._beside)]
         beside += self._lookout.dumps()
-        if count:
+        if any(counts):
             self._lookout.moved = True
         if self._max_bytes is None and self._copier is None:
-            if count or beside:
-                writer.write(self._waiting, beside, count)
+            if any(counts) or beside:
+                writer.write(self._waiting, beside, counts)
         else:
-            waiting = self._waiting[:count]
-            del self._waiting[:count]
-            self._write_bounded(writer, waiting, beside)
+            self._write_bounded(writer, self._waiting.taken(), beside)
         if self._values_stopped:
             writer.write_meta({"values_stopped": self._values_stopped})
             self._values_stopped = ""
         for written in flushes:
             written.set()
 
-    def _write_bounded(self, writer: Writer, waiting: list[Any], beside: list[Beside]) -> None:
+    def _write_bounded(self, writer: Writer, waiting: Waiting, beside: list[Beside]) -> None:
         """As `Writer.write`, a little at a time, each graph right before the events of its task.
 
         A writer that lags may find the graphs of more backward passes than the file has room for.
@@ -603,8 +600,8 @@ class Recorder(Instrument, Closable):
         most = sys.maxsize if self._max_bytes is None else self._max_bytes
         share = int(most * _SHARE_OF_EVENTS)
         nbytes = min(most // 50, _BYTES_PER_BATCH)
-        for batch in batches(waiting, most // 50 // _BYTES_PER_VALUE, nbytes):
-            told = graph_tasks(batch)
+        for batch in waiting.batches(most // 50 // _BYTES_PER_VALUE, nbytes):
+            told = batch.graph_tasks()
             first = [thing for thing in beside if _is_needed(thing, told)]
             beside = [thing for thing in beside if not _is_needed(thing, told)]
             if not _fit(writer, first, share) or writer.size >= share:
@@ -617,8 +614,7 @@ class Recorder(Instrument, Closable):
         self._stop(f"has reached its limit of {most:,} bytes")
 
     def _stop(self, why: str) -> None:
-        self._note = self._keep = ignore
-        self._waiting.clear()
+        self._waiting.refuse()
         self._beside.clear()
         self._lookout.under_way.clear()
         self._large.clear()
@@ -629,8 +625,7 @@ class Recorder(Instrument, Closable):
             self.when_stopped()
 
     def _forked(self) -> None:
-        self._note = self._keep = ignore
-        self._waiting.clear()
+        self._waiting.refuse()
         self._beside.clear()
         self._lookout.under_way.clear()
         atexit.unregister(self.close)
@@ -641,7 +636,7 @@ def _fit(writer: Writer, beside: list[Beside], share: int) -> bool:
     for thing in beside:
         if writer.size + _values(thing) * _BYTES_PER_VALUE >= share:
             return False
-        writer.write([], [thing])
+        writer.write(Waiting(), [thing])
     return True
 
 
@@ -663,10 +658,6 @@ def _is_needed(thing: Beside, told: set[int]) -> bool:
     if isinstance(thing, Introduction) or thing.graph_task in told:
         return True
     return isinstance(thing, ForwardOps) and thing.graph_task == NO_GRAPH_TASK
-
-
-def ignore(waiting: object) -> None:
-    """Keep nothing, in place of what keeps events."""
 
 
 def _taken(things: deque[T]) -> list[T]:

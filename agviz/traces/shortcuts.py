@@ -14,6 +14,7 @@ from agviz.traces.graph_shape import is_stored
 from agviz.traces.pages import Pages
 from agviz.traces.replay import Replay
 from agviz.traces.schema import KEYFRAME_LIMIT
+from agviz.traces.waiting import Waiting
 from agviz.traces.writer import Introduction
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def store(path: Path, writer: Writer) -> None:
             for thread in contents.threads
             if thread.id in contents.unknown_threads()
         ]
-        writer.write([], unknown)
+        writer.write(Waiting(), unknown)
         writer.store("anchor", list(pages.to_store()))
         for number, task in contents.graph_tasks.items():
             if is_stored(task.nodes):

@@ -29,7 +29,7 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
-from agviz_engine.instruments import FINITE, MEASURED, Health
+from agviz_engine.instruments import NUMBERS, Health, Plain, text_of_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from agviz.traces.modified import Modified
     from agviz.traces.names import KnownParameters
     from agviz.traces.rows import Frame
+    from agviz.traces.waiting import Waiting
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -54,8 +55,10 @@ _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
 _CACHE_KIB_FOR_INDEXES: Final = 2_000
 """As much as SQLite takes by itself."""
-_VALUES_AT_ONCE: Final = 20_000
-"""Of what waits, so many are put into rows before they are let go of."""
+_ROWS_AT_ONCE: Final = 2048
+"""Of what waits, so many are written before they are let go of."""
+_MOST_KINDS: Final = 10_000
+"""Kinds of tensors remembered in memory."""
 _MOST_SETS: Final = 1_000
 """Sets of parameters remembered in memory."""
 _MOST_STRINGS: Final = 100_000
@@ -65,9 +68,6 @@ FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
 _NODE_TEXTS: Final = (1, 7, 8, 9)
 _HEALTH_COLUMNS: Final = 1 + len(Health._fields)
-_HEALTH_TEXTS: Final = tuple(
-    1 + Health._fields.index(name) for name in ("dtype", "shape", "device", "layout", "unknown")
-)
 _EDGE_FIELDS: Final = 4
 _SAVED_FIELDS: Final = 6
 _COLUMNS: Final = {"frame": 5, "stack": 3}
@@ -85,8 +85,8 @@ class Graph(NamedTuple):
     shapes and recorded, each of all nodes, as in the ``node`` table but with the texts
     themselves."""
     edges: list[int]
-    """Producer, output, consumer and slot of each, as in the ``edge`` table: Note [A flat list of
-    what waits]."""
+    """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
+    see :mod:`agviz.traces.waiting`."""
 
 
 class Origins(NamedTuple):
@@ -149,6 +149,8 @@ class Writer:
         self._next_parameters = 1
         self._first_early = 0
         """Id of the first torch function whose graph task may not have begun yet."""
+        self._kinds: dict[Plain, int] = {}
+        """Numbers of kinds of tensors, in a table that is not in the file."""
         self._stacks = Stacks(self._string)
         self._database = sqlite3.connect(
             path, timeout=30.0, isolation_level=None, cached_statements=_STATEMENTS_KEPT
@@ -157,6 +159,8 @@ class Writer:
             self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = NORMAL")
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB:d}")
+        self._database.execute("PRAGMA temp_store = MEMORY")
+        self._database.execute(_KIND_TABLE)
         self._bookkeeping: dict[type[Event], Callable[[Any], None]] = {
             GraphTaskBegun: self._begin_graph_task,
             DependenciesComputed: self._size_graph_task,
@@ -173,18 +177,21 @@ class Writer:
             Introduction: self._introduce,
         }
 
-    def write(self, waiting: list[Any], beside: Sequence[Beside], count: int | None = None) -> None:
+    def write(
+        self, waiting: Waiting, beside: Sequence[Beside], counts: tuple[int, int] | None = None
+    ) -> None:
         """Add a batch in one transaction: after a return it survives the process.
 
         Args:
-            waiting: events, see Note [A flat list of what waits]. They are taken out; others may be
-                added behind them at the same time.
+            waiting: what is taken out; more may be added behind it at the same time.
             beside: graphs, where their nodes come from, and threads.
-            count: of the values to be taken; None: all.
+            counts: of the values to be taken (:attr:`Waiting.counts`); None: all.
         """
+        events, numbers = waiting.counts if counts is None else counts
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            self._insert_events(waiting, len(waiting) if count is None else count)
+            self._insert_events(waiting.events, events)
+            self._insert_numbers(waiting.numbers, numbers)
             for thing in beside:
                 self._write_beside.get(type(thing), self._write_rows)(thing)
             self._insert("measured", self._new_measured, columns=_HEALTH_COLUMNS)
@@ -252,44 +259,59 @@ class Writer:
         return [numbers[text] for text in texts]
 
     def _insert_events(self, waiting: list[Any], count: int) -> None:
-        while count:
-            inserted = self._insert_some(waiting, min(count, _VALUES_AT_ONCE))
-            del waiting[:inserted]
-            count -= inserted
+        """Insert the events in the first ``count`` values, and take them out."""
+        for begin in range(0, count, _ROWS_AT_ONCE * codec.WIDTH):
+            end = min(count - begin, _ROWS_AT_ONCE * codec.WIDTH)
+            rows = waiting[:end]
+            if not codec.ODD.isdisjoint(rows[codec.KIND_COLUMN :: codec.WIDTH]):
+                rows = self._without_objects(rows)
+            for size, part in _parts(rows, codec.WIDTH, _MOST_EVENTS):
+                self._database.execute(codec.insertion(size), [self._start_ns, *part])
+            del waiting[:end]
 
-    def _insert_some(self, waiting: list[Any], end: int) -> int:
-        """Insert the events that begin before ``end``; the number of their values."""
-        rows: list[int] = []
+    def _without_objects(self, given: list[Any]) -> list[Any]:
+        """Rows that SQLite can take. What else they say is written here."""
+        rows: list[Any] = []
         health: list[Any] = []
         copies: list[tuple[int, Copy]] = []
-        begin = 0
-        absent, layouts, bookkeeping = codec.ABSENT, codec.LAYOUTS, self._bookkeeping
-        while begin < end:
-            kind = waiting[begin]
-            layout = layouts[kind]
-            event = waiting[begin : begin + layout.width]
-            begin += layout.width
-            if layout.is_plain and layout.event_type not in bookkeeping:
-                event[1] = absent
-                rows += layout.to_row(event)
-            elif kind == MEASURED:
-                health += event[2], *event[7:]  # without thread, graph task and node
-            elif kind == FINITE:
-                rows += *event[2:6], codec.CHECKED, *event[6:8], 0, 0, 0, absent
-                health += event[2], *event[8:]
+        for row in codec.each(given):
+            kind, thing = row[codec.KIND_COLUMN], row[codec.OBJECT_COLUMN]
+            if kind not in codec.ODD:
+                rows += row
+            elif kind == codec.MEASURED:
+                facts = thing.flat
+                health += row[0], *(self._string(v) if type(v) is str else v for v in facts)
             elif kind == codec.COPIED:
-                copies.append((event[2], event[-1]))
+                copies.append((row[0], thing))
             else:
-                if (note := bookkeeping.get(layout.event_type)) is not None:
-                    note(layout.make(event[2:]))
-                rows += codec.encode(event, self._string)
-        for place in _HEALTH_TEXTS:
-            health[place::_HEALTH_COLUMNS] = self._numbers(health[place::_HEALTH_COLUMNS])
-        self._insert("health", health, columns=_HEALTH_COLUMNS, most=_MOST_EVENTS)
+                if (note := self._bookkeeping.get(type(thing))) is not None:
+                    note(thing)
+                rows += codec.encode(thing, self._string)
+        self._insert("health", health, columns=_HEALTH_COLUMNS)
         self._insert_copies(copies)
-        for size, part in _parts(rows, codec.WIDTH, _MOST_EVENTS):
-            self._database.execute(codec.insertion(size), [self._start_ns, *part])
-        return begin
+        return rows
+
+    def _insert_numbers(self, waiting: list[Any], count: int) -> None:
+        """Insert the health in the first ``count`` values, and take them out."""
+        for begin in range(0, count, _ROWS_AT_ONCE * NUMBERS):
+            end = min(count - begin, _ROWS_AT_ONCE * NUMBERS)
+            rows = waiting[:end]
+            kinds = rows[1::NUMBERS]
+            if len(self._kinds) > _MOST_KINDS:
+                self._kinds.clear()
+            for kind in dict.fromkeys(kinds):
+                if kind not in self._kinds:
+                    self._add_kind(kind)
+            rows[1::NUMBERS] = map(self._kinds.__getitem__, kinds)
+            for size, part in _parts(rows, NUMBERS, _MOST_EVENTS):
+                self._database.execute(_numbers_insertion(size), part)
+            del waiting[:end]
+
+    def _add_kind(self, kind: Plain) -> None:
+        number = self._kinds[kind] = len(self._kinds)
+        dtype, shape, device, layout, *sizes = kind.facts
+        texts = map(self._string, (dtype, text_of_shape(shape), device, layout))
+        self._insert("temp.kind", (number, *texts, *sizes), columns=8)
 
     def _insert_copies(self, copies: Iterable[tuple[int, Copy]]) -> None:
         tensors: list[int] = []
@@ -486,6 +508,23 @@ def _parts(values: Sequence[Any], columns: int, most: int) -> Iterator[tuple[int
 def _insertion(table: str, columns: int, rows: int) -> str:
     row = f"({','.join('?' * columns)})"
     return f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - one of our tables
+
+
+_KIND_TABLE: Final = (
+    "CREATE TEMP TABLE kind (id INTEGER PRIMARY KEY,"
+    " dtype, shape, device, layout, numel, bytes, numbers)"
+)
+
+
+@functools.cache
+def _numbers_insertion(rows: int) -> str:
+    """SQL that inserts the health of plain, finite gradients."""
+    values = ",".join([f"({','.join('?' * NUMBERS)})"] * rows)
+    return (
+        "INSERT OR REPLACE INTO health SELECT column1, dtype, shape, device, layout, numel, bytes,"  # noqa: S608 - question marks
+        " numbers, 0, 0, 0, column3, column4, column5, column6, column7, 0"
+        f" FROM (VALUES {values}) CROSS JOIN temp.kind ON id = column2"
+    )
 
 
 def _rows(*columns: Iterable[Any]) -> list[Any]:

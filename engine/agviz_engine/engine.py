@@ -44,10 +44,12 @@ from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.health import held_bytes
 from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.instruments import (
+    ABSENT,
     ENDED,
     HANDED,
     NEXT,
     TAKEN,
+    NoteFlat,
     Registry,
     clock,
     next_seq,
@@ -658,9 +660,7 @@ class Engine:
             self._hand_on(graph_task, ref, outputs, None)
 
     @staticmethod
-    def _start_flat(
-        graph_task: GraphTask, ref: NodeRef, flat: Callable[[Sequence[Any]], None]
-    ) -> None:
+    def _start_flat(graph_task: GraphTask, ref: NodeRef, flat: NoteFlat) -> None:
         """Tell that a node is about to run, to an instrument that is alone.
 
         Where it was told to be in the queue, which it was not (:meth:`_push_ahead`), it leaves now,
@@ -668,37 +668,41 @@ class Engine:
         """
         thread, task, index, now = current().thread_id, graph_task.id, ref.index, clock()
         if not graph_task.leaves_ahead:
-            flat((STARTED, None, next_seq(), now, thread, task, index))
+            rest = ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
+            flat((next_seq(), now, thread, task, STARTED, index, *rest), ())
             return
         graph_task.leaves_ahead = False
         queue = graph_task.cpu_ready_queue
+        size = queue.size()
         if graph_task.enters_late:
-            size = queue.size()
             seq, _, _ = next_three()
-            flat((NEXT, None, seq, now, thread, task, queue.index, index, size + 1, size))
+            row = seq, now, thread, task, NEXT, index, queue.index, size + 1, size, ABSENT, ABSENT
+            flat(row, ())
         else:
             queue.ahead -= 1
             seq, _ = next_two()
-            flat((TAKEN, None, seq, now, thread, task, queue.index, index, queue.size()))
+            place = seq, now, thread, task
+            flat((*place, TAKEN, index, queue.index, size - 1, ABSENT, ABSENT, ABSENT), ())
 
     def _finish_flat(
         self,
         graph_task: GraphTask,
         ref: NodeRef,
         outputs: Gradients,
-        flat: Callable[[Sequence[Any]], None],
+        flat: NoteFlat,
     ) -> None:
         """The second half of :meth:`evaluate_function`, for an instrument that is alone.
 
         What happens is told in one piece, and what happens together has one time.
         """
         log: list[Any] = []
+        numbers: list[Any] = []
         try:
             hear = self.registry
             thread, task, index = current().thread_id, graph_task.id, ref.index
             if hear.takes_health_flat:
                 if outputs:
-                    self.tell.outputs_noted(graph_task, ref, outputs, log)
+                    self.tell.outputs_noted(graph_task, ref, outputs, log, numbers)
             elif hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
                 self._check_non_finite(graph_task, ref, outputs)
             now = clock()
@@ -707,18 +711,20 @@ class Engine:
                 ref.release_variables()
             if outputs and _C.is_anomaly_enabled():
                 if is_released:
-                    log += RELEASED, None, next_seq(), now, thread, task, index
+                    rest = ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
+                    log += next_seq(), now, thread, task, RELEASED, index, *rest
                     is_released = False
                 self._check_anomaly(graph_task, ref, outputs)
             if is_released:
+                kind = ENDED
                 seq, _ = next_two()
-                log += ENDED, None, seq, now, thread, task, index, len(outputs)
             else:
-                log += FINISHED, None, next_seq(), now, thread, task, index, len(outputs)
+                kind, seq = FINISHED, next_seq()
+            log += seq, now, thread, task, kind, index, len(outputs), ABSENT, ABSENT, ABSENT, ABSENT
             if outputs:
                 self._hand_on(graph_task, ref, outputs, log)
         finally:
-            flat(log)
+            flat(log, numbers)
 
     @staticmethod
     def _check_anomaly(graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
@@ -1012,8 +1018,8 @@ class Engine:
             if buffer is None:
                 if exec_info is not None and not exec_info[index].should_execute():
                     if log is not None:
-                        fact = thread, task, index, producer, remaining
-                        log += DECREMENT, None, next_seq(), now, *fact
+                        place = next_seq(), now, thread, task
+                        log += *place, DECREMENT, index, producer, remaining, ABSENT, ABSENT, ABSENT
                     continue
                 buffer = InputBuffer((None,) * consumer.num_inputs)
                 if remaining:
@@ -1024,24 +1030,12 @@ class Engine:
                 buffer[slot] = output
                 if log is not None:
                     seq, _ = next_two()
-                    log += (
-                        HANDED,
-                        None,
-                        seq,
-                        now,
-                        thread,
-                        task,
-                        index,
-                        producer,
-                        remaining,
-                        slot,
-                        0,
-                        held_bytes(output),
-                    )
+                    size = held_bytes(output)
+                    log += seq, now, thread, task, HANDED, index, producer, remaining, slot, 0, size
             else:
                 if log is not None:
-                    fact = thread, task, index, producer, remaining
-                    log += DECREMENT, None, next_seq(), now, *fact
+                    place = next_seq(), now, thread, task
+                    log += *place, DECREMENT, index, producer, remaining, ABSENT, ABSENT, ABSENT
                 if is_watched and output is not None:
                     self._accumulate(graph_task, ref, edge, buffer, output, happened, log, met)
                 elif output is not None:
@@ -1096,9 +1090,9 @@ class Engine:
         if happened is not None:
             happened.append(arrival)
         if log is not None:
-            place = current().thread_id, graph_task.id
-            fact = *place, consumer.index, ref.index, slot, int(added), held_bytes(held)
-            log += ARRIVAL, None, arrival.seq, arrival.time_ns, *fact
+            place = arrival.seq, arrival.time_ns, current().thread_id, graph_task.id
+            fact = consumer.index, ref.index, slot, int(added), held_bytes(held), ABSENT
+            log += *place, ARRIVAL, *fact
         if added and met is not None:
             more_come = consumer.num_inputs == 1 and graph_task.dependencies[consumer.index]
             if not more_come:
@@ -1146,10 +1140,11 @@ class Engine:
     ) -> None:
         """Tell that ``ready`` entered the queue, which they will not: it is clear who is next."""
         queue = graph_task.cpu_ready_queue
-        now, fact = clock(), (current().thread_id, graph_task.id, queue.index)
+        now, thread, task = clock(), current().thread_id, graph_task.id
         for ref, _ in ready:
             queue.ahead += 1
-            log += PUSH, None, next_seq(), now, *fact, ref.index, queue.size()
+            fact = ref.index, queue.index, queue.size(), ABSENT, ABSENT, ABSENT
+            log += next_seq(), now, thread, task, PUSH, *fact
 
     def _pop_ahead(self, graph_task: GraphTask, ref: NodeRef) -> None:
         """Tell that ``ref`` left the queue if it is due, see :meth:`_push_ahead`."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from torch.nn import Parameter
 
 from agviz_engine import health_kernel, native_run
 from agviz_engine.elements import COMPRESSED, FEW, Part, is_dense, numbers_of
-from agviz_engine.instruments import Health, text_of_shape
+from agviz_engine.instruments import Health, Plain
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.recent import Recent
 from agviz_engine.tensor_impl import DIMENSIONS, PLAIN_KEYS, SIZES, STORAGE, read_block
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 _C = cast("Any", torch._C)
 _profiler_enabled = _C._autograd._profiler_enabled
 _PLAIN = (Tensor, Parameter)
-_FINITE = 4
-"""Position of the number of finite elements in what the compiled code finds."""
-_AND_KNOWN, _AND_UNKNOWN = ("",), (None, None, None, None, "")
 _REMEMBERED = 1 << 12
 """Below so many elements, one pass over them is quicker than to find that they are known."""
 _PLAIN_KEPT = 1 << 12
@@ -75,29 +72,22 @@ def unseen() -> Iterator[None]:
 
 def health_of(gradient: Tensor) -> Health:
     """As :func:`measure`; may be called anywhere."""
-    at_once = _found_at_once(gradient)
+    at_once = found_at_once(gradient)
     if at_once is None:
         with unseen():
             return measure(gradient)
-    plain, (*counts, finite, low, high, mean, norm) = at_once
+    return health_in(*at_once)
+
+
+def health_in(plain: Plain, found: tuple[Any, ...]) -> Health:
+    """The health of a gradient of which that was :func:`found_at_once`."""
+    *counts, finite, low, high, mean, norm = found
     figures = (low, high, mean, norm) if finite else (None,) * 4
     return Health._make((*plain.facts, *counts, *figures, ""))
 
 
-def flat_health_of(gradient: Tensor) -> tuple[Any, ...]:
-    """The same as :attr:`~agviz_engine.instruments.Health.flat`."""
-    at_once = _found_at_once(gradient)
-    if at_once is None:
-        with unseen():
-            return measure(gradient).flat
-    plain, found = at_once
-    if found[_FINITE]:
-        return plain.flat + found[:_FINITE] + found[_FINITE + 1 :] + _AND_KNOWN
-    return plain.flat + found[:_FINITE] + _AND_UNKNOWN
-
-
-def _found_at_once(gradient: Tensor) -> tuple[_Plain, tuple[Any, ...]] | None:
-    """What kind of tensor it is, and what the compiled code finds in it.
+def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
+    """What kind of tensor it is, and what the compiled code finds in it (``measured_at``).
 
     None where something needs to be dispatched for it. Most gradients are not like that. Few lines,
     because they run when the node has just driven the interpreter out of the processor's caches:
@@ -110,9 +100,9 @@ def _found_at_once(gradient: Tensor) -> tuple[_Plain, tuple[Any, ...]] | None:
     plain = _plain_by_block.get(block) or _looked_at(gradient, block)
     if plain is None:
         return None
-    dtype, numel, may_be_freed, _, _ = plain
+    dtype, numel = plain.dtype, plain.numel
     address = gradient.data_ptr()
-    if not address or (may_be_freed and not gradient.untyped_storage().nbytes()):
+    if not address or (plain.may_be_freed and not gradient.untyped_storage().nbytes()):
         return None
     if numel < _REMEMBERED:
         return plain, health_kernel.measured_at(address, numel, dtype)
@@ -126,24 +116,11 @@ def _found_at_once(gradient: Tensor) -> tuple[_Plain, tuple[Any, ...]] | None:
     return plain, known[2]
 
 
-class _Plain(NamedTuple):
-    """A gradient whose elements the compiled code can read one after the other."""
-
-    dtype: torch.dtype
-    numel: int
-    may_be_freed: bool
-    """Whether its address would not show that its storage was resized to nothing."""
-    facts: tuple[str, tuple[int, ...], str, str, int, int, int]
-    """What a :class:`~agviz_engine.instruments.Health` begins with."""
-    flat: tuple[Any, ...]
-    """The same in its :attr:`~agviz_engine.instruments.Health.flat`."""
-
-
-_plain_by_block: dict[tuple[bytes], _Plain] = {}
+_plain_by_block: dict[tuple[bytes], Plain] = {}
 """By the block of a tensor (:data:`~agviz_engine.tensor_impl.read_block`)."""
 
 
-def _looked_at(gradient: Tensor, block: tuple[bytes]) -> _Plain | None:
+def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
     """Whether a tensor with this block is plain; if so, it is known from now on."""
     dtype, numel = gradient.dtype, gradient.numel()
     if (
@@ -155,13 +132,11 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> _Plain | None:
     ):
         return None
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
-    dtype_name, sizes = name_of(dtype), (numel, nbytes, numel)
-    facts = dtype_name, shape, "cpu", "strided", *sizes
-    flat = dtype_name, text_of_shape(shape), "cpu", "strided", *sizes
+    facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
     if len(_plain_by_block) >= _PLAIN_KEPT:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
-    found = _plain_by_block[block] = _Plain(dtype, numel, may_be_freed, facts, flat)
+    found = _plain_by_block[block] = Plain(dtype, numel, facts, may_be_freed=may_be_freed)
     return found
 
 

@@ -24,6 +24,7 @@ from agviz_engine import events
 from agviz_engine.events import EVENT_TYPES, Event
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from agviz_engine.graph_task import GraphTask
@@ -205,6 +206,8 @@ class Instrument:
 
 
 Listener = Callable[[Any, Live], None]
+NoteFlat = Callable[[Sequence[Any], Sequence[Any]], None]
+"""Takes rows of events and of numbers: :data:`HOT`."""
 
 
 HOT = (
@@ -213,30 +216,50 @@ HOT = (
     events.LeafAccumulated,
 )
 """Events that come with nearly every node. Where an instrument is the only one and its
-``any_event`` hears them all, its ``note_flat(flat)``, if it has one, gets them as
-``(kind, None, *fields)`` instead: ``kind`` is the position in ``EVENT_TYPES``, and neither an event
-nor a live view is made. Several that happen together stand one behind the other, or are one
-:class:`Burst`; there may be none. It must not raise. A LeafAccumulated whose gradient is measured
-is an event all the same, unless ``takes_health_flat`` is set.
+``any_event`` hears them all, its ``note_flat(rows, numbers)``, if it has one, gets them as rows
+that follow each other, each of :data:`ROW` values, instead: neither an event nor a live view is
+made. In a row stand the four fields with which every event begins, its kind (the position in
+``EVENT_TYPES``), its node, the other fields in their order, and :data:`ABSENT` where there are no
+more. Some that happen together are one row, a :class:`Burst`. There may be no rows. ``note_flat``
+must not raise. A LeafAccumulated whose gradient is measured is an event all the same, unless
+``takes_health_flat`` is set.
 
-Where that is set besides, what was measured for a LeafAccumulated, or for a NonFiniteChecked that
-found something, comes in place of the call of ``gradient_measured``: ``(MEASURED, None, *the first
-five fields of the event, *fields of the Health)``, with the shape as a text. A check that found
-nothing is told in one with that: ``(FINITE, None, *its first six fields, *fields of the Health)``.
+Where that is set besides, what was measured of a gradient that is finite and plain, for a
+LeafAccumulated or a NonFiniteChecked, comes with their rows in place of the call of
+``gradient_measured``: ``numbers`` are rows of :data:`NUMBERS` values, the ``seq`` of the event, the
+:class:`Plain` kind of tensor, and ``zero``, ``min``, ``max``, ``mean`` and ``norm``.
 """
-MEASURED: Final = len(EVENT_TYPES)
-"""Stands in place of a kind, as those below do; behind the kinds of all events."""
-FINITE: Final = MEASURED + 1
+ROW: Final = 11
+NUMBERS: Final = 7
+ABSENT: Final = -(2**63)
+"""Fills a row; a number, because Python gives SQLite a None ten times as slowly as a number."""
+
+
+class Plain:
+    """A kind of tensor whose elements compiled code reads one after the other."""
+
+    __slots__ = ("dtype", "facts", "may_be_freed", "numel")
+
+    def __init__(
+        self, dtype: torch.dtype, numel: int, facts: tuple[Any, ...], *, may_be_freed: bool
+    ) -> None:
+        self.dtype = dtype
+        self.numel = numel
+        self.facts = facts
+        """What a :class:`Health` of one begins with, up to ``numbers``."""
+        self.may_be_freed = may_be_freed
+        """Whether its address would not show that its storage was resized to nothing."""
 
 
 class Burst(NamedTuple):
-    """Hot events that happen together: told as ``(place in BURSTS, None, *fields)``."""
+    """Hot events that happen together: told as one row, its place in BURSTS instead of a kind."""
 
     events: tuple[type[Event], ...]
     """They have ``seq`` one after the other, and the same time, thread and graph task."""
     fields: tuple[str, ...]
-    """``seq``, ``time_ns``, ``thread``, ``graph_task``, and then those of all, once each; where the
-    queue's size is told of two, ``size_before`` is that of the QueuePush."""
+    """What stands in the row besides the kind: ``seq``, ``time_ns``, ``thread``, ``graph_task``,
+    ``node``, and the other fields of all, once each; where the queue's size is told of two,
+    ``size_before`` is that of the QueuePush."""
 
     def source(self, event: type[Event], field: str) -> str:
         """Which of ``fields`` gives a field of one of the events."""
@@ -244,22 +267,22 @@ class Burst(NamedTuple):
         return "size_before" if is_before and field == "size" else field
 
 
-TAKEN: Final = MEASURED + 2
-NEXT: Final = MEASURED + 3
-ENDED: Final = MEASURED + 4
-HANDED: Final = MEASURED + 5
-_HEAD: Final = ("seq", "time_ns", "thread", "graph_task")
-_FACT: Final = (*_HEAD, "node", "producer", "remaining", "slot", "added", "nbytes")
+TAKEN: Final = len(EVENT_TYPES)
+NEXT: Final = TAKEN + 1
+ENDED: Final = TAKEN + 2
+HANDED: Final = TAKEN + 3
+_HEAD: Final = ("seq", "time_ns", "thread", "graph_task", "node")
+_FACT: Final = (*_HEAD, "producer", "remaining", "slot", "added", "nbytes")
 BURSTS: Final = {
-    TAKEN: Burst((events.QueuePop, events.NodeStarted), (*_HEAD, "queue", "node", "size")),
+    TAKEN: Burst((events.QueuePop, events.NodeStarted), (*_HEAD, "queue", "size")),
     NEXT: Burst(
         (events.QueuePush, events.QueuePop, events.NodeStarted),
-        (*_HEAD, "queue", "node", "size_before", "size"),
+        (*_HEAD, "queue", "size_before", "size"),
     ),
-    ENDED: Burst((events.SavedTensorsReleased, events.NodeFinished), (*_HEAD, "node", "outputs")),
+    ENDED: Burst((events.SavedTensorsReleased, events.NodeFinished), (*_HEAD, "outputs")),
     HANDED: Burst((events.DependencyDecremented, events.GradientAccumulated), _FACT),
 }
-"""By what stands in place of a kind."""
+"""By what stands in place of a kind, behind the kinds of all events."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
 
 
@@ -298,7 +321,7 @@ class Registry:
     saved_measured: tuple[Listener, ...]
     """Both are no events of their own, see :class:`Instrument`."""
 
-    flat: Callable[[Sequence[Any]], None] | None
+    flat: NoteFlat | None
     """Takes the place of the listeners of hot events, as numbers instead of an event."""
     takes_health_flat: bool
     """Whether ``flat`` takes that of what is measured as well: :data:`HOT`."""
@@ -346,7 +369,7 @@ class Registry:
         found = (getattr(one, name, None) for one in self._instruments)
         return tuple(listener for listener in found if listener is not None)
 
-    def _find_flat(self) -> Callable[[Sequence[Any]], None] | None:
+    def _find_flat(self) -> NoteFlat | None:
         if len(self._instruments) != 1:
             return None
         (instrument,) = self._instruments

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from agviz_engine import events, saved_values
-from agviz_engine.health import flat_health_of, health_of, held_bytes
+from agviz_engine.health import found_at_once, health_in, health_of, held_bytes
 from agviz_engine.instruments import (
-    FINITE,
-    MEASURED,
+    ABSENT,
     Health,
     Live,
     Looked,
@@ -44,8 +43,9 @@ RELEASED = _KINDS[events.SavedTensorsReleased]
 DECREMENT = _KINDS[events.DependencyDecremented]
 ARRIVAL = _KINDS[events.GradientAccumulated]
 _LEAF = _KINDS[events.LeafAccumulated]
-_FOUND = slice(Health._fields.index("nan"), Health._fields.index("zero"))
-_NOTHING = (0, 0, 0)
+_CHECKED = _KINDS[events.NonFiniteChecked]
+_ZERO, _FINITE = 3, 4
+"""Places of these numbers in what is found at once; min, max, mean and norm follow."""
 
 
 class Decrement(NamedTuple):
@@ -312,11 +312,18 @@ class Telling:
         hear = self._hear
         flat = hear.flat
         if flat is not None and (gradient is None or hear.takes_health_flat):
-            fact = current().thread_id, graph_task.id, ref.index
-            seq, now = next_seq(), clock()
-            flat((_LEAF, None, seq, now, *fact))
+            seq, now, node = next_seq(), clock(), ref.index
+            place = seq, now, current().thread_id, graph_task.id
+            row = *place, _LEAF, node, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
+            at_once = None if gradient is None else found_at_once(gradient)
+            if at_once is not None and at_once[1][_FINITE] == at_once[0].numel:
+                plain, found = at_once
+                flat(row, (seq, plain, found[_ZERO], *found[_FINITE + 1 :]))
+                return
+            flat(row, ())
             if gradient is not None:
-                flat((MEASURED, None, seq, now, *fact, *flat_health_of(gradient)))
+                event = events.LeafAccumulated(*place, node)
+                self._measured(event, gradient, health_of(gradient), self.live(graph_task, ref))
             return
         event = events.LeafAccumulated(
             next_seq(), clock(), current().thread_id, graph_task.id, ref.index
@@ -387,29 +394,37 @@ class Telling:
         ref: NodeRef,
         outputs: Sequence[Tensor | None],
         log: list[Any],
+        numbers: list[Any],
     ) -> None:
-        """As :meth:`outputs_measured`, where the only instrument takes health as it is in ``log``.
+        """As :meth:`outputs_measured`, where the only instrument takes health flat.
 
-        A check that found something becomes an event all the same.
+        What is finite and plain is left in ``log`` and ``numbers``; all else are events.
         """
         looked = graph_task.looked.pop(ref.index, None) if graph_task.looked else None
-        place = thread, task, node = current().thread_id, graph_task.id, ref.index
+        thread, task, node = current().thread_id, graph_task.id, ref.index
         nonfinite: list[events.NonFiniteChecked] = []
         for i, gradient in enumerate(outputs):
             if gradient is None:
                 continue
             known = looked.health[i] if looked and looked.outputs[i] is gradient else None
-            told = flat_health_of(gradient) if known is None else known.flat
-            found = told[_FOUND]
+            at_once = found_at_once(gradient) if known is None else None
             seq, now = next_seq(), clock()
-            if found != _NOTHING:
-                event = events.NonFiniteChecked(seq, now, *place, i, *found)
-                self._hear.emit(self._hear.non_finite_checked, event, self.live(graph_task, ref))
+            if at_once is not None:
+                plain, found = at_once
+                if found[_FINITE] == plain.numel:
+                    log += seq, now, thread, task, _CHECKED, node, i, 0, 0, 0, ABSENT
+                    numbers += seq, plain, found[_ZERO], *found[_FINITE + 1 :]
+                    continue
+                known = health_in(plain, found)
+            elif known is None:
+                known = health_of(gradient)
+            wrong = known.nan, known.posinf, known.neginf
+            event = events.NonFiniteChecked(seq, now, thread, task, node, i, *wrong)
+            live = self.live(graph_task, ref)
+            self._hear.emit(self._hear.non_finite_checked, event, live)
+            self._measured(event, gradient, known, live)
+            if any(wrong):
                 nonfinite.append(event)
-                log += MEASURED, None, seq, now, thread, task, node
-            else:
-                log += FINITE, None, seq, now, thread, task, node, i
-            log += told
         if nonfinite:
             self._became_nonfinite(graph_task, ref, nonfinite, looked)
 
@@ -524,8 +539,8 @@ class Telling:
         seq, now, size = moment
         flat = hear.flat
         if flat is not None:
-            thread = current().thread_id
-            flat((PUSH, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            place = seq, now, current().thread_id, graph_task.id
+            flat((*place, PUSH, ref.index, queue.index, size, ABSENT, ABSENT, ABSENT), ())
             return
         event = events.QueuePush(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
@@ -544,8 +559,8 @@ class Telling:
         seq, now, size = moment
         flat = hear.flat
         if flat is not None:
-            thread = current().thread_id
-            flat((POP, None, seq, now, thread, graph_task.id, queue.index, ref.index, size))
+            place = seq, now, current().thread_id, graph_task.id
+            flat((*place, POP, ref.index, queue.index, size, ABSENT, ABSENT, ABSENT), ())
             return
         event = events.QueuePop(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size

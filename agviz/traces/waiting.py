@@ -1,0 +1,104 @@
+"""What was heard and is not in the file yet.
+
+Note [A flat list of what waits]
+Events wait as rows whose values follow each other in one long list, and so do the numbers of finite
+gradients. Kept one by one they would be objects that the garbage collector visits again and again,
+and with a large graph that costs several times what noting them does. In this form SQLite takes
+them as they are, so that the writer need not look at each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agviz.traces import codec
+from agviz_engine.instruments import NUMBERS, Health
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Waiting:
+    """Events and numbers in the order in which they came. Any thread may add to them."""
+
+    __slots__ = ("events", "numbers")
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        """Rows of :data:`~agviz.traces.codec.WIDTH` values."""
+        self.numbers: list[Any] = []
+        """Rows of :data:`~agviz_engine.instruments.NUMBERS` values."""
+
+    def keep(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
+        """Add events, and what was measured for some of them."""
+        self.events.extend(rows)
+        if numbers:
+            self.numbers.extend(numbers)
+
+    def __len__(self) -> int:
+        return len(self.events) + len(self.numbers)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many values there are of either; the event of each number is among them."""
+        numbers = len(self.numbers)
+        return len(self.events), numbers
+
+    def taken(self) -> Waiting:
+        """All that is here, which is taken out."""
+        events, numbers = self.counts
+        out = Waiting()
+        out.keep(self.events[:events], self.numbers[:numbers])
+        del self.events[:events]
+        del self.numbers[:numbers]
+        return out
+
+    def clear(self) -> None:
+        """Forget it."""
+        self.events.clear()
+        self.numbers.clear()
+
+    def refuse(self) -> None:
+        """Forget it, and whatever comes."""
+        self.events, self.numbers = _Refusing(), _Refusing()
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether whatever comes is forgotten."""
+        return isinstance(self.events, _Refusing)
+
+    def batches(self, values: int, nbytes: int) -> Iterator[Waiting]:
+        """Cut it into pieces of about ``values`` values and ``nbytes`` of copies."""
+        rest = self.taken()
+        begin = copied = place = 0
+        for end in range(codec.WIDTH, len(rest.events) + 1, codec.WIDTH):
+            row = rest.events[end - codec.WIDTH : end]
+            if row[codec.KIND_COLUMN] == codec.COPIED:
+                copied += row[codec.OBJECT_COLUMN].nbytes
+            is_last = end == len(rest.events)
+            if end - begin >= values or copied >= nbytes or is_last:
+                first, seq = place, row[0]
+                while place < len(rest.numbers) and (is_last or rest.numbers[place] <= seq):
+                    place += NUMBERS
+                batch = Waiting()
+                batch.keep(rest.events[begin:end], rest.numbers[first:place])
+                yield batch
+                begin, copied = end, 0
+
+    def graph_tasks(self) -> set[int]:
+        """Those that the events belong to."""
+        return set(self.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH])
+
+    def health(self) -> Iterator[Health]:
+        """Of everything that was measured."""
+        for row in codec.each(self.events):
+            if row[codec.KIND_COLUMN] == codec.MEASURED:
+                yield row[codec.OBJECT_COLUMN]
+        for begin in range(0, len(self.numbers), NUMBERS):
+            _, plain, *found = self.numbers[begin : begin + NUMBERS]
+            yield Health._make((*plain.facts, 0, 0, 0, *found, ""))
+
+
+class _Refusing(list[Any]):
+    def extend(self, values: object) -> None:
+        """Leave them."""
