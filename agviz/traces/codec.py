@@ -107,15 +107,19 @@ def _choice(of: Callable[[Burst, type[Event]], object], else_: str) -> str:
     return f"CASE column5{''.join(cases)} ELSE {else_} END"
 
 
-def _letter(letter: int) -> str:
+def _column(column: int) -> str:
+    """SQL of ``node`` and of the letters."""
+
     def of(burst: Burst, event: type[Event]) -> object:
-        fields = [field for field in event._fields[_HEAD:] if field != "node"]
-        if letter >= len(fields):
+        fields = dict(zip(_columns(event._fields), event._fields, strict=True))
+        if column not in fields:
             return ABSENT
-        source = burst.source(event, fields[letter])
+        source = burst.source(event, fields[column])
+        if isinstance(source, int):
+            return source
         return f"column{1 + _columns(burst.fields)[burst.fields.index(source)]}"
 
-    return f"nullif({_choice(of, f'column{7 + letter}')}, {ABSENT})"
+    return f"nullif({_choice(of, f'column{1 + column}')}, {ABSENT})"
 
 
 @functools.cache
@@ -131,7 +135,7 @@ def insertion(count: int) -> str:
     parts = " UNION ALL ".join(f"SELECT {part} AS part" for part in most)
     return (
         f"INSERT INTO event SELECT column1 + part, column2 - ?, column3, column4, {kind},"  # noqa: S608 - numbers and question marks
-        f" nullif(column6, {ABSENT}), {', '.join(map(_letter, range(_LETTERS)))}"
+        f" {', '.join(map(_column, range(_NODE_COLUMN, _NODE_COLUMN + 1 + _LETTERS)))}"
         f" FROM (VALUES {values}) CROSS JOIN ({parts})"
         f" WHERE part < CASE column5{''.join(sizes)} ELSE 1 END"
     )

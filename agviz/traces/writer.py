@@ -8,6 +8,7 @@ beside a busy engine; so many rows go into one statement.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import sqlite3
@@ -44,12 +45,13 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
-_MOST_EVENTS: Final = 1024
+_MOST_EVENTS: Final = 512
 """In one statement, and rows of their health. There are statements for powers of two only, so that
 SQLite knows them all."""
+_TIMES_SMALLER: Final = 4
 _MOST_ROWS: Final = 128
 """The same for other tables, of which there are many."""
-_STATEMENTS_KEPT: Final = 40
+_STATEMENTS_KEPT: Final = 60
 """Each takes some 300 bytes a row."""
 _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
@@ -481,16 +483,36 @@ class Writer:
         self._insert("forward_tensor", tensors, columns=13)
 
     def _write_graph(self, graph: Graph) -> None:
-        number = repeat(graph.graph_task)
-        for start in range(0, len(graph.nodes[0]), _MOST_ROWS):
-            nodes = [column[start : start + _MOST_ROWS] for column in graph.nodes]
-            for place in _NODE_TEXTS:
-                nodes[place] = self._numbers(nodes[place])
-            self._insert("node", _rows(number, *nodes), columns=1 + len(nodes))
-        size = _MOST_ROWS * _EDGE_FIELDS
-        for start in range(0, len(graph.edges), size):
-            edges = _columns(graph.edges[start : start + size], _EDGE_FIELDS)
-            self._insert("edge", _rows(number, *edges), columns=1 + _EDGE_FIELDS)
+        self._insert_columns("node", graph.graph_task, graph.nodes, _NODE_TEXTS)
+        self._insert_columns("edge", graph.graph_task, _columns(graph.edges, _EDGE_FIELDS))
+
+    def _insert_columns(
+        self,
+        table: str,
+        graph_task: int,
+        columns: Sequence[Sequence[Any]],
+        texts: Sequence[int] = (),
+    ) -> None:
+        """Insert rows of a graph task. What is the same in many rows is given to SQLite once.
+
+        Args:
+            table: its first column is the graph task.
+            graph_task: that.
+            columns: the others, as long as each other.
+            texts: which of them are texts.
+        """
+        for start in range(0, len(columns[0]), _MOST_EVENTS):
+            part = [column[start : start + _MOST_EVENTS] for column in columns]
+            rows = len(part[0])
+            same = [number > 0 and c.count(c[0]) == rows for number, c in enumerate(part)]
+            for place in texts:
+                few = part[place][:1] if same[place] else part[place]
+                part[place] = self._numbers(few)
+            facts = [graph_task, *(c[0] for c, is_same in zip(part, same, strict=True) if is_same)]
+            others = [c for c, is_same in zip(part, same, strict=True) if not is_same]
+            for size, values in _parts(_rows(*others), len(others), _MOST_EVENTS):
+                sql = _columns_insertion(table, tuple(same), size)
+                self._database.execute(sql, [*facts, *values])
 
 
 def _parts(values: Sequence[Any], columns: int, most: int) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -501,7 +523,7 @@ def _parts(values: Sequence[Any], columns: int, most: int) -> Iterator[tuple[int
             end = begin + size * columns
             yield size, values[begin:end]
             begin, rows = end, rows - size
-        size //= 2
+        size = max(1, size // _TIMES_SMALLER)
 
 
 @functools.cache
@@ -525,6 +547,15 @@ def _numbers_insertion(rows: int) -> str:
         " numbers, 0, 0, 0, column3, column4, column5, column6, column7, 0"
         f" FROM (VALUES {values}) CROSS JOIN temp.kind ON id = column2"
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _columns_insertion(table: str, same: tuple[bool, ...], rows: int) -> str:
+    """SQL that inserts rows whose graph task, and columns that are the ``same``, come first."""
+    places = itertools.count(1)
+    columns = ["?", *("?" if is_same else f"column{next(places)}" for is_same in same)]
+    values = ",".join([f"({','.join('?' * same.count(False))})"] * rows)
+    return f"INSERT OR REPLACE INTO {table} SELECT {','.join(columns)} FROM (VALUES {values})"  # noqa: S608 - one of our tables
 
 
 def _rows(*columns: Iterable[Any]) -> list[Any]:

@@ -251,7 +251,7 @@ def _will_engine_execute_node(node: Node) -> bool:
     graph_task = current().current_graph_task
     if graph_task is None or not isinstance(node, Node):
         return bool(_native("_will_engine_execute_node")(node))
-    ref = graph_task.refs.get(node)
+    ref = graph_task.find(node)
     in_graph = ref is not None and (ref.index > 0 or len(graph_task.root_edges) > 1)
     if ref is None or not in_graph:  # torch's nodes_in_graph has no root that nothing leads to
         return False

@@ -47,8 +47,8 @@ class Part(NamedTuple):
     nan: int = 0
     posinf: int = 0
     neginf: int = 0
-    zero: int = 0
     finite: int = 0
+    zero: int = 0
     min: float = math.inf
     max: float = -math.inf
     mean: float = 0.0

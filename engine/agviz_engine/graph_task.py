@@ -61,7 +61,7 @@ class GraphRoot(NodeRef):
     Torch makes one (``GraphRoot`` in ``basic_ops.h``) where backward gets more than one tensor.
     """
 
-    __slots__ = ()
+    __slots__ = ("_sequence_nr",)
 
     def __init__(self, sequence_nr: int) -> None:
         self.hand_out(())
@@ -72,12 +72,17 @@ class GraphRoot(NodeRef):
         self.is_accumulate_grad = False
         self.saves_tensors = False
         self.base = 0
-        self.sequence_nr = sequence_nr
+        self._sequence_nr = sequence_nr
         self.num_inputs = 0
 
     def hand_out(self, gradients: tuple[Tensor | None, ...]) -> None:
         """Make ``gradients`` the node's outputs."""
         self.node = cast("Node", lambda: gradients)
+
+    @property
+    def sequence_nr(self) -> int:
+        """That of the next node that would have been made."""
+        return self._sequence_nr
 
     @property
     def name(self) -> str:
@@ -108,6 +113,7 @@ class GraphTask:
 
     __slots__ = (
         "__weakref__",
+        "_by_node",
         "accumulate_grad",
         "ahead_before",
         "captured_vars",
@@ -141,7 +147,6 @@ class GraphTask:
         "parent",
         "parent_node",
         "reentrant_depth",
-        "refs",
         "root_edges",
         "root_gradients",
         "stacks",
@@ -171,7 +176,7 @@ class GraphTask:
         self.parent = -1
         self.parent_node = -1
         self.nodes: list[NodeRef] = []
-        self.refs: dict[Node, NodeRef] = {}
+        self._by_node: dict[Node, NodeRef] = {}
         self.root_edges: list[Edge] = []
         self.root_gradients: Sequence[Tensor] = ()
         self.host_gradients: Sequence[Tensor] = ()
@@ -218,6 +223,12 @@ class GraphTask:
         self.nodes.append(ref)
         self.dependencies.append(0)
         return ref
+
+    def find(self, node: Node) -> NodeRef | None:
+        """Where ``node`` is in the graph; None: it is not. The first question takes longer."""
+        if not self._by_node:
+            self._by_node = {ref.node: ref for ref in self.nodes}
+        return self._by_node.get(node)
 
     def can_checkpoint(self) -> bool:
         """Whether reentrant checkpointing may run in this task (``can_checkpoint``)."""
@@ -325,8 +336,8 @@ class GraphTask:
 
     def release(self) -> None:
         """Let go of graph and gradients, so that a finished task keeps nothing alive."""
-        self.refs.clear()
         self.nodes.clear()
+        self._by_node.clear()
         self.root_edges.clear()
         self.root_gradients = self.host_gradients = ()
         self.output_edges.clear()

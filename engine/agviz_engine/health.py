@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 from torch import Tensor
@@ -81,9 +81,10 @@ def health_of(gradient: Tensor) -> Health:
 
 def health_in(plain: Plain, found: tuple[Any, ...]) -> Health:
     """The health of a gradient of which that was :func:`found_at_once`."""
-    *counts, finite, low, high, mean, norm = found
-    figures = (low, high, mean, norm) if finite else (None,) * 4
-    return Health._make((*plain.facts, *counts, *figures, ""))
+    nan, posinf, neginf, finite, zero, *figures = found
+    if not finite:
+        figures = [None] * 4
+    return Health._make((*plain.facts, nan, posinf, neginf, zero, *figures, ""))
 
 
 def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
@@ -116,6 +117,9 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     return plain, known[2]
 
 
+FINITE: Final = 3
+"""Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
+``max``, ``mean`` and ``norm``."""
 _plain_by_block: dict[tuple[bytes], Plain] = {}
 """By the block of a tensor (:data:`~agviz_engine.tensor_impl.read_block`)."""
 

@@ -40,7 +40,7 @@
 
 /* Fields of agviz_engine.elements.Part behind `numbers`, in its order. */
 struct part {
-    int64_t nan, posinf, neginf, zero, finite;
+    int64_t nan, posinf, neginf, finite, zero;
     double min, max, mean, norm;
 };
 
@@ -148,7 +148,7 @@ typedef void (*parallel_t)(void (*)(void *), void *, unsigned, unsigned);
         if (all.zeros < n && !(magnitude > LEAST && magnitude < MOST))                             \
             return 0;                                                                              \
         double mean = all.sum / n, norm = sqrt(all.squares);                                       \
-        *part = (struct part){0, 0, 0, all.zeros, n, all.min + 0.0, all.max + 0.0, mean, norm};    \
+        *part = (struct part){0, 0, 0, n, all.zeros, all.min + 0.0, all.max + 0.0, mean, norm};    \
         return 1;                                                                                  \
     }                                                                                              \
                                                                                                    \
@@ -188,7 +188,7 @@ typedef void (*parallel_t)(void (*)(void *), void *, unsigned, unsigned);
         *part = p;                                                                                 \
     }                                                                                              \
                                                                                                    \
-    EXPORTED void agviz_health_##NAME(                                                             \
+    EXPORTED void agviz_measure_##NAME(                                                            \
         const REAL *x, int64_t n, struct part *part, parallel_t parallel, unsigned threads)        \
     {                                                                                              \
         if (!NAME##_quick(x, n, part, parallel, threads))                                          \

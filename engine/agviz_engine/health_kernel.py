@@ -40,7 +40,7 @@ def serves(tensor: Tensor) -> bool:
 
 
 def measured(flat: Tensor) -> tuple[Any, ...]:
-    """How many elements are NaN, +Inf, -Inf, 0 and finite; min, max, mean and norm of the finite.
+    """How many elements are NaN, +Inf, -Inf, finite and 0; min, max, mean and norm of the finite.
 
     Args:
         flat: One-dimensional, not empty, of those that the code :func:`serves`, its bytes as they
@@ -68,8 +68,8 @@ def is_built() -> bool:
 
 def _of(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
     functions: dict[torch.dtype, Any] = {
-        torch.float32: library.agviz_health_float32,
-        torch.float64: library.agviz_health_float64,
+        torch.float32: library.agviz_measure_float32,
+        torch.float64: library.agviz_measure_float64,
     }
     for function in functions.values():
         function.argtypes = (

@@ -38,6 +38,8 @@ next_seq: Callable[[], int] = _numbers.__next__
 next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__next__
 """Two numbers that follow each other whatever other threads do: no Python code runs in between."""
 next_three: Callable[[], tuple[int, int, int]] = zip(*[_numbers] * 3, strict=False).__next__
+next_four: Callable[[], tuple[int, ...]] = zip(*[_numbers] * 4, strict=False).__next__
+next_five: Callable[[], tuple[int, ...]] = zip(*[_numbers] * 5, strict=False).__next__
 
 
 def method_name(event_type: type[Event]) -> str:
@@ -258,21 +260,34 @@ class Burst(NamedTuple):
     """They have ``seq`` one after the other, and the same time, thread and graph task."""
     fields: tuple[str, ...]
     """What stands in the row besides the kind: ``seq``, ``time_ns``, ``thread``, ``graph_task``,
-    ``node``, and the other fields of all, once each; where the queue's size is told of two,
-    ``size_before`` is that of the QueuePush."""
+    ``node``, and other fields of the events, once each; where the queue's size is told of two,
+    ``size_before`` is that of the QueuePush. Of a node that hands on its only output, ``node`` is
+    that which gets it and ``producer`` that which has ended."""
 
-    def source(self, event: type[Event], field: str) -> str:
-        """Which of ``fields`` gives a field of one of the events."""
-        is_before = event is events.QueuePush and "size_before" in self.fields
-        return "size_before" if is_before and field == "size" else field
+    def source(self, event: type[Event], field: str) -> str | int:
+        """Which of ``fields`` gives a field of one of the events, or what it always is."""
+        if field == "size" and event is events.QueuePush and "size_before" in self.fields:
+            return "size_before"
+        if field == "node" and "producer" in self.fields and "producer" not in event._fields:
+            return "producer"
+        if field in self.fields:
+            return field
+        return 1 if field == "outputs" else 0
 
 
 TAKEN: Final = len(EVENT_TYPES)
 NEXT: Final = TAKEN + 1
 ENDED: Final = TAKEN + 2
 HANDED: Final = TAKEN + 3
+DONE: Final = TAKEN + 4
+RELEASED_AND_DONE: Final = TAKEN + 5
+CHECKED_AND_DONE: Final = TAKEN + 6
+CHECKED_RELEASED_AND_DONE: Final = TAKEN + 7
 _HEAD: Final = ("seq", "time_ns", "thread", "graph_task", "node")
 _FACT: Final = (*_HEAD, "producer", "remaining", "slot", "added", "nbytes")
+_CHECK, _RELEASE = (events.NonFiniteChecked,), (events.SavedTensorsReleased,)
+_HAND: Final = (events.DependencyDecremented, events.GradientAccumulated)
+_END: Final = (events.NodeFinished, *_HAND)
 BURSTS: Final = {
     TAKEN: Burst((events.QueuePop, events.NodeStarted), (*_HEAD, "queue", "size")),
     NEXT: Burst(
@@ -280,7 +295,11 @@ BURSTS: Final = {
         (*_HEAD, "queue", "size_before", "size"),
     ),
     ENDED: Burst((events.SavedTensorsReleased, events.NodeFinished), (*_HEAD, "outputs")),
-    HANDED: Burst((events.DependencyDecremented, events.GradientAccumulated), _FACT),
+    HANDED: Burst(_HAND, _FACT),
+    DONE: Burst(_END, _FACT),
+    RELEASED_AND_DONE: Burst(_RELEASE + _END, _FACT),
+    CHECKED_AND_DONE: Burst(_CHECK + _END, _FACT),
+    CHECKED_RELEASED_AND_DONE: Burst(_CHECK + _RELEASE + _END, _FACT),
 }
 """By what stands in place of a kind, behind the kinds of all events."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)

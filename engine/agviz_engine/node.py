@@ -72,7 +72,6 @@ class NodeRef:
         "node",
         "num_inputs",
         "saves_tensors",
-        "sequence_nr",
     )
 
     def __init__(self, node: Node, index: int) -> None:
@@ -87,7 +86,6 @@ class NodeRef:
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
         self.device = -1
         self.base = base = MEMORY[(id(node) + cdata) >> 3] >> 3
-        self.sequence_nr = MEMORY[base + _SEQUENCE_NR]
         self.num_inputs = MEMORY[base + _NUM_INPUTS] & 0xFFFFFFFF
 
     @property
@@ -95,6 +93,11 @@ class NodeRef:
         """Torch's name of the node, for example ``MulBackward0``."""
         name: str = self.node.name()
         return name
+
+    @property
+    def sequence_nr(self) -> int:
+        """The later a node was made, the higher, and the sooner a queue gives it."""
+        return MEMORY[self.base + _SEQUENCE_NR]
 
     @property
     def topological_nr(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from agviz_engine import events, saved_values
-from agviz_engine.health import found_at_once, health_in, health_of, held_bytes
+from agviz_engine.health import FINITE, found_at_once, health_in, health_of, held_bytes
 from agviz_engine.instruments import (
     ABSENT,
     Health,
@@ -44,8 +44,6 @@ DECREMENT = _KINDS[events.DependencyDecremented]
 ARRIVAL = _KINDS[events.GradientAccumulated]
 _LEAF = _KINDS[events.LeafAccumulated]
 _CHECKED = _KINDS[events.NonFiniteChecked]
-_ZERO, _FINITE = 3, 4
-"""Places of these numbers in what is found at once; min, max, mean and norm follow."""
 
 
 class Decrement(NamedTuple):
@@ -316,9 +314,9 @@ class Telling:
             place = seq, now, current().thread_id, graph_task.id
             row = *place, _LEAF, node, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
             at_once = None if gradient is None else found_at_once(gradient)
-            if at_once is not None and at_once[1][_FINITE] == at_once[0].numel:
+            if at_once is not None and at_once[1][FINITE] == at_once[0].numel:
                 plain, found = at_once
-                flat(row, (seq, plain, found[_ZERO], *found[_FINITE + 1 :]))
+                flat(row, (seq, plain, *found[FINITE + 1 :]))
                 return
             flat(row, ())
             if gradient is not None:
@@ -411,9 +409,9 @@ class Telling:
             seq, now = next_seq(), clock()
             if at_once is not None:
                 plain, found = at_once
-                if found[_FINITE] == plain.numel:
+                if found[FINITE] == plain.numel:
                     log += seq, now, thread, task, _CHECKED, node, i, 0, 0, 0, ABSENT
-                    numbers += seq, plain, found[_ZERO], *found[_FINITE + 1 :]
+                    numbers += seq, plain, *found[FINITE + 1 :]
                     continue
                 known = health_in(plain, found)
             elif known is None:
