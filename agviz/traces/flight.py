@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from agviz.traces.copies import Contents, Copy
+    from agviz.traces.measured import Values
     from agviz.traces.writer import Beside, Writer
     from agviz_engine import events
-    from agviz_engine.instruments import Live
+    from agviz_engine.instruments import Live, NoteFlat
 
 log = logging.getLogger("agviz")
 
@@ -99,7 +100,6 @@ class FlightRecorder(Recorder):
         self._seen = 0
         """Numbers and texts in memory when it was last looked."""
         super().__init__(path, **recording)
-        self.note_flat = self._note
 
     @property
     def has_written(self) -> bool:
@@ -214,18 +214,24 @@ class FlightRecorder(Recorder):
         last = f"the last {self._most_kept} backward passes on {', '.join(sorted(self._on))}"
         return ", ".join(filter(None, (last, super()._choice())))
 
-    def _keep(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
-        if not self.is_recording:
-            return
+    def _takes_flat(self, values: Values) -> tuple[NoteFlat, NoteFlat | None]:
+        return self._note, self._note_numbers if values == "health" else None
+
+    def _keep(self, rows: Sequence[Any]) -> None:
         graph_task = rows[GRAPH_TASK_COLUMN]
-        held = self._held.get(graph_task)
+        held = self._held.get(graph_task) if self.is_recording else None
+        self._here.held = held
         if held is None:
             if graph_task == NO_GRAPH_TASK:
-                self._waiting.keep(rows, numbers)
+                self._waiting.keep(rows)
             return
-        held.keep(rows, numbers)
+        held.keep(rows)
         if len(held) > _MOST_HELD and held is not self._waiting:
             self._drop_too_large(graph_task)
+
+    def _keep_numbers(self, numbers: Sequence[Any]) -> None:
+        if self._here.held is not None:
+            self._here.held.keep((), numbers)
 
     def _make_copier(self, most: int) -> Copier:
         return Copier(most, self._let_go_of_oldest)

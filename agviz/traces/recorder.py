@@ -182,11 +182,14 @@ class Recorder(Instrument, Closable):
         self._beside: deque[Beside] = deque()
         self._flushes: deque[threading.Event] = deque()
         self._is_choosing = steps is not None or nodes is not None
-        self.note_flat: NoteFlat = self._note if self._is_choosing else self._waiting.keep
-        """Keeps hot events, which the engine gives in the form in which they wait."""
+        self._here = threading.local()
+        """What this thread noted last: the ``seqs`` of the events that were kept."""
+        self.note_flat, self.note_numbers = self._takes_flat(values)
+        """Keep hot events, and what was measured for them, in the form in which they wait."""
         self._start_ns = time.monotonic_ns()
-        files = None if provenance is None else provenance.files
-        self._lookout = Lookout(self._start_ns, timeout, files)
+        self._lookout = Lookout(
+            self._start_ns, timeout, None if provenance is None else provenance.files
+        )
         torch = sys.modules.get("torch")
         self._facts: dict[str, Any] = {
             "script": sys.argv[0] if script is None else script,
@@ -213,6 +216,13 @@ class Recorder(Instrument, Closable):
         self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
         _recorders.add(self)
         self._begin_writing()
+
+    def _takes_flat(self, values: Values) -> tuple[NoteFlat, NoteFlat | None]:
+        note: NoteFlat = self._waiting.events.extend
+        note_numbers: NoteFlat = self._waiting.numbers.extend
+        if self._is_choosing:
+            note, note_numbers = self._note, self._note_numbers
+        return note, note_numbers if values == "health" else None
 
     def _begin_writing(self) -> None:
         self._create()
@@ -265,13 +275,10 @@ class Recorder(Instrument, Closable):
         """Keep an event; the registry calls this directly for every kind not named below."""
         self._note(codec.row_of(event))
 
-    @property
-    def takes_health_flat(self) -> bool:
-        """Whether what is measured is kept without the gradients themselves."""
-        return self.gradient_measured is not None and self._copier is None
-
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Take it down, unless somebody else decides when to listen."""
+        if not self.is_recording:
+            self._waiting.clear()
         if not self.is_gated:
             self.begin(event)
 
@@ -369,20 +376,30 @@ class Recorder(Instrument, Closable):
         if self._next_step() in steps if parent < 0 else parent in self._wanted:
             self._wanted.add(event.graph_task)
 
-    def _note(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
-        """Keep events of a graph task and what was measured for them, as far as they are chosen."""
+    def _note(self, rows: Sequence[Any]) -> None:
+        """Keep events of a graph task, as far as they are chosen."""
         if self._is_choosing:
             self._lookout.moved = True
             wanted = [row for row in codec.each(rows) if self._is_wanted(row)]
-            seqs = {row[0] for row in wanted}
-            measured = (numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS))
+            self._here.seqs = {row[0] for row in wanted}
             rows = list(itertools.chain.from_iterable(wanted))
-            numbers = list(itertools.chain.from_iterable(m for m in measured if m[0] in seqs))
         if rows:
-            self._keep(rows, numbers)
+            self._keep(rows)
 
-    def _keep(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
-        self._waiting.keep(rows, numbers)
+    def _note_numbers(self, numbers: Sequence[Any]) -> None:
+        """Keep what was measured for events that this thread has just noted."""
+        if self._is_choosing:
+            each = (numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS))
+            wanted = [row for row in each if row[0] in self._here.seqs]
+            numbers = list(itertools.chain.from_iterable(wanted))
+        if numbers:
+            self._keep_numbers(numbers)
+
+    def _keep(self, rows: Sequence[Any]) -> None:
+        self._waiting.keep(rows)
+
+    def _keep_numbers(self, numbers: Sequence[Any]) -> None:
+        self._waiting.keep((), numbers)
 
     def _is_wanted(self, row: Sequence[Any]) -> bool:
         graph_task = row[codec.GRAPH_TASK_COLUMN]

@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 class Waiting:
     """Events and numbers in the order in which they came. Any thread may add to them."""
 
-    __slots__ = ("events", "numbers")
+    __slots__ = ("events", "is_refusing", "numbers")
 
     def __init__(self) -> None:
         self.events: list[Any] = []
         """Rows of :data:`~agviz.traces.codec.WIDTH` values."""
         self.numbers: list[Any] = []
         """Rows of :data:`~agviz_engine.instruments.NUMBERS` values."""
+        self.is_refusing = False
+        """Whether whatever comes is to be forgotten."""
 
     def keep(self, rows: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
-        """Add events, and what was measured for some of them."""
-        self.events.extend(rows)
-        if numbers:
+        """Add events, and what was measured for some."""
+        if not self.is_refusing:
+            self.events.extend(rows)
             self.numbers.extend(numbers)
 
     def __len__(self) -> int:
@@ -59,13 +61,9 @@ class Waiting:
         self.numbers.clear()
 
     def refuse(self) -> None:
-        """Forget it, and whatever comes."""
-        self.events, self.numbers = _Refusing(), _Refusing()
-
-    @property
-    def is_refusing(self) -> bool:
-        """Whether whatever comes is forgotten."""
-        return isinstance(self.events, _Refusing)
+        """Forget it, and whatever comes. Who adds to the lists himself has to clear them."""
+        self.is_refusing = True
+        self.clear()
 
     def batches(self, values: int, nbytes: int) -> Iterator[Waiting]:
         """Cut it into pieces of about ``values`` values and ``nbytes`` of copies."""
@@ -97,8 +95,3 @@ class Waiting:
         for begin in range(0, len(self.numbers), NUMBERS):
             _, plain, *found = self.numbers[begin : begin + NUMBERS]
             yield Health._make((*plain.facts, 0, 0, 0, *found, ""))
-
-
-class _Refusing(list[Any]):
-    def extend(self, values: object) -> None:
-        """Leave them."""

@@ -678,7 +678,7 @@ class Engine:
         thread, task, index, now = current().thread_id, graph_task.id, ref.index, clock()
         if not graph_task.leaves_ahead:
             rest = ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
-            flat((next_seq(), now, thread, task, STARTED, index, *rest), ())
+            flat((next_seq(), now, thread, task, STARTED, index, *rest))
             return
         graph_task.leaves_ahead = False
         queue = graph_task.cpu_ready_queue
@@ -686,14 +686,14 @@ class Engine:
         if graph_task.enters_late:
             seq, _, _ = next_three()
             row = seq, now, thread, task, NEXT, index, queue.index, size + 1, size, ABSENT, ABSENT
-            flat(row, ())
+            flat(row)
         else:
             queue.ahead -= 1
             seq, _ = next_two()
             place = seq, now, thread, task
-            flat((*place, TAKEN, index, queue.index, size - 1, ABSENT, ABSENT, ABSENT), ())
+            flat((*place, TAKEN, index, queue.index, size - 1, ABSENT, ABSENT, ABSENT))
 
-    def _finish_flat(
+    def _finish_flat(  # noqa: C901 - calls for each node would cost more than what they do
         self,
         graph_task: GraphTask,
         ref: NodeRef,
@@ -706,12 +706,12 @@ class Engine:
         """
         if len(outputs) == 1 and self._finish_at_once(graph_task, ref, outputs[0], flat):
             return
+        hear = self.registry
         log: list[Any] = []
         numbers: list[Any] = []
         try:
-            hear = self.registry
             thread, task, index = current().thread_id, graph_task.id, ref.index
-            if hear.takes_health_flat:
+            if hear.flat_numbers is not None:
                 if outputs:
                     self.tell.outputs_noted(graph_task, ref, outputs, log, numbers)
             elif hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
@@ -735,7 +735,9 @@ class Engine:
             if outputs:
                 self._hand_on(graph_task, ref, outputs, log)
         finally:
-            flat(log, numbers)
+            flat(log)
+            if numbers and hear.flat_numbers is not None:
+                hear.flat_numbers(numbers)
 
     def _finish_at_once(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
         self,
@@ -763,7 +765,8 @@ class Engine:
         elif buffer[slot] is not None:
             return False
         at_once = None
-        if hear.takes_health_flat:
+        flat_numbers = hear.flat_numbers
+        if flat_numbers is not None:
             at_once = found_at_once(output)
             if at_once is None or at_once[1][FINITE] != at_once[0].numel:
                 return False
@@ -778,18 +781,18 @@ class Engine:
         elif not remaining:
             del not_ready[index]
         buffer[slot] = output
-        numbers: tuple[Any, ...] = ()
         if at_once is not None:
-            plain, found = at_once
             kind = CHECKED_RELEASED_AND_DONE if is_released else CHECKED_AND_DONE
             seq = next_five()[0] if is_released else next_four()[0]
-            numbers = seq, plain, *found[FINITE + 1 :]
         elif is_released:
             kind, seq = RELEASED_AND_DONE, next_four()[0]
         else:
             kind, seq = DONE, next_three()[0]
         place, nbytes = (seq, now, current().thread_id, graph_task.id), held_bytes(output)
-        flat((*place, kind, index, ref.index, remaining, slot, 0, nbytes), numbers)
+        flat((*place, kind, index, ref.index, remaining, slot, 0, nbytes))
+        if at_once is not None and flat_numbers is not None:
+            plain, found = at_once
+            flat_numbers((seq, plain, *found[FINITE + 1 :]))
         if not remaining:
             if graph_task.cpu_ready_queue.empty():
                 graph_task.following = [(consumer, buffer)]
@@ -801,7 +804,7 @@ class Engine:
     def _is_simple(self, graph_task: GraphTask) -> bool:
         """Whether nobody but the only instrument looks on, and no other thread takes part."""
         hear = self.registry
-        if not hear.takes_health_flat and (hear.gradient_measured or self.nonfinite_check):
+        if hear.flat_numbers is None and (hear.gradient_measured or self.nonfinite_check):
             return False
         return not (
             graph_task.threaded

@@ -208,8 +208,8 @@ class Instrument:
 
 
 Listener = Callable[[Any, Live], None]
-NoteFlat = Callable[[Sequence[Any], Sequence[Any]], None]
-"""Takes rows of events and of numbers: :data:`HOT`."""
+NoteFlat = Callable[[Sequence[Any]], None]
+"""Takes rows of events, or of numbers: :data:`HOT`."""
 
 
 HOT = (
@@ -218,18 +218,19 @@ HOT = (
     events.LeafAccumulated,
 )
 """Events that come with nearly every node. Where an instrument is the only one and its
-``any_event`` hears them all, its ``note_flat(rows, numbers)``, if it has one, gets them as rows
-that follow each other, each of :data:`ROW` values, instead: neither an event nor a live view is
-made. In a row stand the four fields with which every event begins, its kind (the position in
-``EVENT_TYPES``), its node, the other fields in their order, and :data:`ABSENT` where there are no
-more. Some that happen together are one row, a :class:`Burst`. There may be no rows. ``note_flat``
-must not raise. A LeafAccumulated whose gradient is measured is an event all the same, unless
-``takes_health_flat`` is set.
+``any_event`` hears them all, its ``note_flat(rows)``, if it has one, gets them as rows that follow
+each other, each of :data:`ROW` values, instead: neither an event nor a live view is made. In a row
+stand the four fields with which every event begins, its kind (the position in ``EVENT_TYPES``), its
+node, the other fields in their order, and :data:`ABSENT` where there are no more. Some that happen
+together are one row, a :class:`Burst`. There may be no rows. ``note_flat`` must not raise. A
+LeafAccumulated whose gradient is measured is an event all the same, unless there is a
+``note_numbers``.
 
-Where that is set besides, what was measured of a gradient that is finite and plain, for a
-LeafAccumulated or a NonFiniteChecked, comes with their rows in place of the call of
-``gradient_measured``: ``numbers`` are rows of :data:`NUMBERS` values, the ``seq`` of the event, the
-:class:`Plain` kind of tensor, and ``zero``, ``min``, ``max``, ``mean`` and ``norm``.
+Where ``note_numbers(rows)`` is there besides, it gets what was measured of a gradient that is
+finite and plain, for a LeafAccumulated or a NonFiniteChecked, in place of the call of
+``gradient_measured``, right after ``note_flat`` got their rows and on the same thread. A row has
+:data:`NUMBERS` values, the ``seq`` of the event, the :class:`Plain` kind of tensor, and ``zero``,
+``min``, ``max``, ``mean`` and ``norm``.
 """
 ROW: Final = 11
 NUMBERS: Final = 7
@@ -342,8 +343,8 @@ class Registry:
 
     flat: NoteFlat | None
     """Takes the place of the listeners of hot events, as numbers instead of an event."""
-    takes_health_flat: bool
-    """Whether ``flat`` takes that of what is measured as well: :data:`HOT`."""
+    flat_numbers: NoteFlat | None
+    """The same for what is measured; None where ``flat`` is None."""
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
@@ -381,8 +382,8 @@ class Registry:
         self.gradient_measured = self._listeners("gradient_measured")
         self.saved_measured = self._listeners("saved_measured")
         self.flat = self._find_flat()
-        flagged = [getattr(one, "takes_health_flat", False) for one in self._instruments]
-        self.takes_health_flat = self.flat is not None and flagged == [True]
+        numbers = [getattr(one, "note_numbers", None) for one in self._instruments]
+        self.flat_numbers = None if self.flat is None else numbers[0]
 
     def _listeners(self, name: str) -> tuple[Listener, ...]:
         found = (getattr(one, name, None) for one in self._instruments)

@@ -309,17 +309,19 @@ class Telling:
         """An AccumulateGrad wrote to its variable; ``gradient`` is to be measured."""
         hear = self._hear
         flat = hear.flat
-        if flat is not None and (gradient is None or hear.takes_health_flat):
+        flat_numbers = hear.flat_numbers
+        if flat is not None and (gradient is None or flat_numbers is not None):
             seq, now, node = next_seq(), clock(), ref.index
             place = seq, now, current().thread_id, graph_task.id
             row = *place, _LEAF, node, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
-            at_once = None if gradient is None else found_at_once(gradient)
+            flat(row)
+            if gradient is None or flat_numbers is None:
+                return
+            at_once = found_at_once(gradient)
             if at_once is not None and at_once[1][FINITE] == at_once[0].numel:
                 plain, found = at_once
-                flat(row, (seq, plain, *found[FINITE + 1 :]))
-                return
-            flat(row, ())
-            if gradient is not None:
+                flat_numbers((seq, plain, *found[FINITE + 1 :]))
+            else:
                 event = events.LeafAccumulated(*place, node)
                 self._measured(event, gradient, health_of(gradient), self.live(graph_task, ref))
             return
@@ -538,7 +540,7 @@ class Telling:
         flat = hear.flat
         if flat is not None:
             place = seq, now, current().thread_id, graph_task.id
-            flat((*place, PUSH, ref.index, queue.index, size, ABSENT, ABSENT, ABSENT), ())
+            flat((*place, PUSH, ref.index, queue.index, size, ABSENT, ABSENT, ABSENT))
             return
         event = events.QueuePush(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
@@ -558,7 +560,7 @@ class Telling:
         flat = hear.flat
         if flat is not None:
             place = seq, now, current().thread_id, graph_task.id
-            flat((*place, POP, ref.index, queue.index, size, ABSENT, ABSENT, ABSENT), ())
+            flat((*place, POP, ref.index, queue.index, size, ABSENT, ABSENT, ABSENT))
             return
         event = events.QueuePop(
             seq, now, current().thread_id, graph_task.id, queue.index, ref.index, size
