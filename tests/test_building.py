@@ -55,7 +55,7 @@ def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_pat
         text=True,
         check=True,
     )
-    assert found.stdout.startswith("(0, 0, 0, 1, 3, -4.0, 3.0, -0.333"), found.stdout
+    assert found.stdout.startswith("(0, 0, 0, 3, 1, -4.0, 3.0, -0.333"), found.stdout
 
 
 @pytest.mark.parametrize(

@@ -781,18 +781,19 @@ class Engine:
         elif not remaining:
             del not_ready[index]
         buffer[slot] = output
-        if at_once is not None:
-            kind = CHECKED_RELEASED_AND_DONE if is_released else CHECKED_AND_DONE
-            seq = next_five()[0] if is_released else next_four()[0]
-        elif is_released:
-            kind, seq = RELEASED_AND_DONE, next_four()[0]
-        else:
-            kind, seq = DONE, next_three()[0]
-        place, nbytes = (seq, now, current().thread_id, graph_task.id), held_bytes(output)
-        flat((*place, kind, index, ref.index, remaining, slot, 0, nbytes))
+        thread, task, producer = current().thread_id, graph_task.id, ref.index
         if at_once is not None and flat_numbers is not None:
             plain, found = at_once
+            kind = CHECKED_RELEASED_AND_DONE if is_released else CHECKED_AND_DONE
+            seq = next_five()[0] if is_released else next_four()[0]
+            size = plain.nbytes
+            flat((seq, now, thread, task, kind, index, producer, remaining, slot, 0, size))
             flat_numbers((seq, plain, *found[FINITE + 1 :]))
+        else:
+            kind = RELEASED_AND_DONE if is_released else DONE
+            seq = next_four()[0] if is_released else next_three()[0]
+            size = held_bytes(output)
+            flat((seq, now, thread, task, kind, index, producer, remaining, slot, 0, size))
         if not remaining:
             if graph_task.cpu_ready_queue.empty():
                 graph_task.following = [(consumer, buffer)]

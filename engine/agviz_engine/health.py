@@ -29,6 +29,7 @@ from torch.nn import Parameter
 
 from agviz_engine import health_kernel, native_run
 from agviz_engine.elements import COMPRESSED, FEW, Part, is_dense, numbers_of
+from agviz_engine.health_kernel import of_thread, unpack
 from agviz_engine.instruments import Health, Plain
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.recent import Recent
@@ -101,12 +102,15 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     plain = _plain_by_block.get(block) or _looked_at(gradient, block)
     if plain is None:
         return None
-    dtype, numel = plain.dtype, plain.numel
+    numel = plain.numel
     address = gradient.data_ptr()
     if not address or (plain.may_be_freed and not gradient.untyped_storage().nbytes()):
         return None
     if numel < _REMEMBERED:
-        return plain, health_kernel.measured_at(address, numel, dtype)
+        part = of_thread.part
+        plain.measure(address, numel, part)
+        return plain, unpack(part)
+    dtype = plain.dtype
     memory, place = _thread.known, MEMORY[(impl >> 3) + STORAGE]
     state = _generation[0], gradient._version, address, numel, dtype, False, False
     known = memory.get(place)
@@ -131,7 +135,7 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
         _dispatch_keys(gradient).raw_repr() != PLAIN_KEYS
         or gradient.dim() > DIMENSIONS
         or not (gradient.is_contiguous() or is_dense(gradient))
-        or dtype not in health_kernel.FUNCTIONS
+        or dtype not in health_kernel.FEW
         or not numel
     ):
         return None
@@ -140,7 +144,8 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
     if len(_plain_by_block) >= _PLAIN_KEPT:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
-    found = _plain_by_block[block] = Plain(dtype, numel, facts, may_be_freed=may_be_freed)
+    measure = health_kernel.FEW[dtype]
+    found = _plain_by_block[block] = Plain(dtype, measure, facts, may_be_freed=may_be_freed)
     return found
 
 

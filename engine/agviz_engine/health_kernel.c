@@ -193,6 +193,11 @@ typedef void (*parallel_t)(void (*)(void *), void *, unsigned, unsigned);
     {                                                                                              \
         if (!NAME##_quick(x, n, part, parallel, threads))                                          \
             NAME##_careful(x, n, part);                                                            \
+    }                                                                                              \
+                                                                                                   \
+    EXPORTED void agviz_measure_few_##NAME(const REAL *x, int64_t n, struct part *part)            \
+    {                                                                                              \
+        agviz_measure_##NAME(x, n, part, 0, 1);                                                    \
     }
 
 DEFINE(float, int32_t, float32, 1e-12, 1e15)

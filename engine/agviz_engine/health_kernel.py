@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FILE = Path(__file__).with_name("_health_kernel.so")
 _part = struct.Struct("5q4d")
+unpack = _part.unpack
 _LARGE = 1 << 17
 """From so many elements on, several threads share the work, and other Python threads may run."""
 
@@ -31,12 +32,12 @@ class _OfThread(threading.local):
         self.part = ctypes.create_string_buffer(_part.size)
 
 
-_thread = _OfThread()
+of_thread = _OfThread()
 
 
 def serves(tensor: Tensor) -> bool:
     """Whether there is such code for tensors of its dtype on its device."""
-    return tensor.dtype in FUNCTIONS and tensor.device.type == "cpu"
+    return tensor.dtype in FEW and tensor.device.type == "cpu"
 
 
 def measured(flat: Tensor) -> tuple[Any, ...]:
@@ -52,44 +53,35 @@ def measured(flat: Tensor) -> tuple[Any, ...]:
 
 def measured_at(address: int, numel: int, dtype: torch.dtype) -> tuple[Any, ...]:
     """As :func:`measured`, of ``numel`` elements that lie side by side from ``address`` on."""
-    part = _thread.part
-    keeping, releasing = FUNCTIONS[dtype]
+    part = of_thread.part
     if numel < _LARGE:
-        keeping(address, numel, part, None, 1)
+        FEW[dtype](address, numel, part)
     else:
-        releasing(address, numel, part, _PARALLEL, torch.get_num_threads())
-    return _part.unpack(part)
+        _MANY[dtype](address, numel, part, _PARALLEL, torch.get_num_threads())
+    return unpack(part)
 
 
 def is_built() -> bool:
     """Whether the compiled code is there."""
-    return bool(FUNCTIONS)
+    return bool(FEW)
 
 
-def _of(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
-    functions: dict[torch.dtype, Any] = {
-        torch.float32: library.agviz_measure_float32,
-        torch.float64: library.agviz_measure_float64,
-    }
-    for function in functions.values():
-        function.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_uint,
-        )
+def _functions(library: ctypes.CDLL, name: str, *more: Any) -> dict[torch.dtype, Any]:
+    found = {}
+    for dtype, real in ((torch.float32, "float32"), (torch.float64, "float64")):
+        function = found[dtype] = getattr(library, f"agviz_{name}_{real}")
+        function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *more)
         function.restype = None
-    return functions
+    return found
 
 
-def _load() -> dict[torch.dtype, tuple[Any, Any]]:
+def _load() -> tuple[dict[torch.dtype, Any], dict[torch.dtype, Any]]:
     """By dtype: the function that keeps the interpreter to itself, and the one that does not."""
     try:
-        keeping, releasing = _of(ctypes.PyDLL(str(_FILE))), _of(ctypes.CDLL(str(_FILE)))
+        few = _functions(ctypes.PyDLL(str(_FILE)), "measure_few")
+        return few, _functions(ctypes.CDLL(str(_FILE)), "measure", ctypes.c_void_p, ctypes.c_uint)
     except (OSError, AttributeError):  # not built, or for another machine or version
-        return {}
-    return {dtype: (keeping[dtype], releasing[dtype]) for dtype in keeping}
+        return {}, {}
 
 
 def _parallel() -> int | None:
@@ -102,5 +94,6 @@ def _parallel() -> int | None:
 
 
 _PARALLEL = _parallel()
-FUNCTIONS = _load()
-"""By dtype; empty where nothing is built."""
+FEW, _MANY = _load()
+"""By dtype; empty where nothing is built. The first take an address, a number of elements and where
+the answer is written, which ``unpack`` reads; they keep the interpreter to themselves."""

@@ -241,15 +241,22 @@ ABSENT: Final = -(2**63)
 class Plain:
     """A kind of tensor whose elements compiled code reads one after the other."""
 
-    __slots__ = ("dtype", "facts", "may_be_freed", "numel")
+    __slots__ = ("dtype", "facts", "may_be_freed", "measure", "nbytes", "numel")
 
     def __init__(
-        self, dtype: torch.dtype, numel: int, facts: tuple[Any, ...], *, may_be_freed: bool
+        self,
+        dtype: torch.dtype,
+        measure: Callable[..., None],
+        facts: tuple[Any, ...],
+        *,
+        may_be_freed: bool,
     ) -> None:
         self.dtype = dtype
-        self.numel = numel
+        self.measure = measure
+        """Of :data:`agviz_engine.health_kernel.FEW`."""
         self.facts = facts
         """What a :class:`Health` of one begins with, up to ``numbers``."""
+        self.numel, self.nbytes = facts[4], facts[5]
         self.may_be_freed = may_be_freed
         """Whether its address would not show that its storage was resized to nothing."""
 
