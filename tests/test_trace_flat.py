@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz_engine import Instrument, events, installed
 from agviz_engine.instruments import HOT
+from tests.engine.builders import leaf
 from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
@@ -32,11 +34,15 @@ class Other(Instrument):
 
 
 def recorded(
-    path: Path, program: Callable[[], object], values: Values, *others: Instrument
+    path: Path,
+    program: Callable[[], object],
+    values: Values,
+    *others: Instrument,
+    nodes: re.Pattern[str] | None = None,
 ) -> list[tuple[Any, ...]]:
     """All that was recorded without what differs from run to run: seq, time, thread, first id."""
     torch.manual_seed(0)
-    recorder = Recorder(path, values=values)
+    recorder = Recorder(path, values=values, nodes=nodes)
     with recorder, installed(recorder, *others) as engine:
         assert (engine.registry.flat is None) == bool(others)
         program()
@@ -64,19 +70,44 @@ def test_alone_or_not_the_file_is_the_same(tmp_path: Path, name: str, values: Va
     assert list(map(repr, alone)) == list(map(repr, beside))
 
 
+@pytest.mark.parametrize("values", ["none", "health"])
+@pytest.mark.parametrize("nodes", ["Sin", "Cos", "Tanh|Exp", "AccumulateGrad"])
+def test_only_what_concerns_chosen_nodes(tmp_path: Path, values: Values, nodes: str) -> None:
+    def program() -> None:
+        leaf(4).sin().cos().exp().tanh().sum().backward()
+
+    chosen = re.compile(nodes)
+    alone = recorded(tmp_path / "alone.agviz", program, values, nodes=chosen)
+    beside = recorded(tmp_path / "beside.agviz", program, values, Other(), nodes=chosen)
+    assert len(alone) > 10
+    assert list(map(repr, alone)) == list(map(repr, beside))
+
+
+def test_a_recorder_closed_in_the_midst_keeps_nothing_more(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "t.agviz", values="health")
+    with installed(recorder):
+        y = leaf(4)
+        for _ in range(100):
+            y = y * 1.0
+        y.register_hook(lambda _: recorder.close())
+        y.sum().backward()
+    assert not recorder.is_recording
+    assert len(recorder._waiting) == 0
+
+
 def test_passes_in_hooks_of_leaves_find_others_waiting(tmp_path: Path) -> None:
     def program() -> None:
         weight, bias = (torch.ones(3, requires_grad=True) for _ in range(2))
 
-        def again(leaf: torch.Tensor) -> None:
-            inner = leaf.detach().requires_grad_()
+        def again(parameter: torch.Tensor) -> None:
+            inner = parameter.detach().requires_grad_()
             with torch.enable_grad():
                 (inner * weight.detach() + inner.exp()).sum().backward()
                 with contextlib.suppress(RuntimeError):
                     failing(inner).sum().backward()
 
-        for leaf in (weight, bias):
-            leaf.register_post_accumulate_grad_hook(again)
+        for parameter in (weight, bias):
+            parameter.register_post_accumulate_grad_hook(again)
         for _ in range(2):
             (bias + weight).sum().backward()
             weight.exp().mul(bias).sum().backward()

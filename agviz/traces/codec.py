@@ -15,8 +15,14 @@ import itertools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun, NonFiniteChecked
-from agviz_engine.instruments import ABSENT, BURSTS, HOT, ROW, Burst
+from agviz_engine.events import (
+    EVENT_TYPES,
+    Event,
+    GraphTaskBegun,
+    NodeFinished,
+    NonFiniteChecked,
+)
+from agviz_engine.instruments import ABSENT, BURSTS, ENDED, HANDED, HOT, ROW, Burst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +39,7 @@ KIND_COLUMN: Final = 4
 _NODE_COLUMN = 5
 OBJECT_COLUMN: Final = 6
 """Where a row that can't go to the file as it is has an object in place of its other fields."""
+PRODUCER_COLUMN: Final = 6
 _LETTERS: Final = 4
 """Columns ``a`` to ``d``."""
 WIDTH: Final = ROW
@@ -154,6 +161,11 @@ def _nodes(fields: Sequence[str]) -> tuple[int, ...]:
     return tuple(column for field, column in columns if field in {"node", "producer"})
 
 
+DONE: Final = frozenset(
+    number for number, burst in BURSTS.items() if NodeFinished in burst.events and number != ENDED
+)
+"""Bursts in which a node ends and hands on its output."""
+
 NODES: Final = {
     **{kind: _nodes(event._fields) for event, kind in KIND.items()},
     **{number: _nodes(burst.fields) for number, burst in BURSTS.items()},
@@ -166,6 +178,13 @@ NODES: Final = {
 def each(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """The rows one by one."""
     return (rows[begin : begin + WIDTH] for begin in range(0, len(rows), WIDTH))
+
+
+def handed(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Of one of :data:`DONE` only that the output was handed on, which concerns the consumer."""
+    events = BURSTS[row[KIND_COLUMN]].events
+    skipped = len(events) - len(BURSTS[HANDED].events)
+    return (row[0] + skipped, *row[1:KIND_COLUMN], HANDED, *row[_NODE_COLUMN:])
 
 
 def row_of(event: Event) -> tuple[Any, ...]:

@@ -85,7 +85,7 @@ class DeferredRecorder(Recorder):
         """End the recording and leave no file; a folder that was made for it goes, too."""
         with self._opening:
             self._is_given_up = True
-            self._waiting.refuse()
+            self._refuse()
             self._beside.clear()
         if self._is_in_memory or self.problem:
             return

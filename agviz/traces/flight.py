@@ -230,8 +230,9 @@ class FlightRecorder(Recorder):
             self._drop_too_large(graph_task)
 
     def _keep_numbers(self, numbers: Sequence[Any]) -> None:
-        if self._here.held is not None:
-            self._here.held.keep((), numbers)
+        held = getattr(self._here, "held", None)
+        if held is not None:
+            held.keep((), numbers)
 
     def _make_copier(self, most: int) -> Copier:
         return Copier(most, self._let_go_of_oldest)

@@ -242,6 +242,15 @@ class Recorder(Instrument, Closable):
         self._closing.set()
         self._wake.set()
         self._thread.join()
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Keep nothing of what is heard from now on."""
+        self.note_flat = _ignore
+        if self.note_numbers is not None:
+            self.note_numbers = _ignore
+        if self.registry is not None:
+            self.registry.index_flat()
         self._waiting.refuse()
 
     @property
@@ -277,8 +286,6 @@ class Recorder(Instrument, Closable):
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Take it down, unless somebody else decides when to listen."""
-        if not self.is_recording:
-            self._waiting.clear()
         if not self.is_gated:
             self.begin(event)
 
@@ -380,7 +387,7 @@ class Recorder(Instrument, Closable):
         """Keep events of a graph task, as far as they are chosen."""
         if self._is_choosing:
             self._lookout.moved = True
-            wanted = [row for row in codec.each(rows) if self._is_wanted(row)]
+            wanted = [self._chosen_of(row) for row in codec.each(rows) if self._is_wanted(row)]
             self._here.seqs = {row[0] for row in wanted}
             rows = list(itertools.chain.from_iterable(wanted))
         if rows:
@@ -390,7 +397,8 @@ class Recorder(Instrument, Closable):
         """Keep what was measured for events that this thread has just noted."""
         if self._is_choosing:
             each = (numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS))
-            wanted = [row for row in each if row[0] in self._here.seqs]
+            seqs = getattr(self._here, "seqs", ())
+            wanted = [row for row in each if row[0] in seqs]
             numbers = list(itertools.chain.from_iterable(wanted))
         if numbers:
             self._keep_numbers(numbers)
@@ -409,6 +417,14 @@ class Recorder(Instrument, Closable):
             chosen = self._chosen.get(graph_task, ())
             return any(row[column] in chosen for column in columns)
         return True
+
+    def _chosen_of(self, row: Sequence[Any]) -> Sequence[Any]:
+        """What is kept of a row that is wanted."""
+        if self._nodes is not None and row[codec.KIND_COLUMN] in codec.DONE:
+            chosen = self._chosen.get(row[codec.GRAPH_TASK_COLUMN], ())
+            if row[codec.PRODUCER_COLUMN] not in chosen:
+                return codec.handed(row)
+        return row
 
     def _keep_beside(self, thing: Beside) -> None:
         self._beside.append(thing)
@@ -631,7 +647,7 @@ class Recorder(Instrument, Closable):
         self._stop(f"has reached its limit of {most:,} bytes")
 
     def _stop(self, why: str) -> None:
-        self._waiting.refuse()
+        self._refuse()
         self._beside.clear()
         self._lookout.under_way.clear()
         self._large.clear()
@@ -642,7 +658,7 @@ class Recorder(Instrument, Closable):
             self.when_stopped()
 
     def _forked(self) -> None:
-        self._waiting.refuse()
+        self._refuse()
         self._beside.clear()
         self._lookout.under_way.clear()
         atexit.unregister(self.close)
@@ -675,6 +691,10 @@ def _is_needed(thing: Beside, told: set[int]) -> bool:
     if isinstance(thing, Introduction) or thing.graph_task in told:
         return True
     return isinstance(thing, ForwardOps) and thing.graph_task == NO_GRAPH_TASK
+
+
+def _ignore(rows: Sequence[Any]) -> None:
+    """Take the place of what keeps rows."""
 
 
 def _taken(things: deque[T]) -> list[T]:

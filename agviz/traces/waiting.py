@@ -61,27 +61,36 @@ class Waiting:
         self.numbers.clear()
 
     def refuse(self) -> None:
-        """Forget it, and whatever comes. Who adds to the lists himself has to clear them."""
+        """Forget it, and whatever is to be kept."""
         self.is_refusing = True
         self.clear()
 
     def batches(self, values: int, nbytes: int) -> Iterator[Waiting]:
-        """Cut it into pieces of about ``values`` values and ``nbytes`` of copies."""
+        """Cut it into pieces of about ``values`` values and ``nbytes`` of copies.
+
+        Numbers stand in the piece of their event or a later one.
+        """
         rest = self.taken()
         begin = copied = place = 0
+        told = set()
         for end in range(codec.WIDTH, len(rest.events) + 1, codec.WIDTH):
             row = rest.events[end - codec.WIDTH : end]
+            told.add(row[0])
             if row[codec.KIND_COLUMN] == codec.COPIED:
                 copied += row[codec.OBJECT_COLUMN].nbytes
-            is_last = end == len(rest.events)
-            if end - begin >= values or copied >= nbytes or is_last:
-                first, seq = place, row[0]
-                while place < len(rest.numbers) and (is_last or rest.numbers[place] <= seq):
-                    place += NUMBERS
-                batch = Waiting()
-                batch.keep(rest.events[begin:end], rest.numbers[first:place])
-                yield batch
-                begin, copied = end, 0
+            if end - begin < values and copied < nbytes and end < len(rest.events):
+                continue
+            first = place
+            while place < len(rest.numbers) and rest.numbers[place] in told:
+                place += NUMBERS
+            batch = Waiting()
+            batch.keep(rest.events[begin:end], rest.numbers[first:place])
+            yield batch
+            begin, copied = end, 0
+        if place < len(rest.numbers):
+            batch = Waiting()
+            batch.keep((), rest.numbers[place:])
+            yield batch
 
     def graph_tasks(self) -> set[int]:
         """Those that the events belong to."""

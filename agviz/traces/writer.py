@@ -46,13 +46,13 @@ PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
 _MOST_EVENTS: Final = 512
-"""In one statement, and rows of their health. There are statements for powers of two only, so that
-SQLite knows them all."""
+"""In one statement, and rows of their health or of a graph."""
 _TIMES_SMALLER: Final = 4
+"""Is each statement than the next, so that there are few and SQLite knows most of them."""
 _MOST_ROWS: Final = 128
 """The same for other tables, of which there are many."""
 _STATEMENTS_KEPT: Final = 60
-"""Each takes some 300 bytes a row."""
+"""Each takes some 100 bytes a value."""
 _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
 _CACHE_KIB_FOR_INDEXES: Final = 2_000
@@ -348,11 +348,9 @@ class Writer:
         contents.written(first)
         return first
 
-    def _insert(
-        self, table: str, values: Sequence[Any], columns: int, most: int = _MOST_ROWS
-    ) -> None:
+    def _insert(self, table: str, values: Sequence[Any], columns: int) -> None:
         """Insert rows that follow each other in ``values``."""
-        for size, part in _parts(values, columns, most):
+        for size, part in _parts(values, columns, _MOST_ROWS):
             self._database.execute(_insertion(table, columns, size), part)
 
     def _begin_graph_task(self, event: GraphTaskBegun) -> None:

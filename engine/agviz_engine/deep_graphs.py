@@ -46,6 +46,7 @@ _held: set[Node] = set()
 _graphs: list[list[Node]] = []
 """The held nodes of each graph, those nearest to the leaves first."""
 _lock = threading.Lock()
+_ending = threading.Event()
 _roots: dict[int, weakref.ref[Tensor]] = {}
 """Tensors that were differentiated and are alive, by ``id``."""
 
@@ -91,10 +92,11 @@ def let_go() -> None:
 
 def let_go_with(roots: Iterable[Tensor | GradientEdge]) -> None:
     """While graphs are held: let go of what nobody else holds soon after one of ``roots`` dies."""
-    if not _graphs:
+    if not _graphs or _ending.is_set():
         return
-    for key in [key for key, root in _roots.items() if root() is None]:
-        del _roots[key]
+    for key, known in list(_roots.items()):
+        if known() is None:
+            _roots.pop(key, None)
     for root in roots:
         if isinstance(root, Tensor) and id(root) not in _roots:
             _roots[id(root)] = _Root(root, _when_it_died)
@@ -107,7 +109,8 @@ class _Root(weakref.ref[Tensor]):
 
 
 def _pending_call(_: int | None) -> int:
-    let_go()
+    if not _ending.is_set():
+        let_go()
     return 0
 
 
@@ -117,7 +120,13 @@ _when_it_died: Final = functools.partial(
     None,
 )
 """No Python code: the interpreter would come back to the call before this ends."""
-atexit.register(_roots.clear)  # at the very end there is nothing left to come back to
+
+
+@atexit.register
+def _end() -> None:
+    """At the very end there is no interpreter left that could come back."""
+    _ending.set()
+    _roots.clear()
 
 
 def _at_collection(phase: str, _info: dict[str, int]) -> None:

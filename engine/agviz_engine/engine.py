@@ -651,9 +651,9 @@ class Engine:
                 hidden.restore()
         del inputs
         graph_task.executed += 1
-        flat = hear.flat
+        flat, flat_numbers = hear.flat, hear.flat_numbers
         if flat is not None:
-            self._finish_flat(graph_task, ref, outputs, flat)
+            self._finish_flat(graph_task, ref, outputs, flat, flat_numbers)
             return
         if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
             self._check_non_finite(graph_task, ref, outputs)  # while it has what it saved
@@ -699,19 +699,22 @@ class Engine:
         ref: NodeRef,
         outputs: Gradients,
         flat: NoteFlat,
+        flat_numbers: NoteFlat | None,
     ) -> None:
         """The second half of :meth:`evaluate_function`, for an instrument that is alone.
 
         What happens is told in one piece, and what happens together has one time.
         """
-        if len(outputs) == 1 and self._finish_at_once(graph_task, ref, outputs[0], flat):
+        if len(outputs) == 1 and self._finish_at_once(
+            graph_task, ref, outputs[0], flat, flat_numbers
+        ):
             return
         hear = self.registry
         log: list[Any] = []
         numbers: list[Any] = []
         try:
             thread, task, index = current().thread_id, graph_task.id, ref.index
-            if hear.flat_numbers is not None:
+            if flat_numbers is not None:
                 if outputs:
                     self.tell.outputs_noted(graph_task, ref, outputs, log, numbers)
             elif hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
@@ -736,8 +739,8 @@ class Engine:
                 self._hand_on(graph_task, ref, outputs, log)
         finally:
             flat(log)
-            if numbers and hear.flat_numbers is not None:
-                hear.flat_numbers(numbers)
+            if numbers and flat_numbers is not None:
+                flat_numbers(numbers)
 
     def _finish_at_once(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
         self,
@@ -745,6 +748,7 @@ class Engine:
         ref: NodeRef,
         output: Tensor | None,
         flat: NoteFlat,
+        flat_numbers: NoteFlat | None,
     ) -> bool:
         """:meth:`_finish_flat` for a node whose only output is the first in its slot.
 
@@ -753,8 +757,9 @@ class Engine:
         Returns:
             False where there is more to be done; then nothing was done.
         """
-        edge, hear = ref.next_edges[0], self.registry
-        if edge is None or output is None or not self._is_simple(graph_task):
+        edge = ref.next_edges[0]
+        is_checked = flat_numbers is not None
+        if edge is None or output is None or not self._is_simple(graph_task, is_checked):
             return False
         consumer, slot = edge
         index, not_ready, exec_info = consumer.index, graph_task.not_ready, graph_task.exec_info
@@ -765,7 +770,6 @@ class Engine:
         elif buffer[slot] is not None:
             return False
         at_once = None
-        flat_numbers = hear.flat_numbers
         if flat_numbers is not None:
             at_once = found_at_once(output)
             if at_once is None or at_once[1][FINITE] != at_once[0].numel:
@@ -802,10 +806,9 @@ class Engine:
                 self._push(graph_task, consumer, buffer)
         return True
 
-    def _is_simple(self, graph_task: GraphTask) -> bool:
+    def _is_simple(self, graph_task: GraphTask, is_checked: bool) -> bool:
         """Whether nobody but the only instrument looks on, and no other thread takes part."""
-        hear = self.registry
-        if hear.flat_numbers is None and (hear.gradient_measured or self.nonfinite_check):
+        if not is_checked and (self.registry.gradient_measured or self.nonfinite_check):
             return False
         return not (
             graph_task.threaded

@@ -206,6 +206,9 @@ class Instrument:
     node had saved.
     """
 
+    registry: Registry | None = None
+    """Where it was installed last."""
+
 
 Listener = Callable[[Any, Live], None]
 NoteFlat = Callable[[Sequence[Any]], None]
@@ -228,9 +231,9 @@ LeafAccumulated whose gradient is measured is an event all the same, unless ther
 
 Where ``note_numbers(rows)`` is there besides, it gets what was measured of a gradient that is
 finite and plain, for a LeafAccumulated or a NonFiniteChecked, in place of the call of
-``gradient_measured``, right after ``note_flat`` got their rows and on the same thread. A row has
-:data:`NUMBERS` values, the ``seq`` of the event, the :class:`Plain` kind of tensor, and ``zero``,
-``min``, ``max``, ``mean`` and ``norm``.
+``gradient_measured``, right after ``note_flat`` got their rows (also that of the NonFiniteChecked)
+and on the same thread. A row has :data:`NUMBERS` values, the ``seq`` of the event, the
+:class:`Plain` kind of tensor, and ``zero``, ``min``, ``max``, ``mean`` and ``norm``.
 """
 ROW: Final = 11
 NUMBERS: Final = 7
@@ -368,11 +371,13 @@ class Registry:
         """Install ``instrument``; installing it twice has no further effect."""
         if not any(instrument is known for known in self._instruments):
             self._instruments = (*self._instruments, instrument)
+            instrument.registry = self
             self._index()
 
     def remove(self, instrument: Instrument) -> None:
         """Take ``instrument`` out; one that is not installed is ignored."""
         self._instruments = tuple(i for i in self._instruments if i is not instrument)
+        instrument.registry = None
         self._index()
 
     def _index(self) -> None:
@@ -388,6 +393,10 @@ class Registry:
             setattr(self, name, tuple(listeners))
         self.gradient_measured = self._listeners("gradient_measured")
         self.saved_measured = self._listeners("saved_measured")
+        self.index_flat()
+
+    def index_flat(self) -> None:
+        """Ask the only instrument for its ``note_flat`` and ``note_numbers``, which may change."""
         self.flat = self._find_flat()
         numbers = [getattr(one, "note_numbers", None) for one in self._instruments]
         self.flat_numbers = None if self.flat is None else numbers[0]

@@ -110,17 +110,19 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                         given.retain_grad()
                 if call.create_graph:
                     self._warn_create_graph()
-            captured = self.engine.execute(
-                [_root_edge(tensor) for tensor in call.tensors],
-                call.grad_tensors,
-                keep_graph=call.keep_graph,
-                create_graph=call.create_graph,
-                accumulate_grad=call.accumulate_grad,
-                inputs=(lambda task: _find_inputs(task, call.inputs)) if call.inputs else None,
-                number_of_inputs=len(call.inputs),
-                min_topological_nr=_min_topological_nr(call.inputs),
-            )
-            deep_graphs.let_go_with(call.tensors)
+            try:
+                captured = self.engine.execute(
+                    [_root_edge(tensor) for tensor in call.tensors],
+                    call.grad_tensors,
+                    keep_graph=call.keep_graph,
+                    create_graph=call.create_graph,
+                    accumulate_grad=call.accumulate_grad,
+                    inputs=(lambda task: _find_inputs(task, call.inputs)) if call.inputs else None,
+                    number_of_inputs=len(call.inputs),
+                    min_topological_nr=_min_topological_nr(call.inputs),
+                )
+            finally:
+                deep_graphs.let_go_with(call.tensors)
             if call.accumulate_grad:
                 return None
             for index, gradient in enumerate(captured):

@@ -52,6 +52,31 @@ def test_a_deep_graph_is_freed(engine: str, how: str) -> None:
     assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr
 
 
+_AT_EXIT = """
+import atexit
+
+def run():
+    global kept
+    kept = torch.ones(1, requires_grad=True)
+    for _ in range(30_000):
+        kept = kept * 1.0
+    kept.backward(retain_graph=True)
+    kept.backward(retain_graph=True)
+
+atexit.register(run)
+import torch, agviz_engine
+agviz_engine.install()
+print("freed")
+"""
+
+
+def test_a_deep_graph_made_at_the_very_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _AT_EXIT], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr
+
+
 _SOON = """
 import gc, sys, threading, weakref
 import torch

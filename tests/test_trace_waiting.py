@@ -1,0 +1,54 @@
+"""Nothing that waits is lost or doubled when it is cut into pieces."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from agviz.traces import codec
+from agviz.traces.waiting import Waiting
+from agviz_engine.events import NonFiniteChecked
+from agviz_engine.instruments import NUMBERS
+
+_CHECKED = codec.KIND[NonFiniteChecked]
+
+
+def waiting(seqs: list[int], measured: list[int]) -> Waiting:
+    found = Waiting()
+    for seq in seqs:
+        found.keep(codec.row_of(NonFiniteChecked(seq, 0, 0, 0, 0, 0, 0, 0, 0)))
+    for seq in measured:
+        found.keep((), (seq, None, 0, 0.0, 0.0, 0.0, 0.0))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_batches_hold_everything_once_and_numbers_not_before_their_events(size: int) -> None:
+    rng = Random(size)
+    seqs = list(range(50))
+    for begin in range(0, 50, 5):  # threads come between each other
+        part = seqs[begin : begin + 5]
+        rng.shuffle(part)
+        seqs[begin : begin + 5] = part
+    measured = [seq for seq in seqs if seq % 3]
+    batches = list(waiting(seqs, measured).batches(size * codec.WIDTH, 1))
+    events = [row[0] for batch in batches for row in codec.each(batch.events)]
+    numbers = [seq for batch in batches for seq in batch.numbers[::NUMBERS]]
+    assert (events, numbers) == (seqs, measured)
+    written: set[int] = set()
+    for batch in batches:
+        written.update(row[0] for row in codec.each(batch.events))
+        assert written.issuperset(batch.numbers[::NUMBERS])
+
+
+def test_numbers_whose_events_are_gone() -> None:
+    (batch,) = waiting([], [4, 5]).batches(10, 1)
+    assert batch.numbers[::NUMBERS] == [4, 5]
+
+
+def test_who_refuses_keeps_nothing() -> None:
+    found = waiting([1], [1])
+    found.refuse()
+    found.keep(codec.row_of(NonFiniteChecked(2, 0, 0, 0, 0, 0, 0, 0, 0)), (2,) * NUMBERS)
+    assert len(found) == 0
