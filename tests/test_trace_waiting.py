@@ -11,8 +11,6 @@ from agviz.traces.waiting import Waiting
 from agviz_engine.events import NonFiniteChecked
 from agviz_engine.instruments import NUMBERS
 
-_CHECKED = codec.KIND[NonFiniteChecked]
-
 
 def waiting(seqs: list[int], measured: list[int]) -> Waiting:
     found = Waiting()

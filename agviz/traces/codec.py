@@ -161,7 +161,7 @@ def _nodes(fields: Sequence[str]) -> tuple[int, ...]:
     return tuple(column for field, column in columns if field in {"node", "producer"})
 
 
-DONE: Final = frozenset(
+ENDINGS: Final = frozenset(
     number for number, burst in BURSTS.items() if NodeFinished in burst.events and number != ENDED
 )
 """Bursts in which a node ends and hands on its output."""
@@ -181,7 +181,7 @@ def each(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def handed(row: Sequence[Any]) -> tuple[Any, ...]:
-    """Of one of :data:`DONE` only that the output was handed on, which concerns the consumer."""
+    """Of one of :data:`ENDINGS` only that the output was handed on, which concerns the consumer."""
     events = BURSTS[row[KIND_COLUMN]].events
     skipped = len(events) - len(BURSTS[HANDED].events)
     return (row[0] + skipped, *row[1:KIND_COLUMN], HANDED, *row[_NODE_COLUMN:])

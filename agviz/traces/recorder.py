@@ -420,7 +420,7 @@ class Recorder(Instrument, Closable):
 
     def _chosen_of(self, row: Sequence[Any]) -> Sequence[Any]:
         """What is kept of a row that is wanted."""
-        if self._nodes is not None and row[codec.KIND_COLUMN] in codec.DONE:
+        if self._nodes is not None and row[codec.KIND_COLUMN] in codec.ENDINGS:
             chosen = self._chosen.get(row[codec.GRAPH_TASK_COLUMN], ())
             if row[codec.PRODUCER_COLUMN] not in chosen:
                 return codec.handed(row)

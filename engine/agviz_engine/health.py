@@ -135,7 +135,7 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
         _dispatch_keys(gradient).raw_repr() != PLAIN_KEYS
         or gradient.dim() > DIMENSIONS
         or not (gradient.is_contiguous() or is_dense(gradient))
-        or dtype not in health_kernel.FEW
+        or dtype not in health_kernel.MEASURE
         or not numel
     ):
         return None
@@ -144,7 +144,7 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
     if len(_plain_by_block) >= _PLAIN_KEPT:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
-    measure = health_kernel.FEW[dtype]
+    measure = health_kernel.MEASURE[dtype]
     found = _plain_by_block[block] = Plain(dtype, measure, facts, may_be_freed=may_be_freed)
     return found
 

@@ -37,7 +37,7 @@ of_thread = _OfThread()
 
 def serves(tensor: Tensor) -> bool:
     """Whether there is such code for tensors of its dtype on its device."""
-    return tensor.dtype in FEW and tensor.device.type == "cpu"
+    return tensor.dtype in MEASURE and tensor.device.type == "cpu"
 
 
 def measured(flat: Tensor) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ def measured_at(address: int, numel: int, dtype: torch.dtype) -> tuple[Any, ...]
     """As :func:`measured`, of ``numel`` elements that lie side by side from ``address`` on."""
     part = of_thread.part
     if numel < _LARGE:
-        FEW[dtype](address, numel, part)
+        MEASURE[dtype](address, numel, part)
     else:
         _MANY[dtype](address, numel, part, _PARALLEL, torch.get_num_threads())
     return unpack(part)
@@ -63,7 +63,7 @@ def measured_at(address: int, numel: int, dtype: torch.dtype) -> tuple[Any, ...]
 
 def is_built() -> bool:
     """Whether the compiled code is there."""
-    return bool(FEW)
+    return bool(MEASURE)
 
 
 def _functions(library: ctypes.CDLL, name: str, *more: Any) -> dict[torch.dtype, Any]:
@@ -94,6 +94,6 @@ def _parallel() -> int | None:
 
 
 _PARALLEL = _parallel()
-FEW, _MANY = _load()
+MEASURE, _MANY = _load()
 """By dtype; empty where nothing is built. The first take an address, a number of elements and where
 the answer is written, which ``unpack`` reads; they keep the interpreter to themselves."""

@@ -256,7 +256,7 @@ class Plain:
     ) -> None:
         self.dtype = dtype
         self.measure = measure
-        """Of :data:`agviz_engine.health_kernel.FEW`."""
+        """Of :data:`agviz_engine.health_kernel.MEASURE`."""
         self.facts = facts
         """What a :class:`Health` of one begins with, up to ``numbers``."""
         self.numel, self.nbytes = facts[4], facts[5]
@@ -377,7 +377,8 @@ class Registry:
     def remove(self, instrument: Instrument) -> None:
         """Take ``instrument`` out; one that is not installed is ignored."""
         self._instruments = tuple(i for i in self._instruments if i is not instrument)
-        instrument.registry = None
+        if instrument.registry is self:
+            instrument.registry = None
         self._index()
 
     def _index(self) -> None:

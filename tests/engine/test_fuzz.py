@@ -131,15 +131,20 @@ def _unordered(outcome: Outcome) -> list[str]:
     )
     left_out = {"multi grad"} if is_reentrant else set()
     entries = [entry for entry in outcome.tensors if entry[0] not in left_out]
-    return sorted(repr(described(_without_order(entry))) for entry in entries)
+    return sorted(repr(described(_contiguous(_coalesced(entry)))) for entry in entries)
 
 
-def _without_order(value: Any) -> Any:
+def _coalesced(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if value.layout is torch.strided and not (value.is_nested or value.is_conj()):
-            return value.contiguous()
         return value.coalesce() if value.is_sparse else value
-    return [_without_order(v) for v in value] if isinstance(value, list | tuple) else value
+    return [_coalesced(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _contiguous(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        is_strided = value.layout is torch.strided and not (value.is_nested or value.is_conj())
+        return value.contiguous() if is_strided else value
+    return [_contiguous(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 @_examples(0.1)
@@ -158,6 +163,6 @@ def test_programs_in_several_threads(programs: list[list[Step]], seed: int) -> N
             thread.start()
         for thread in threads:
             thread.join()
-        return [*(machine.log for machine in machines), _without_order(shared.grad)]
+        return [*(machine.log for machine in machines), _coalesced(shared.grad)]
 
     assert assert_same(program).error is None

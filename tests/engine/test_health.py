@@ -117,7 +117,7 @@ def by_numpy(tensor: Tensor) -> dict[str, Any]:
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What does the measuring of dense floats."""
     if request.param == "torch":
-        monkeypatch.setattr(health_kernel, "FEW", {})
+        monkeypatch.setattr(health_kernel, "MEASURE", {})
         monkeypatch.setattr(health, "_plain_by_block", {})
     elif not health_kernel.is_built():
         pytest.skip("no C compiler was there when agviz was installed")
