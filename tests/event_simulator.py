@@ -34,6 +34,8 @@ class SimulatedNode:
     topological_nr: int = 0
     input_shapes: str = ""
     node: Any = field(default_factory=SimpleNamespace)
+    base: int = 0
+    is_custom_function: bool = False
 
     @property
     def is_accumulate_grad(self) -> bool:
@@ -128,7 +130,13 @@ class SimulatedTask:
 
 def live_view(task: SimulatedTask) -> Live:
     """Looks like the live view of a GraphTask."""
-    facts = SimpleNamespace(id=task.number, nodes=task.nodes, dependencies=task.dependencies)
+    facts = SimpleNamespace(
+        id=task.number,
+        nodes=task.nodes,
+        dependencies=task.dependencies,
+        fan_in=[],
+        threaded=any(node.device >= 0 for node in task.nodes),
+    )
     return Live(facts)  # type: ignore[arg-type]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import random
 import threading
 import weakref
+from array import array
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -94,8 +96,10 @@ def test_paths_are_those_of_the_model(names: Names, make: Callable[[], nn.Module
     loss, owner = nodes_by_module(model, lambda: model(x))
     numbers = [n._sequence_nr() for n in walk(loss) if "AccumulateGrad" not in n.name()]
     assert len(numbers) > 3
-    for number in numbers:
-        assert names.module(number) == (owner[number] or type(model).__name__)
+    expected = [owner[number] or type(model).__name__ for number in numbers]
+    assert list(map(names.module, numbers)) == expected
+    assert names.modules([*numbers, -1]) == [*expected, ""]
+    assert names.modules(array("q", numbers)) == expected
 
 
 def test_parameters_have_the_models_names(names: Names) -> None:
@@ -201,6 +205,30 @@ def test_threads_have_numbers_of_their_own(names: Names) -> None:
     assert names.module(node._sequence_nr()) in {"1", None}
     y = model(torch.randn(3))
     assert names.module(y.grad_fn._sequence_nr()) == "1"
+
+
+def test_the_modules_of_many_nodes_are_those_of_each(names: Names) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Tanh()))
+    peek = torch._C._autograd._get_sequence_nr
+    ends = [0]
+
+    def work() -> None:
+        for _ in range(5):
+            model(torch.randn(3)) * torch.ones(3, requires_grad=True)
+        ends.append(peek())
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for thread in workers:
+        thread.start()
+        thread.join()
+    work()
+    numbers = list(range(-1, max(ends) + 2))
+    random.Random(0).shuffle(numbers)
+    found = names.modules(numbers)
+    assert found == [names.module(number) or "" for number in numbers]
+    assert len(set(found)) > 3
+    assert names.modules([-1, -1]) == [""]
+    assert names.modules([max(ends) + 1] * 3) == [""]
 
 
 def test_old_marks_are_dropped(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,11 @@ def handed(row: Sequence[Any]) -> tuple[Any, ...]:
     """Of one of :data:`ENDINGS` only that the output was handed on, which concerns the consumer."""
     events = BURSTS[row[KIND_COLUMN]].events
     skipped = len(events) - len(BURSTS[HANDED].events)
-    return (row[0] + skipped, *row[1:KIND_COLUMN], HANDED, *row[_NODE_COLUMN:])
+    fields = list(row)
+    fields[0] += skipped
+    fields[KIND_COLUMN] = HANDED
+    fields[_columns(BURSTS[HANDED].fields)[BURSTS[HANDED].fields.index("added")]] = 0
+    return tuple(fields)
 
 
 def row_of(event: Event) -> tuple[Any, ...]:

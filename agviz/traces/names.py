@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import warnings
 import weakref
@@ -23,7 +24,7 @@ from agviz.traces.listener import Listener
 from agviz.traces.swapping import when_swapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
     from torch import Tensor
@@ -72,6 +73,14 @@ class _Place(NamedTuple):
 
     root: _Root
     path: str
+
+
+class _Stretch(NamedTuple):
+    """Sequence numbers, without ``end``, for which the answer is the same."""
+
+    first: float
+    end: float
+    module: str | None
 
 
 _Marks = list[tuple[int, _Place | None]]
@@ -224,15 +233,31 @@ class Names(Listener):
         Threads number their nodes independently. The calling thread's own numbers win; others
         answer only where they agree, and None is the answer where they don't.
         """
-        own = _find(self._thread.marks, sequence_nr)
+        return self._stretch(sequence_nr).module
+
+    def modules(self, sequence_nrs: Sequence[int]) -> list[str]:
+        """As :meth:`module` for each, empty for None; only one where it is the same for all."""
+        around = self._stretch(min(sequence_nrs))
+        if max(sequence_nrs) < around.end:
+            return [around.module or ""]
+        found = []
+        for number in sequence_nrs:
+            if not around.first <= number < around.end:
+                around = self._stretch(number)
+            found.append(around.module or "")
+        return found
+
+    def _stretch(self, number: int) -> _Stretch:
+        first, end, own = _find(self._thread.marks, number)
         if own is not None:
-            return self._full(own)
-        others = {
-            self._full(place)
-            for marks in list(self._threads)
-            if (place := _find(marks, sequence_nr)) is not None
-        }
-        return others.pop() if len(others) == 1 else None
+            return _Stretch(first, end, self._full(own))
+        others = set()
+        for marks in list(self._threads):
+            begins, ends, place = _find(marks, number)
+            first, end = max(first, begins), min(end, ends)
+            if place is not None:
+                others.add(self._full(place))
+        return _Stretch(first, end, others.pop() if len(others) == 1 else None)
 
     def _entered(self, module: Module, args: Any) -> None:  # noqa: ARG002
         if self._is_compiling():
@@ -368,9 +393,11 @@ def _forget(known: dict[int, tuple[weakref.ref[Any], _Place]], key: int, dead: A
         del known[key]
 
 
-def _find(marks: _Marks, number: int) -> _Place | None:
-    position = bisect_right(marks, number, key=itemgetter(0)) - 1
-    return marks[position][1] if position >= 0 else None
+def _find(marks: _Marks, number: int) -> tuple[float, float, _Place | None]:
+    """What the marks say of a number, and from which to which one they say the same."""
+    place = bisect_right(marks, number, key=itemgetter(0))
+    first, found = marks[place - 1] if place else (-math.inf, None)
+    return first, marks[place][0] if place < len(marks) else math.inf, found
 
 
 def _plain(path: str) -> str:

@@ -52,6 +52,7 @@ from agviz.traces.writer import (
     Writer,
     create,
 )
+from agviz_engine import node_columns
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import NUMBERS, Instrument, Live, NoteFlat
 
@@ -73,9 +74,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agviz")
 
-_NO_SEQUENCE_NR: Final = 2**64 - 1
-"""What torch gives AccumulateGrad nodes, which are to run at once, and some that never run: the
-Error nodes of what compilers trace."""
 _SECONDS_BETWEEN_COMMITS: Final = 0.25
 _SECONDS_AFTER_COMMIT: Final = 0.05
 _SECONDS_IN_LARGE_GRAPH: Final = 0.02
@@ -436,25 +434,27 @@ class Recorder(Instrument, Closable):
             for output, edge in enumerate(ref.next_edges):
                 if edge is not None:
                     edges += ref.index, output, edge[0].index, edge[1]
-        names = [sys.intern(ref.name) for ref in nodes]
-        parameters, modules = self._namings(nodes)
-        recorded = b"\1" * len(nodes)
+        names, sequence_nrs = node_columns.names(nodes), node_columns.sequence_nrs(nodes)
+        parameters, modules = self._parameters(nodes), [""]
+        if self._names is not None:
+            modules = self._names.modules(sequence_nrs)
+        recorded = b"\1"
         if self._nodes is not None:
-            found = zip(names, parameters, modules, strict=True)
+            found = itertools.zip_longest(names, parameters, modules, fillvalue="")
             recorded = bytes(any(map(self._nodes.search, texts)) for texts in found)
             chosen = self._chosen.setdefault(task.id, set())
             chosen.update(index for index, is_chosen in enumerate(recorded) if is_chosen)
         columns = (
             range(len(nodes)),
             names,
-            [None if ref.sequence_nr == _NO_SEQUENCE_NR else ref.sequence_nr for ref in nodes],
-            [ref.topological_nr for ref in nodes],
-            [ref.device for ref in nodes],
+            sequence_nrs,
+            node_columns.topological_nrs(nodes),
+            [ref.device for ref in nodes] if task.threaded else [CPU_QUEUE],
             [ref.num_inputs for ref in nodes],
-            task.dependencies[:],
+            task.fan_in or task.dependencies[:],
             parameters,
             modules,
-            [ref.input_shapes for ref in nodes],
+            node_columns.input_shapes(nodes),
             recorded,
         )
         return Graph(task.id, columns, edges)
@@ -521,19 +521,16 @@ class Recorder(Instrument, Closable):
     def _make_copier(self, most: int) -> Copier:
         return Copier(most)
 
-    def _namings(self, nodes: Sequence[NodeRef]) -> tuple[list[str], list[str]]:
-        """Parameter name and module path of each node."""
-        parameters, modules = [""] * len(nodes), [""] * len(nodes)
-        names = self._names
-        if names is None:
-            return parameters, modules
-        for ref in nodes:
-            if not ref.is_accumulate_grad:
-                if ref.sequence_nr != _NO_SEQUENCE_NR:
-                    modules[ref.index] = names.module(ref.sequence_nr) or ""
-            elif (variable := getattr(ref.node, "variable", None)) is not None:
-                parameters[ref.index] = names.parameter(variable) or ""
-        return parameters, modules
+    def _parameters(self, nodes: Sequence[NodeRef]) -> list[str]:
+        """Parameter name of each node; only one where it is the same for all."""
+        found: dict[int, str] = {}
+        if self._names is not None:
+            for ref in [ref for ref in nodes if ref.is_accumulate_grad]:
+                variable = getattr(ref.node, "variable", None)
+                name = None if variable is None else self._names.parameter(variable)
+                if name:
+                    found[ref.index] = name
+        return [found.get(index, "") for index in range(len(nodes))] if found else [""]
 
     def _run(self) -> None:
         with self._writing:

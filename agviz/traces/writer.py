@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
-_MOST_EVENTS: Final = 512
+_MOST_EVENTS: Final = 256
 """In one statement, and rows of their health or of a graph."""
 _TIMES_SMALLER: Final = 4
 """Is each statement than the next, so that there are few and SQLite knows most of them."""
@@ -57,7 +57,7 @@ _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
 _CACHE_KIB_FOR_INDEXES: Final = 2_000
 """As much as SQLite takes by itself."""
-_ROWS_AT_ONCE: Final = 2048
+_ROWS_AT_ONCE: Final = 256
 """Of what waits, so many are written before they are let go of."""
 _MOST_KINDS: Final = 10_000
 """Kinds of tensors remembered in memory."""
@@ -68,6 +68,7 @@ _MOST_STRINGS: Final = 100_000
 
 FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
+_SEQUENCE_NR: Final = 2
 _NODE_TEXTS: Final = (1, 7, 8, 9)
 _HEALTH_COLUMNS: Final = 1 + len(Health._fields)
 _EDGE_FIELDS: Final = 4
@@ -83,9 +84,9 @@ class Graph(NamedTuple):
 
     graph_task: int
     nodes: tuple[Sequence[Any], ...]
-    """Idx, name, sequence_nr, topological_nr, queue, num_inputs, dependencies, parameter, module,
-    shapes and recorded, each of all nodes, as in the ``node`` table but with the texts
-    themselves."""
+    """Idx, name, sequence_nr (-1: none), topological_nr, queue, num_inputs, dependencies,
+    parameter, module, shapes and recorded, each of all nodes, as in the ``node`` table but with the
+    texts themselves. Only one value stands where it is the same for all."""
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
     see :mod:`agviz.traces.waiting`."""
@@ -481,36 +482,40 @@ class Writer:
         self._insert("forward_tensor", tensors, columns=13)
 
     def _write_graph(self, graph: Graph) -> None:
-        self._insert_columns("node", graph.graph_task, graph.nodes, _NODE_TEXTS)
-        self._insert_columns("edge", graph.graph_task, _columns(graph.edges, _EDGE_FIELDS))
+        for start in range(0, len(graph.nodes[0]), _MOST_EVENTS):
+            end = start + _MOST_EVENTS
+            nodes = [c if len(c) == 1 else c[start:end] for c in graph.nodes]
+            if min(nodes[_SEQUENCE_NR]) < 0:
+                nodes[_SEQUENCE_NR] = [None if nr < 0 else nr for nr in nodes[_SEQUENCE_NR]]
+            self._insert_columns("node", graph.graph_task, nodes, _NODE_TEXTS)
+        for start in range(0, len(graph.edges), _MOST_EVENTS * _EDGE_FIELDS):
+            edges = graph.edges[start : start + _MOST_EVENTS * _EDGE_FIELDS]
+            self._insert_columns("edge", graph.graph_task, _columns(edges, _EDGE_FIELDS))
 
     def _insert_columns(
         self,
         table: str,
         graph_task: int,
-        columns: Sequence[Sequence[Any]],
+        columns: list[Sequence[Any]],
         texts: Sequence[int] = (),
     ) -> None:
-        """Insert rows of a graph task. What is the same in many rows is given to SQLite once.
+        """Insert rows of a graph task. What is the same in all of them is given to SQLite once.
 
         Args:
             table: its first column is the graph task.
             graph_task: that.
-            columns: the others, as long as each other.
+            columns: the others; the first says how many rows there are.
             texts: which of them are texts.
         """
-        for start in range(0, len(columns[0]), _MOST_EVENTS):
-            part = [column[start : start + _MOST_EVENTS] for column in columns]
-            rows = len(part[0])
-            same = [number > 0 and c.count(c[0]) == rows for number, c in enumerate(part)]
-            for place in texts:
-                few = part[place][:1] if same[place] else part[place]
-                part[place] = self._numbers(few)
-            facts = [graph_task, *(c[0] for c, is_same in zip(part, same, strict=True) if is_same)]
-            others = [c for c, is_same in zip(part, same, strict=True) if not is_same]
-            for size, values in _parts(_rows(*others), len(others), _MOST_EVENTS):
-                sql = _columns_insertion(table, tuple(same), size)
-                self._database.execute(sql, [*facts, *values])
+        same = [number > 0 and c.count(c[0]) == len(c) for number, c in enumerate(columns)]
+        for place in texts:
+            few = columns[place][:1] if same[place] else columns[place]
+            columns[place] = self._numbers(few)
+        facts = [c[0] for c, is_same in zip(columns, same, strict=True) if is_same]
+        others = [c for c, is_same in zip(columns, same, strict=True) if not is_same]
+        for size, values in _parts(_rows(*others), len(others), _MOST_EVENTS):
+            sql = _columns_insertion(table, tuple(same), size)
+            self._database.execute(sql, [graph_task, *facts, *values])
 
 
 def _parts(values: Sequence[Any], columns: int, most: int) -> Iterator[tuple[int, Sequence[Any]]]:

@@ -100,6 +100,7 @@ _profiler_enabled = _C._autograd._profiler_enabled
 _HELD_BY_DISTRIBUTE = 3
 """Holders of an output in ``_distribute``: the tuple of outputs, ``zip``'s own, a variable."""
 _EQUALS, _TURNS = 2, 3
+_TWO = 2
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
 
@@ -705,9 +706,9 @@ class Engine:
 
         What happens is told in one piece, and what happens together has one time.
         """
-        if len(outputs) == 1 and self._finish_at_once(
-            graph_task, ref, outputs[0], flat, flat_numbers
-        ):
+        count = len(outputs)
+        has_one = count == 1 or (count == _TWO and outputs[1] is None and not ref.next_edges[1])
+        if has_one and self._finish_at_once(graph_task, ref, outputs, flat, flat_numbers):
             return
         hear = self.registry
         log: list[Any] = []
@@ -746,18 +747,18 @@ class Engine:
         self,
         graph_task: GraphTask,
         ref: NodeRef,
-        output: Tensor | None,
+        outputs: Gradients,
         flat: NoteFlat,
         flat_numbers: NoteFlat | None,
     ) -> bool:
-        """:meth:`_finish_flat` for a node whose only output is the first in its slot.
+        """:meth:`_finish_flat` for a node whose only output, its first, is the first in its slot.
 
         Most nodes are like that. All that one does here is told as one.
 
         Returns:
             False where there is more to be done; then nothing was done.
         """
-        edge = ref.next_edges[0]
+        edge, output = ref.next_edges[0], outputs[0]
         is_checked = flat_numbers is not None
         if edge is None or output is None or not self._is_simple(graph_task, is_checked):
             return False
@@ -786,18 +787,19 @@ class Engine:
             del not_ready[index]
         buffer[slot] = output
         thread, task, producer = current().thread_id, graph_task.id, ref.index
+        count = len(outputs)
         if at_once is not None and flat_numbers is not None:
             plain, found = at_once
             kind = CHECKED_RELEASED_AND_DONE if is_released else CHECKED_AND_DONE
             seq = next_five()[0] if is_released else next_four()[0]
             size = plain.nbytes
-            flat((seq, now, thread, task, kind, index, producer, remaining, slot, 0, size))
+            flat((seq, now, thread, task, kind, index, producer, remaining, slot, count, size))
             flat_numbers((seq, plain, *found[FINITE + 1 :]))
         else:
             kind = RELEASED_AND_DONE if is_released else DONE
             seq = next_four()[0] if is_released else next_three()[0]
             size = held_bytes(output)
-            flat((seq, now, thread, task, kind, index, producer, remaining, slot, 0, size))
+            flat((seq, now, thread, task, kind, index, producer, remaining, slot, count, size))
         if not remaining:
             if graph_task.cpu_ready_queue.empty():
                 graph_task.following = [(consumer, buffer)]

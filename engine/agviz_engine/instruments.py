@@ -272,8 +272,8 @@ class Burst(NamedTuple):
     fields: tuple[str, ...]
     """What stands in the row besides the kind: ``seq``, ``time_ns``, ``thread``, ``graph_task``,
     ``node``, and other fields of the events, once each; where the queue's size is told of two,
-    ``size_before`` is that of the QueuePush. Of a node that hands on its only output, ``node`` is
-    that which gets it and ``producer`` that which has ended."""
+    ``size_before`` is that of the QueuePush. Of a node that hands on its first output and has no
+    other, ``node`` is that which gets it and ``producer`` that which has ended."""
 
     def source(self, event: type[Event], field: str) -> str | int:
         """Which of ``fields`` gives a field of one of the events, or what it always is."""
@@ -281,9 +281,7 @@ class Burst(NamedTuple):
             return "size_before"
         if field == "node" and "producer" in self.fields and "producer" not in event._fields:
             return "producer"
-        if field in self.fields:
-            return field
-        return 1 if field == "outputs" else 0
+        return field if field in self.fields else 0
 
 
 TAKEN: Final = len(EVENT_TYPES)
@@ -299,6 +297,7 @@ _FACT: Final = (*_HEAD, "producer", "remaining", "slot", "added", "nbytes")
 _CHECK, _RELEASE = (events.NonFiniteChecked,), (events.SavedTensorsReleased,)
 _HAND: Final = (events.DependencyDecremented, events.GradientAccumulated)
 _END: Final = (events.NodeFinished, *_HAND)
+_END_FACT: Final = (*_HEAD, "producer", "remaining", "slot", "outputs", "nbytes")
 BURSTS: Final = {
     TAKEN: Burst((events.QueuePop, events.NodeStarted), (*_HEAD, "queue", "size")),
     NEXT: Burst(
@@ -307,10 +306,10 @@ BURSTS: Final = {
     ),
     ENDED: Burst((events.SavedTensorsReleased, events.NodeFinished), (*_HEAD, "outputs")),
     HANDED: Burst(_HAND, _FACT),
-    DONE: Burst(_END, _FACT),
-    RELEASED_AND_DONE: Burst(_RELEASE + _END, _FACT),
-    CHECKED_AND_DONE: Burst(_CHECK + _END, _FACT),
-    CHECKED_RELEASED_AND_DONE: Burst(_CHECK + _RELEASE + _END, _FACT),
+    DONE: Burst(_END, _END_FACT),
+    RELEASED_AND_DONE: Burst(_RELEASE + _END, _END_FACT),
+    CHECKED_AND_DONE: Burst(_CHECK + _END, _END_FACT),
+    CHECKED_RELEASED_AND_DONE: Burst(_CHECK + _RELEASE + _END, _END_FACT),
 }
 """By what stands in place of a kind, behind the kinds of all events."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)

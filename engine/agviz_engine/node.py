@@ -37,7 +37,7 @@ class _FactsByType(dict[type, _TypeFacts]):
 
 
 _LAYOUT = native_node.calibrate()
-_SEQUENCE_NR = _LAYOUT.sequence_nr
+SEQUENCE_NR = _LAYOUT.sequence_nr
 _NUM_INPUTS = _LAYOUT.num_inputs
 TOPOLOGICAL_NR = _LAYOUT.topological_nr
 _CUSTOM_FUNCTION = _TypeFacts(_LAYOUT.function_cdata, True, False, False)
@@ -97,7 +97,7 @@ class NodeRef:
     @property
     def sequence_nr(self) -> int:
         """The later a node was made, the higher, and the sooner a queue gives it."""
-        return MEMORY[self.base + _SEQUENCE_NR]
+        return MEMORY[self.base + SEQUENCE_NR]
 
     @property
     def topological_nr(self) -> int:
