@@ -83,6 +83,39 @@ def test_only_what_concerns_chosen_nodes(tmp_path: Path, values: Values, nodes: 
     assert list(map(repr, alone)) == list(map(repr, beside))
 
 
+@pytest.mark.parametrize("values", ["none", "health"])
+def test_nodes_with_a_second_output_that_nobody_needs(tmp_path: Path, values: Values) -> None:
+    def program() -> None:
+        x = leaf(4)
+        (x * 2.0 + 1.0).mul(3.0).sub(x * 0.5).sum().backward()
+        (x.detach() * x).sum().backward()
+
+    alone = recorded(tmp_path / "alone.agviz", program, values)
+    outputs = {event[-1] for event in alone if event[0] == "NodeFinished"}
+    assert outputs == {0, 1, 2}
+    assert alone == recorded(tmp_path / "beside.agviz", program, values, Other())
+
+
+def test_a_leaf_ends_after_it_began_and_time_does_not_go_back(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
+    with Recorder(tmp_path / "t.agviz") as recorder, installed(recorder):
+        model(torch.randn(2, 3)).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        told = list(trace.events(limit=10**6))
+        leaves = {
+            node.index
+            for node in trace.nodes(trace.graph_tasks[0].id)
+            if node.name.endswith("AccumulateGrad")
+        }
+    times = [event.time_ns for event in told]
+    assert times == sorted(times)
+    began = {e.node: e.time_ns for e in told if isinstance(e, events.NodeStarted)}
+    ended = {e.node: e.time_ns for e in told if isinstance(e, events.NodeFinished)}
+    written = {e.node: e.time_ns for e in told if isinstance(e, events.LeafAccumulated)}
+    assert len(leaves) == 8
+    assert all(began[node] < written[node] <= ended[node] for node in leaves)
+
+
 def test_a_recorder_closed_in_the_midst_keeps_nothing_more(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "t.agviz", values="health")
     with installed(recorder):

@@ -20,9 +20,10 @@ from agviz_engine.events import (
     Event,
     GraphTaskBegun,
     NodeFinished,
+    NodeStarted,
     NonFiniteChecked,
 )
-from agviz_engine.instruments import ABSENT, BURSTS, ENDED, HANDED, HOT, ROW, Burst
+from agviz_engine.instruments import ABSENT, BURSTS, HANDED, HOT, ROW, Burst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,6 +130,17 @@ def _column(column: int) -> str:
     return f"nullif({_choice(of, f'column{1 + column}')}, {ABSENT})"
 
 
+def _later() -> str:
+    """SQL of how much later than the first of its burst an event came."""
+    cases = []
+    for number, burst in BURSTS.items():
+        if "took" in burst.fields:
+            column = 1 + _columns(burst.fields)[burst.fields.index("took")]
+            last = burst.events.index(NodeStarted)
+            cases.append(f" WHEN {number} THEN (part > {last}) * column{column}")
+    return f"CASE column5{''.join(cases)} ELSE 0 END"
+
+
 @functools.cache
 def insertion(count: int) -> str:
     """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, in their order.
@@ -136,12 +148,13 @@ def insertion(count: int) -> str:
     Its first parameter is the time from which that of events is counted.
     """
     values = ",".join([f"({','.join('?' * WIDTH)})"] * count)
+    head = f"column1 + part, column2 - ? + {_later()}, column3, column4"
     kind = _choice(lambda _, event: KIND[event], "column5")
     sizes = (f" WHEN {number} THEN {len(burst.events)}" for number, burst in BURSTS.items())
     most = range(max(len(burst.events) for burst in BURSTS.values()))
     parts = " UNION ALL ".join(f"SELECT {part} AS part" for part in most)
     return (
-        f"INSERT INTO event SELECT column1 + part, column2 - ?, column3, column4, {kind},"  # noqa: S608 - numbers and question marks
+        f"INSERT INTO event SELECT {head}, {kind},"  # noqa: S608 - numbers and question marks
         f" {', '.join(map(_column, range(_NODE_COLUMN, _NODE_COLUMN + 1 + _LETTERS)))}"
         f" FROM (VALUES {values}) CROSS JOIN ({parts})"
         f" WHERE part < CASE column5{''.join(sizes)} ELSE 1 END"
@@ -162,7 +175,9 @@ def _nodes(fields: Sequence[str]) -> tuple[int, ...]:
 
 
 ENDINGS: Final = frozenset(
-    number for number, burst in BURSTS.items() if NodeFinished in burst.events and number != ENDED
+    number
+    for number, burst in BURSTS.items()
+    if NodeFinished in burst.events and "producer" in burst.fields
 )
 """Bursts in which a node ends and hands on its output."""
 

@@ -50,6 +50,9 @@ from agviz_engine.instruments import (
     DONE,
     ENDED,
     HANDED,
+    LEAF,
+    LEAF_NEXT,
+    LEAF_TAKEN,
     NEXT,
     RELEASED_AND_DONE,
     TAKEN,
@@ -635,6 +638,8 @@ class Engine:
         hear = self.registry
         inputs = tuple(input_buffer)
         input_buffer.clear()
+        if ref.is_accumulate_grad and self._steal_at_once(graph_task, ref, inputs, hear.flat):
+            return
         hidden = None
         if hear.flat is not None:
             self._start_flat(graph_task, ref, hear.flat)
@@ -668,6 +673,52 @@ class Engine:
             self.tell.node_finished(graph_task, ref, outputs)
         if outputs:
             self._hand_on(graph_task, ref, outputs, None)
+
+    def _steal_at_once(
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients, flat: NoteFlat | None
+    ) -> bool:
+        """Run an AccumulateGrad that has no more to do than to take its gradient.
+
+        Most leaves are like that. All that one does is told as one.
+
+        Returns:
+            False where there is more to be done; then nothing was done.
+        """
+        hear = self.registry
+        if flat is None and (hear.node_started or hear.leaf_accumulated or hear.node_finished):
+            return False
+        variable = ref.node.variable
+        if (
+            graph_task.create_graph
+            or graph_task.exec_info is not None
+            or (hear.gradient_measured and self._has_met_others(graph_task, ref))
+            or function_hook.leaf_has_hooks(ref, variable)
+        ):
+            return False
+        now = clock()
+        if not accumulate_grad.steal(variable, inputs, self.activity):
+            return False
+        graph_task.executed += 1
+        if flat is None:
+            return True
+        took = clock() - now
+        thread, task, index, rest = current().thread_id, graph_task.id, ref.index, ABSENT
+        if not graph_task.leaves_ahead:
+            seq, _, _ = next_three()
+            flat((seq, now, thread, task, LEAF, index, took, rest, rest, rest, rest))
+            return True
+        graph_task.leaves_ahead = False
+        queue = graph_task.cpu_ready_queue
+        size = queue.size()
+        if graph_task.enters_late:
+            kind, before = LEAF_NEXT, size + 1
+            seq, *_ = next_five()
+        else:
+            queue.ahead -= 1
+            kind, before, size = LEAF_TAKEN, rest, size - 1
+            seq, *_ = next_four()
+        flat((seq, now, thread, task, kind, index, took, queue.index, size, before, rest))
+        return True
 
     @staticmethod
     def _start_flat(graph_task: GraphTask, ref: NodeRef, flat: NoteFlat) -> None:

@@ -268,11 +268,12 @@ class Burst(NamedTuple):
     """Hot events that happen together: told as one row, its place in BURSTS instead of a kind."""
 
     events: tuple[type[Event], ...]
-    """They have ``seq`` one after the other, and the same time, thread and graph task."""
+    """They have ``seq`` one after the other, and the same thread and graph task."""
     fields: tuple[str, ...]
     """What stands in the row besides the kind: ``seq``, ``time_ns``, ``thread``, ``graph_task``,
     ``node``, and other fields of the events, once each; where the queue's size is told of two,
-    ``size_before`` is that of the QueuePush. Of a node that hands on its first output and has no
+    ``size_before`` is that of the QueuePush. All have one time, but where there is ``took``, those
+    after the NodeStarted come so many ns later. Of a node that hands on its first output and has no
     other, ``node`` is that which gets it and ``producer`` that which has ended."""
 
     def source(self, event: type[Event], field: str) -> str | int:
@@ -292,11 +293,16 @@ DONE: Final = TAKEN + 4
 RELEASED_AND_DONE: Final = TAKEN + 5
 CHECKED_AND_DONE: Final = TAKEN + 6
 CHECKED_RELEASED_AND_DONE: Final = TAKEN + 7
+LEAF: Final = TAKEN + 8
+LEAF_TAKEN: Final = TAKEN + 9
+LEAF_NEXT: Final = TAKEN + 10
 _HEAD: Final = ("seq", "time_ns", "thread", "graph_task", "node")
 _FACT: Final = (*_HEAD, "producer", "remaining", "slot", "added", "nbytes")
 _CHECK, _RELEASE = (events.NonFiniteChecked,), (events.SavedTensorsReleased,)
 _HAND: Final = (events.DependencyDecremented, events.GradientAccumulated)
 _END: Final = (events.NodeFinished, *_HAND)
+_STEAL: Final = (events.NodeStarted, events.LeafAccumulated, events.NodeFinished)
+_STOLEN: Final = (*_HEAD, "took", "queue", "size")
 _END_FACT: Final = (*_HEAD, "producer", "remaining", "slot", "outputs", "nbytes")
 BURSTS: Final = {
     TAKEN: Burst((events.QueuePop, events.NodeStarted), (*_HEAD, "queue", "size")),
@@ -310,6 +316,9 @@ BURSTS: Final = {
     RELEASED_AND_DONE: Burst(_RELEASE + _END, _END_FACT),
     CHECKED_AND_DONE: Burst(_CHECK + _END, _END_FACT),
     CHECKED_RELEASED_AND_DONE: Burst(_CHECK + _RELEASE + _END, _END_FACT),
+    LEAF: Burst(_STEAL, (*_HEAD, "took")),
+    LEAF_TAKEN: Burst((events.QueuePop, *_STEAL), _STOLEN),
+    LEAF_NEXT: Burst((events.QueuePush, events.QueuePop, *_STEAL), (*_STOLEN, "size_before")),
 }
 """By what stands in place of a kind, behind the kinds of all events."""
 _HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
