@@ -52,7 +52,6 @@ from agviz.traces.writer import (
     Writer,
     create,
 )
-from agviz_engine import node_columns
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import NUMBERS, Instrument, Live, NoteFlat
 
@@ -428,6 +427,8 @@ class Recorder(Instrument, Closable):
         self._beside.append(thing)
 
     def _graph(self, task: GraphTask) -> Graph:
+        from agviz_engine import node_columns  # which needs torch
+
         nodes = task.nodes
         edges: list[int] = []
         for ref in nodes:
