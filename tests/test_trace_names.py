@@ -98,8 +98,8 @@ def test_paths_are_those_of_the_model(names: Names, make: Callable[[], nn.Module
     assert len(numbers) > 3
     expected = [owner[number] or type(model).__name__ for number in numbers]
     assert list(map(names.module, numbers)) == expected
-    assert names.modules([*numbers, -1]) == [*expected, ""]
-    assert names.modules(array("q", numbers)) == expected
+    assert names.modules([*numbers, -1])() == [*expected, ""]
+    assert names.modules(array("q", numbers))() == expected
 
 
 def test_parameters_have_the_models_names(names: Names) -> None:
@@ -224,11 +224,11 @@ def test_the_modules_of_many_nodes_are_those_of_each(names: Names) -> None:
     work()
     numbers = list(range(-1, max(ends) + 2))
     random.Random(0).shuffle(numbers)
-    found = names.modules(numbers)
+    found = names.modules(numbers)()
     assert found == [names.module(number) or "" for number in numbers]
     assert len(set(found)) > 3
-    assert names.modules([-1, -1]) == [""]
-    assert names.modules([max(ends) + 1] * 3) == [""]
+    assert names.modules([-1, -1])() == [""]
+    assert names.modules([max(ends) + 1] * 3)() == [""]
 
 
 def test_old_marks_are_dropped(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ are known by identity, weakly: a name keeps no model alive.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import math
@@ -74,6 +75,16 @@ class _Place(NamedTuple):
     root: _Root
     path: str
 
+    def full(self, *, has_roots: bool) -> str:
+        """Its name, which starts with that of its root where there are several."""
+        if not self.path:
+            return self.root.label
+        return f"{self.root.label}.{self.path}" if has_roots else self.path
+
+
+_Marks = list[tuple[int, _Place | None]]
+"""From this sequence number on, nodes belong to this module (None: to none). Ascending."""
+
 
 class _Stretch(NamedTuple):
     """Sequence numbers, without ``end``, for which the answer is the same."""
@@ -83,8 +94,40 @@ class _Stretch(NamedTuple):
     module: str | None
 
 
-_Marks = list[tuple[int, _Place | None]]
-"""From this sequence number on, nodes belong to this module (None: to none). Ascending."""
+class _Marked(NamedTuple):
+    """What the marks said of some sequence numbers at one moment."""
+
+    own: _Marks
+    """Of the thread that asked."""
+    all: list[_Marks]
+    """Of each thread."""
+    has_roots: bool
+    """Whether there are several outermost modules, so that names start with theirs."""
+
+    def modules(self, numbers: Sequence[int]) -> list[str]:
+        """Path of the module of each; only one where it is the same for all."""
+        around = self.stretch(min(numbers))
+        if max(numbers) < around.end:
+            return [around.module or ""]
+        found = []
+        for number in numbers:
+            if not around.first <= number < around.end:
+                around = self.stretch(number)
+            found.append(around.module or "")
+        return found
+
+    def stretch(self, number: int) -> _Stretch:
+        """What they say of a number, and of those around it."""
+        first, end, own = _find(self.own, number)
+        if own is not None:
+            return _Stretch(first, end, own.full(has_roots=self.has_roots))
+        others = set()
+        for marks in self.all:
+            begins, ends, place = _find(marks, number)
+            first, end = max(first, begins), min(end, ends)
+            if place is not None:
+                others.add(place.full(has_roots=self.has_roots))
+        return _Stretch(first, end, others.pop() if len(others) == 1 else None)
 
 
 class _Thread(threading.local):
@@ -233,31 +276,21 @@ class Names(Listener):
         Threads number their nodes independently. The calling thread's own numbers win; others
         answer only where they agree, and None is the answer where they don't.
         """
-        return self._stretch(sequence_nr).module
+        return self._marked(sequence_nr, sequence_nr).stretch(sequence_nr).module
 
-    def modules(self, sequence_nrs: Sequence[int]) -> list[str]:
-        """As :meth:`module` for each, empty for None; only one where it is the same for all."""
-        around = self._stretch(min(sequence_nrs))
-        if max(sequence_nrs) < around.end:
-            return [around.module or ""]
-        found = []
-        for number in sequence_nrs:
-            if not around.first <= number < around.end:
-                around = self._stretch(number)
-            found.append(around.module or "")
-        return found
+    def modules(self, sequence_nrs: Sequence[int]) -> Callable[[], list[str]]:
+        """As :meth:`module` for each, empty for None; only one where it is the same for all.
 
-    def _stretch(self, number: int) -> _Stretch:
-        first, end, own = _find(self._thread.marks, number)
-        if own is not None:
-            return _Stretch(first, end, self._full(own))
-        others = set()
-        for marks in list(self._threads):
-            begins, ends, place = _find(marks, number)
-            first, end = max(first, begins), min(end, ends)
-            if place is not None:
-                others.add(self._full(place))
-        return _Stretch(first, end, others.pop() if len(others) == 1 else None)
+        What is known now is worked out when what is returned is called, on any thread.
+        """
+        marked = self._marked(min(sequence_nrs), max(sequence_nrs))
+        return functools.partial(marked.modules, sequence_nrs)
+
+    def _marked(self, first: int, last: int) -> _Marked:
+        own, *others = (
+            _between(marks, first, last) for marks in (self._thread.marks, *list(self._threads))
+        )
+        return _Marked(own, others, self._number_of_roots() > 1)
 
     def _entered(self, module: Module, args: Any) -> None:  # noqa: ARG002
         if self._is_compiling():
@@ -368,10 +401,7 @@ class Names(Listener):
         return entry[1] if entry is not None and entry[0]() is thing else None
 
     def _full(self, place: _Place) -> str:
-        root, path = place
-        if not path:
-            return root.label
-        return f"{root.label}.{path}" if self._number_of_roots() > 1 else path
+        return place.full(has_roots=self._number_of_roots() > 1)
 
     def _number_of_roots(self) -> int:
         """Of those alive that have parameters."""
@@ -391,6 +421,12 @@ def _forget(known: dict[int, tuple[weakref.ref[Any], _Place]], key: int, dead: A
     entry = known.get(key)
     if entry is not None and entry[0] is dead:
         del known[key]
+
+
+def _between(marks: _Marks, first: int, last: int) -> _Marks:
+    """The marks that say something of the numbers from ``first`` to ``last``."""
+    begin, end = (bisect_right(marks, number, key=itemgetter(0)) for number in (first, last))
+    return marks[max(0, begin - 1) : end]
 
 
 def _find(marks: _Marks, number: int) -> tuple[float, float, _Place | None]:

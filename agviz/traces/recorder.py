@@ -75,7 +75,7 @@ log = logging.getLogger("agviz")
 
 _SECONDS_BETWEEN_COMMITS: Final = 0.25
 _SECONDS_AFTER_COMMIT: Final = 0.05
-_SECONDS_IN_LARGE_GRAPH: Final = 0.02
+_SECONDS_IN_LARGE_GRAPH: Final = 0.01
 """Between commits; the events of a large graph take up more memory than the graph."""
 _LARGE_GRAPH: Final = 2_000
 """Nodes."""
@@ -436,16 +436,17 @@ class Recorder(Instrument, Closable):
                 if edge is not None:
                     edges += ref.index, output, edge[0].index, edge[1]
         names, sequence_nrs = node_columns.names(nodes), node_columns.sequence_nrs(nodes)
-        parameters, modules = self._parameters(nodes), [""]
+        parameters, modules = self._parameters(nodes), _no_modules
         if self._names is not None:
             modules = self._names.modules(sequence_nrs)
         recorded = b"\1"
         if self._nodes is not None:
-            found = itertools.zip_longest(names, parameters, modules, fillvalue="")
-            recorded = bytes(any(map(self._nodes.search, texts)) for texts in found)
+            columns = [c * len(nodes) if len(c) == 1 else c for c in (parameters, modules())]
+            texts = zip(names, *columns, strict=True)
+            recorded = bytes(any(map(self._nodes.search, of_one)) for of_one in texts)
             chosen = self._chosen.setdefault(task.id, set())
             chosen.update(index for index, is_chosen in enumerate(recorded) if is_chosen)
-        columns = (
+        facts = (
             range(len(nodes)),
             names,
             sequence_nrs,
@@ -454,11 +455,10 @@ class Recorder(Instrument, Closable):
             [ref.num_inputs for ref in nodes],
             task.fan_in or task.dependencies[:],
             parameters,
-            modules,
             node_columns.input_shapes(nodes),
             recorded,
         )
-        return Graph(task.id, columns, edges)
+        return Graph(task.id, facts, modules, edges)
 
     def _note_health(self, event: events.Event, live: Live) -> None:
         if live.health is not None:
@@ -689,6 +689,10 @@ def _is_needed(thing: Beside, told: set[int]) -> bool:
     if isinstance(thing, Introduction) or thing.graph_task in told:
         return True
     return isinstance(thing, ForwardOps) and thing.graph_task == NO_GRAPH_TASK
+
+
+def _no_modules() -> list[str]:
+    return [""]
 
 
 def _ignore(rows: Sequence[Any]) -> None:

@@ -69,6 +69,7 @@ _MOST_STRINGS: Final = 100_000
 FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
 _SEQUENCE_NR: Final = 2
+_MODULE: Final = 8
 _NODE_TEXTS: Final = (1, 7, 8, 9)
 _HEALTH_COLUMNS: Final = 1 + len(Health._fields)
 _EDGE_FIELDS: Final = 4
@@ -85,8 +86,10 @@ class Graph(NamedTuple):
     graph_task: int
     nodes: tuple[Sequence[Any], ...]
     """Idx, name, sequence_nr (-1: none), topological_nr, queue, num_inputs, dependencies,
-    parameter, module, shapes and recorded, each of all nodes, as in the ``node`` table but with the
-    texts themselves. Only one value stands where it is the same for all."""
+    parameter, shapes and recorded, each of all nodes, as in the ``node`` table but with the texts
+    themselves. Only one value stands where it is the same for all."""
+    modules: Callable[[], Sequence[str]]
+    """The column that is missing there, behind the parameters."""
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
     see :mod:`agviz.traces.waiting`."""
@@ -482,9 +485,11 @@ class Writer:
         self._insert("forward_tensor", tensors, columns=13)
 
     def _write_graph(self, graph: Graph) -> None:
-        for start in range(0, len(graph.nodes[0]), _MOST_EVENTS):
+        columns = list(graph.nodes)
+        columns.insert(_MODULE, graph.modules())
+        for start in range(0, len(columns[0]), _MOST_EVENTS):
             end = start + _MOST_EVENTS
-            nodes = [c if len(c) == 1 else c[start:end] for c in graph.nodes]
+            nodes = [c if len(c) == 1 else c[start:end] for c in columns]
             if min(nodes[_SEQUENCE_NR]) < 0:
                 nodes[_SEQUENCE_NR] = [None if nr < 0 else nr for nr in nodes[_SEQUENCE_NR]]
             self._insert_columns("node", graph.graph_task, nodes, _NODE_TEXTS)
