@@ -24,7 +24,7 @@ from agviz.traces.heap_entry import SHUTDOWN, HeapEntry, QueuedTask, key
 from agviz.traces.long_queue import LongQueue, Owner
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
-from agviz.traces.rows import GraphTaskRow, GraphTaskStatus
+from agviz.traces.replay import Span
 from agviz.traces.state import BackwardState
 from agviz.traces.task_heap import TaskHeap
 from agviz_engine.instruments import Registry
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_FINISHED = GraphTaskStatus.FINISHED
 OWNER, DEEPER = 3, 7
 """Two graph tasks, the second inside the first."""
 DEPTH = 2
@@ -470,24 +469,18 @@ def test_a_keyframe_can_not_claim_queues_without_end() -> None:
 
 
 def test_who_has_a_depth_to_itself() -> None:
-    def task(number: int, depth: int, begin: int, end: int | None) -> GraphTaskRow:
-        how, size = (False, False, True, 1, 0), (1, 0)
-        return GraphTaskRow(
-            number, -1, -1, depth, *how, 0, *size, begin, 0, end, None, _FINISHED, "", "", 0
-        )
-
     rows = [
-        task(0, 0, 0, 10),
-        task(1, 1, 4, 6),
-        task(2, 1, 7, 8),
-        task(3, 0, 12, 20),
-        task(4, 0, 15, 30),
-        task(5, 0, 31, 40),
-        task(6, 0, 45, 50),
-        task(7, 0, 60, None),
+        Span(0, 0, 0, 10),
+        Span(1, 1, 4, 6),
+        Span(2, 1, 7, 8),
+        Span(3, 0, 12, 20),
+        Span(4, 0, 15, 30),
+        Span(5, 0, 31, 40),
+        Span(6, 0, 45, 50),
+        Span(7, 0, 60, None),
     ]
     last = {5: 46}  # a task that a failure left behind came out of its queue later
-    assert replay._alone(rows, lambda number: last.get(number, -1)) == {0, 1, 2}
+    assert replay._alone(rows, last) == {0, 1, 2}
 
 
 SIZE = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from functools import cached_property
-from operator import ne
+from operator import ge, ne
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import codec
@@ -13,7 +13,7 @@ from agviz.traces.database import along, given, of
 from agviz.traces.executions import END, STARTED, executions, self_times
 from agviz.traces.graph_shape import GraphShape, is_stored
 from agviz.traces.nodes import NodeColumns, Nodes, Shape, make_row, short_name, undisturbed
-from agviz.traces.replay import Keyframe
+from agviz.traces.replay import Keyframe, Span
 from agviz.traces.rows import (
     EdgeRow,
     ExecutionRow,
@@ -51,6 +51,7 @@ class Contents:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._some_graph_tasks: dict[int, GraphTaskRow | None] = {}
         self._strings: dict[int, str] = {0: ""}
         self._lines: dict[int, str] = {}
         """The same on one line."""
@@ -131,45 +132,71 @@ class Contents:
     @cached_property
     def graph_tasks(self) -> dict[int, GraphTaskRow]:
         """By id."""
+        return self._graph_tasks("TRUE ORDER BY id")
+
+    def graph_task(self, number: int) -> GraphTaskRow | None:
+        """One of them, without reading the others where they are not known."""
+        if "graph_tasks" in self.__dict__:
+            return self.graph_tasks.get(number)
+        if number not in self._some_graph_tasks:
+            found = self._graph_tasks("id = ?", number)
+            self._some_graph_tasks[number] = found.get(number)
+        return self._some_graph_tasks[number]
+
+    def spans(self) -> list[Span]:
+        """When each graph task was under way, by id."""
         rows = self._database.numbers(
-            "SELECT id, parent, parent_node, depth, keep_graph, create_graph, accumulate, roots,"
-            " inputs, thread, nodes, edges, begin_seq, begin_t, end_seq, end_t, error, message,"
-            " executed FROM graph_task ORDER BY id"
+            "SELECT id, depth, begin_seq, end_seq FROM graph_task ORDER BY id"
         )
-        if any(None in (*row[:14], *row[16:18]) for row in rows):
+        if any(None in row[:3] for row in rows):
             raise self._database.damaged("a graph task lacks a fact")
-        if any(parent >= number for number, parent, *_ in cast("list[tuple[int, ...]]", rows)):
+        return list(map(Span._make, cast("list[tuple[int, ...]]", rows)))
+
+    def _graph_tasks(self, condition: str, *parameters: int) -> dict[int, GraphTaskRow]:
+        rows = self._database.numbers(
+            "SELECT id, parent, parent_node, depth, keep_graph, create_graph, accumulate, roots,"  # noqa: S608
+            " inputs, thread, nodes, edges, begin_seq, begin_t, end_seq, end_t, error, message,"
+            f" executed FROM graph_task WHERE {condition}",
+            *parameters,
+        )
+        columns = cast("list[list[Any]]", list(map(list, zip(*rows, strict=True))) or [[]] * 19)
+        numbers, parents, *_, begin, _, end, errors, messages, executed = columns
+        if any(None in columns[place] for place in (*range(14), 16, 17)):
+            raise self._database.damaged("a graph task lacks a fact")
+        if any(map(ge, parents, numbers)):
             raise self._database.damaged("a graph task is inside of a later one")
         start_ns = self.meta.start_ns
         open_end = GraphTaskStatus.RUNNING if self.is_growing else GraphTaskStatus.CUT
-        tasks = {}
-        for row in cast("list[tuple[Any, ...]]", rows):
-            number, end_t, error = row[0], row[15], self.name(row[16])
-            status = open_end if end_t is None else GraphTaskStatus.FINISHED
-            if error:
-                status = GraphTaskStatus.FAILED
-            executed = row[18]
-            if executed is None:
-                executed = self._database.value(
-                    "SELECT count(*) FROM event WHERE graph_task = ?"  # noqa: S608
-                    f" AND {EXECUTION} AND kind = 5",
-                    number,
-                )
-            tasks[number] = GraphTaskRow._make(
-                (
-                    *row[:4],
-                    *map(bool, row[4:7]),
-                    *row[7:13],
-                    row[13] + start_ns,
-                    row[14],
-                    None if end_t is None else end_t + start_ns,
-                    status,
-                    error,
-                    self.message(row[17]),
-                    executed,
-                )
-            )
-        return tasks
+        names = {number: self.name(number) for number in set(errors)}
+        texts = {number: self.message(number) for number in set(messages)}
+        rest = [
+            [begun + start_ns for begun in begin],
+            columns[14],
+            [None if ended is None else ended + start_ns for ended in end],
+            [
+                GraphTaskStatus.FAILED
+                if names[error]
+                else open_end
+                if ended is None
+                else GraphTaskStatus.FINISHED
+                for ended, error in zip(end, errors, strict=True)
+            ],
+            [names[error] for error in errors],
+            [texts[message] for message in messages],
+            [
+                self._executed(number) if count is None else count
+                for number, count in zip(numbers, executed, strict=True)
+            ],
+        ]
+        truths = [list(map(bool, column)) for column in columns[4:7]]
+        every = zip(*columns[:4], *truths, *columns[7:13], *rest, strict=True)
+        return dict(zip(numbers, map(GraphTaskRow._make, every), strict=True))
+
+    def _executed(self, graph_task: int) -> int:
+        return self._database.value(
+            f"SELECT count(*) FROM event WHERE graph_task = ? AND {EXECUTION} AND kind = 5",  # noqa: S608
+            graph_task,
+        )
 
     def nodes(self, graph_task: int) -> Nodes:
         """By index."""
@@ -318,7 +345,7 @@ class Contents:
 
     def _stored_shape(self, graph_task: int) -> GraphShape | None:
         """Note [Stored shapes]; None: there is none, or none of as many nodes as there are."""
-        task = self.graph_tasks.get(graph_task)
+        task = self.graph_task(graph_task)
         if task is None or not is_stored(task.nodes) or not self.has_shortcuts:
             return None
         parts = dict(

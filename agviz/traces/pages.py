@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from functools import cached_property
+from operator import ge
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces import codec
@@ -48,13 +50,15 @@ class Pages:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
     Where the events of a graph task follow each other without gaps, the position of one gives its
-    ``seq``. Elsewhere the ``seq`` of every thousandth is kept, an anchor.
+    ``seq``. Elsewhere of every thousand events of the file the first that is its own is kept, an
+    anchor: the others are found among the thousand that follow it.
     """
 
     def __init__(self, database: Database, contents: Contents) -> None:
         self._database = database
         self._contents = contents
-        self._dense: dict[int, Anchors] = {}
+        self._known: dict[int, Anchors] = {}
+        """By graph task, where they were asked for."""
 
     def page(self, graph_task: int | None, offset: int, limit: int) -> list[Event]:
         """Events ``offset`` to ``offset + limit``."""
@@ -122,76 +126,106 @@ class Pages:
 
     def count(self, graph_task: int | None) -> int:
         """Number of events."""
-        if graph_task is None:
-            return self._ends[_ALL].total
-        return self._ends[graph_task].total if graph_task in self._ends else 0
+        if self._contents.has_shortcuts:
+            return self._anchors(graph_task).total
+        return self._counted.get(_key(graph_task), Anchors([], [])).total
 
-    def last_seq(self, graph_task: int) -> int:
-        """``seq`` of the last event of a graph task, -1 where it has none."""
-        return self._ends[graph_task].seqs[-1] if graph_task in self._ends else -1
+    @cached_property
+    def late(self) -> dict[int, int]:
+        """``seq`` of the last event of graph tasks that have some behind their end."""
+        if self._contents.has_shortcuts:
+            rows = self._database.integers(
+                "SELECT graph_task, max(seq) FROM anchor JOIN graph_task ON id = graph_task"
+                " WHERE seq > end_seq GROUP BY graph_task"
+            )
+            return {number: seq for number, seq in rows}  # noqa: C416 - dict() takes pairs only
+        found = {}
+        for span in self._contents.spans():
+            seqs = self._counted.get(span.id, Anchors([], [])).seqs
+            if seqs and span.end_seq is not None and seqs[-1] > span.end_seq:
+                found[span.id] = seqs[-1]
+        return found
 
     def to_store(self) -> Iterator[tuple[int, int, int]]:
         """Rows for the table of anchors."""
-        for number in self._ends:
-            anchors = self._anchors(None if number == _ALL else number)
+        for number in self._counted:
+            anchors = self._worked_out(number)
             for position, seq in zip(anchors.positions, anchors.seqs, strict=True):
                 yield number, position, seq
 
     @cached_property
-    def _ends(self) -> dict[int, Anchors]:
-        """By graph task: at least the first and the last event."""
-        if not self._contents.has_shortcuts:
-            return self._counted()
-        rows = self._database.integers(
-            "SELECT graph_task, position, seq FROM anchor ORDER BY graph_task, position"
-        )
-        found: dict[int, Anchors] = {}
-        for number, position, seq in rows:
-            positions, seqs = found.setdefault(number, Anchors([], []))
-            if position > positions[-1] and seq > seqs[-1] if positions else position == 0:
-                positions.append(position)
-                seqs.append(seq)
-            else:
-                raise self._database.damaged("the anchors of its events do not ascend")
-        if _ALL not in found:
-            raise self._database.damaged("it does not say how many events there are")
-        return found
-
     def _counted(self) -> dict[int, Anchors]:
+        """The first and the last event, by graph task."""
         found = {_ALL: Anchors([], [])}
         for number, count, first, last in self._database.integers(
             "SELECT graph_task, count(*), min(seq), max(seq) FROM event GROUP BY graph_task"
         ):
-            found[number] = _ends(count, first, last)
+            found[number] = _first_and_last(count, first, last)
         if len(found) > 1:
             each = list(found.values())[1:]
             count = sum(anchors.total for anchors in each)
             first = min(anchors.seqs[0] for anchors in each)
-            found[_ALL] = _ends(count, first, max(anchors.seqs[-1] for anchors in each))
+            found[_ALL] = _first_and_last(count, first, max(anchors.seqs[-1] for anchors in each))
+        return found
+
+    @cached_property
+    def _gapped(self) -> dict[int, Anchors]:
+        """Those between which stand events of others, by graph task."""
+        found = {
+            number: Anchors([], []) for number, ends in self._counted.items() if not ends.is_gapless
+        }
+        if not found:
+            return found
+        seen = Counter[int]()
+        last = -1
+        while rows := self._database.integers(
+            "SELECT graph_task, count(*), min(seq), max(seq) FROM (SELECT graph_task, seq"
+            " FROM event WHERE seq > ? ORDER BY seq LIMIT ?) GROUP BY graph_task",
+            last,
+            _EVENTS_PER_ANCHOR,
+        ):
+            counts, firsts, lasts = (column for column in list(zip(*rows, strict=True))[1:])
+            last = max(lasts)
+            for number, count, first, _ in [*rows, (_ALL, sum(counts), min(firsts), last)]:
+                if number in found:
+                    found[number].positions.append(seen[number])
+                    found[number].seqs.append(first)
+                    seen[number] += count
+        for number, anchors in found.items():
+            ends = self._counted[number]
+            if ends.seqs[-1] > anchors.seqs[-1]:
+                anchors.positions.append(ends.positions[-1])
+                anchors.seqs.append(ends.seqs[-1])
         return found
 
     def _anchors(self, graph_task: int | None) -> Anchors:
-        key = _ALL if graph_task is None else graph_task
-        ends = self._ends.get(key, Anchors([], []))
-        if ends.is_gapless or len(ends.seqs) > 2 or ends.total <= _EVENTS_PER_ANCHOR:
+        key = _key(graph_task)
+        anchors = self._known.get(key)
+        if anchors is None:
+            work_out = self._stored if self._contents.has_shortcuts else self._worked_out
+            anchors = self._known[key] = work_out(key)
+        return anchors
+
+    def _stored(self, key: int) -> Anchors:
+        rows = self._database.integers(
+            "SELECT position, seq FROM anchor WHERE graph_task = ? ORDER BY position", key
+        )
+        if key == _ALL and not rows:
+            raise self._database.damaged("it does not say how many events there are")
+        positions, seqs = map(list, zip(*rows, strict=True)) if rows else ([], [])
+        if positions[:1] not in ([], [0]) or any(map(ge, seqs, seqs[1:])):
+            raise self._database.damaged("the anchors of its events do not ascend")
+        return Anchors(positions, seqs)
+
+    def _worked_out(self, key: int) -> Anchors:
+        ends = self._counted.get(key, Anchors([], []))
+        if ends.is_gapless or ends.seqs[-1] - ends.seqs[0] < _EVENTS_PER_ANCHOR:
             return ends
-        if key not in self._dense:
-            rows = self._database.integers(
-                "SELECT number - 1, seq FROM (SELECT seq, row_number() OVER (ORDER BY seq) AS"  # noqa: S608
-                f" number FROM event WHERE TRUE {along(graph_task)}) WHERE number % ? = 1",
-                *given(graph_task),
-                _EVENTS_PER_ANCHOR,
-            )
-            anchors = Anchors([row[0] for row in rows], [row[1] for row in rows])
-            if anchors.seqs and ends.seqs[-1] > anchors.seqs[-1]:
-                anchors.positions.append(ends.positions[-1])
-                anchors.seqs.append(ends.seqs[-1])
-            self._dense[key] = anchors
-        return self._dense[key]
+        return self._gapped[key]
 
     def _begun(self, row: codec.Row) -> Event:
         seq, _, thread, number, *_ = row
-        task = self._contents.graph_tasks.get(-1 if number is None else number)
+        task = self._contents.graph_task(-1 if number is None else number)
         if task is None or seq is None or thread is None:
             raise self._database.damaged("a graph task is missing")
         return events.GraphTaskBegun(
@@ -210,5 +244,9 @@ class Pages:
         )
 
 
-def _ends(count: int, first: int, last: int) -> Anchors:
+def _key(graph_task: int | None) -> int:
+    return _ALL if graph_task is None else graph_task
+
+
+def _first_and_last(count: int, first: int, last: int) -> Anchors:
     return Anchors([0, count - 1], [first, last]) if count > 1 else Anchors([0], [first])

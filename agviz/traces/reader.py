@@ -147,7 +147,7 @@ class Trace(Closable):
 
     def graph_task(self, graph_task: int) -> GraphTaskRow:
         """One graph task. Raises TraceError where the trace has none with this id."""
-        found = self._contents().graph_tasks.get(graph_task)
+        found = self._contents().graph_task(graph_task)
         if found is None:
             raise TraceError(f"{self.path} holds no graph task {graph_task}; see its graph_tasks")
         return found

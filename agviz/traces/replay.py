@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,11 +18,10 @@ from agviz.traces.state import BackwardState, GraphShape
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agviz.traces.contents import Contents
     from agviz.traces.pages import Pages
-    from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
 _EVENTS_PER_KEYFRAME: Final = 512
@@ -42,6 +42,17 @@ class Keyframe(NamedTuple):
     state: bytes
 
 
+class Span(NamedTuple):
+    """When a graph task was under way."""
+
+    id: int
+    depth: int
+    """Of how many calls of backward it was inside."""
+    begin_seq: int
+    end_seq: int | None
+    """None: it did not end."""
+
+
 class Replay:
     """Replays a trace to any of its events.
 
@@ -49,17 +60,17 @@ class Replay:
         graph_tasks: all of the trace, by id.
         read: yields the events with ``low < seq <= high``, in order.
         shape: gives the graph of a graph task.
-        last_seq: gives ``seq`` of the last event of a graph task.
+        late: ``seq`` of the last event of graph tasks that have some behind their end.
         stored: the last keyframe of the file that is not after an event.
         tolerant: whether impossible events are taken as well as can be.
     """
 
     def __init__(
         self,
-        graph_tasks: Sequence[GraphTaskRow],
+        graph_tasks: Sequence[Span],
         read: Callable[[int, int], Iterator[Event]],
         shape: Callable[[int], GraphShape],
-        last_seq: Callable[[int], int],
+        late: Mapping[int, int],
         stored: Callable[[int], Keyframe | None],
         *,
         tolerant: bool,
@@ -67,8 +78,8 @@ class Replay:
         self._read = read
         self._stored = stored
         self._idle = BackwardState(shape, tolerant=tolerant)
-        self._episodes = _episodes(graph_tasks, last_seq)
-        self._alone = _alone(graph_tasks, last_seq)
+        self._episodes = _episodes(graph_tasks, late)
+        self._alone = cache(partial(_alone, graph_tasks, late))
         self._graph_tasks = {task.id for task in graph_tasks} | {NO_GRAPH_TASK}
         self._made: list[Keyframe] = []
         """In order of ``seq``."""
@@ -87,10 +98,10 @@ class Replay:
         """
         meta = contents.meta
         found = cls(
-            list(contents.graph_tasks.values()),
+            contents.spans(),
             pages.between,
             contents.shape,
-            pages.last_seq,
+            pages.late,
             contents.keyframe,
             tolerant=meta.end_ns is None or meta.partial or bool(meta.stopped),
         )
@@ -128,7 +139,7 @@ class Replay:
             state.apply(event)
             left -= 1
             if not left:
-                packed = state.pack(self._alone)
+                packed = state.pack(self._alone())
                 left = self._distance(packed)
                 yield Keyframe(event[0], packed)
 
@@ -179,13 +190,11 @@ class Replay:
             self._bytes = sum(len(frame.state) for frame in frames)
 
 
-def _episodes(
-    graph_tasks: Sequence[GraphTaskRow], last_seq: Callable[[int], int]
-) -> list[tuple[int, int]]:
+def _episodes(graph_tasks: Sequence[Span], late: Mapping[int, int]) -> list[tuple[int, int]]:
     """``seq`` of the first and the last event of each episode."""
     episodes: list[tuple[int, int]] = []
     for task in sorted(graph_tasks, key=attrgetter("begin_seq")):
-        end = _last(task, last_seq)
+        end = _last(task, late)
         if episodes and task.begin_seq <= episodes[-1][1]:
             begin, busy_until = episodes.pop()
             episodes.append((begin, max(busy_until, end)))
@@ -194,14 +203,14 @@ def _episodes(
     return episodes
 
 
-def _alone(graph_tasks: Sequence[GraphTaskRow], last_seq: Callable[[int], int]) -> frozenset[int]:
+def _alone(graph_tasks: Sequence[Span], late: Mapping[int, int]) -> frozenset[int]:
     """Graph tasks during which no other of the same depth is ever under way."""
-    by_depth: dict[int, list[GraphTaskRow]] = {}
+    by_depth: dict[int, list[Span]] = {}
     for task in graph_tasks:
-        by_depth.setdefault(task.reentrant_depth, []).append(task)
+        by_depth.setdefault(task.depth, []).append(task)
     found: set[int] = set()
     for tasks in by_depth.values():
-        begins = [begin for begin, _ in _episodes(tasks, last_seq)]
+        begins = [begin for begin, _ in _episodes(tasks, late)]
         places = [bisect_right(begins, task.begin_seq) for task in tasks]
         counts = Counter(places)
         found.update(
@@ -212,5 +221,5 @@ def _alone(graph_tasks: Sequence[GraphTaskRow], last_seq: Callable[[int], int]) 
     return frozenset(found)
 
 
-def _last(task: GraphTaskRow, last_seq: Callable[[int], int]) -> int:
-    return _NEVER if task.end_seq is None else max(task.end_seq, last_seq(task.id))
+def _last(task: Span, late: Mapping[int, int]) -> int:
+    return _NEVER if task.end_seq is None else max(task.end_seq, late.get(task.id, -1))
