@@ -40,16 +40,21 @@ def picture(state: BackwardState) -> Any:
         state.seq,
         state.time_ns,
         state.live_bytes,
+        state.knows_all,
         state.running(),
         state.queues(),
         [
             (
                 number,
+                state.depth(number),
+                state.nonfinite(number),
+                state.queue_length(number, -1),
                 statuses := state.statuses(number),
                 state.executed(number),
                 state.buffers(number),
                 [state.remaining(number, node) for node in range(len(statuses))],
                 [state.is_nonfinite(number, node) for node in range(len(statuses))],
+                [state.sequence_nr(number, node) for node in range(len(statuses))],
             )
             for number in state.graph_tasks
         ],

@@ -17,10 +17,11 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from operator import lt
 from typing import TYPE_CHECKING, Final, overload
 
 from agviz.traces.heap_entry import ACCUMULATE_GRAD, HeapEntry, QueuedTask, Tied, key
-from agviz.traces.integers import FEW, LARGEST, WORD, few_planes, from_few_planes
+from agviz.traces.integers import FEW, LARGEST, WORD, few_planes, from_few_planes, little_endian
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _LEVEL: Final = 6
 _LEAST_NODES: Final = 1_000
 _MOST_NODES: Final = 2**20
+_MOST_PLANES: Final = 5
+"""So many digits of base 3 fit into a byte."""
 
 
 def is_stored(nodes: int) -> bool:
@@ -49,8 +52,10 @@ class GraphShape:
     packed_order: bytes = field(default=b"", repr=False)
     """The pop order as it was stored, empty where it was not."""
     _is_ordered: bool | None = field(default=None, init=False, repr=False)
+    _is_scattered: bool | None = field(default=None, init=False, repr=False)
     _pop_order: Sequence[int] | None = field(default=None, init=False, repr=False)
     _masks: dict[int, bytes] = field(default_factory=dict, init=False, repr=False)
+    _planes: list[bytes] | None = field(default=None, init=False, repr=False)
 
     def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
         """The NodeTask of a node as it stands in a heap.
@@ -71,6 +76,15 @@ class GraphShape:
             numbers = [n for n in self.sequence_nrs if n not in {None, ACCUMULATE_GRAD}]
             self._is_ordered = len(set(numbers)) == len(numbers)
         return self._is_ordered
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether sequence numbers go up and down all the time in the order of the nodes."""
+        if self._is_scattered is None:
+            numbers = [number for number in self.sequence_nrs if number is not None]
+            ascents = sum(map(lt, numbers, numbers[1:]))
+            self._is_scattered = 8 * min(ascents, len(numbers) - ascents) > len(numbers)
+        return self._is_scattered
 
     @property
     def pop_order(self) -> Sequence[int]:
@@ -102,6 +116,29 @@ class GraphShape:
             return marks
         left = int.from_bytes(mask, "little") & int.from_bytes(marks, "little")
         return left.to_bytes(len(marks), "little")
+
+    def parted(self, number: int, larger: int, others: int) -> bytes:
+        """A byte for each node: of those with a larger sequence number, and of the others.
+
+        Args:
+            number: to compare with, below :data:`LARGEST`.
+            larger: the byte of nodes that leave a queue before one with this number would.
+            others: the byte of the others, AccumulateGrad among them.
+        """
+        if self._planes is None:
+            self._planes = _significant(self.sequence_nrs)
+        code, weight = 0, 1
+        # Digits of base 3: whether each byte of a number is smaller, the same, or larger.
+        for place, plane in enumerate(self._planes):
+            byte = number + 1 >> 8 * place & 255
+            table = bytes(weight * ((each >= byte) + (each > byte)) for each in range(256))
+            code += int.from_bytes(plane.translate(table), "little")
+            weight *= 3
+        same = (weight - 1) // 2
+        if number + 1 >> 8 * len(self._planes):
+            same = weight
+        table = bytes(larger if each > same else others for each in range(256))
+        return code.to_bytes(len(self.dependencies), "little").translate(table)
 
     def _key(self, node: int) -> int:
         return key(0, self.sequence_nrs[node])
@@ -147,14 +184,27 @@ class GraphShape:
         return cls(_Numbered(numbers), dependencies, left_out, queues, order)
 
 
+def _significant(numbers: Sequence[int | None]) -> list[bytes]:
+    """The first bytes of all numbers, the second, and so on; of larger ones for lack of some 0."""
+    if isinstance(numbers, _Numbered):
+        larger = numbers.larger
+    else:
+        larger = array("q", (0 if n is None or n >= LARGEST else n + 1 for n in numbers))
+    data = little_endian(larger).tobytes()
+    planes = [data[byte :: larger.itemsize] for byte in range(min(larger.itemsize, _MOST_PLANES))]
+    while planes and planes[-1].count(0) == len(larger):
+        planes.pop()
+    return planes
+
+
 class _Numbered(Sequence[int | None]):
     """Numbers, of which each is kept as the next larger one, and None as 0."""
 
     def __init__(self, larger: array[int]) -> None:
-        self._larger = larger
+        self.larger = larger
 
     def __len__(self) -> int:
-        return len(self._larger)
+        return len(self.larger)
 
     @overload
     def __getitem__(self, place: int) -> int | None: ...
@@ -162,8 +212,8 @@ class _Numbered(Sequence[int | None]):
     def __getitem__(self, place: slice) -> list[int | None]: ...
     def __getitem__(self, place: int | slice) -> int | list[int | None] | None:
         if isinstance(place, slice):
-            return [number - 1 if number else None for number in self._larger[place]]
-        number = self._larger[place]
+            return [number - 1 if number else None for number in self.larger[place]]
+        number = self.larger[place]
         return number - 1 if number else None
 
 

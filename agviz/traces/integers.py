@@ -60,7 +60,7 @@ def few_planes(words: array[int], beside: bytes = b"") -> bytes:
     for plane, is_told in zip(each, told, strict=True):
         if is_told and beside:
             usual = _usual(plane, beside)
-            found += usual, _differences(plane, beside.translate(_table(usual)))
+            found += usual, differences(plane, beside.translate(_table(usual)))
         elif is_told:
             found.append(plane)
     return b"".join(found)
@@ -87,7 +87,7 @@ def from_few_planes(data: memoryview, count: int, beside: bytes = b"") -> tuple[
             if len(plane) < count:
                 raise ValueError("planes are missing")
             mixed[byte::width] = (
-                _differences(plane, beside.translate(_table(usual))) if beside else plane
+                differences(plane, beside.translate(_table(usual))) if beside else plane
             )
     words = array(code)
     words.frombytes(mixed)
@@ -108,7 +108,7 @@ def _table(usual: bytes) -> bytes:
     return usual.ljust(256, b"\0")
 
 
-def _differences(some: bytes | memoryview, others: bytes) -> bytes:
+def differences(some: bytes | memoryview, others: bytes) -> bytes:
     """Each byte of one exclusive or that of the other; so twice, they are the same again."""
     both = int.from_bytes(some, "little") ^ int.from_bytes(others, "little")
     return both.to_bytes(len(others), "little")

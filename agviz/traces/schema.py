@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -320,8 +320,8 @@ CREATE TABLE dump_call (
     PRIMARY KEY (dump, thread, number)
 ) WITHOUT ROWID""",
     # The first and the last event of each graph task (-1: of those that belong to none, -2: of
-    # all), and every thousandth where events of others stand in between. Empty until the recording
-    # is closed.
+    # all), and where events of others stand in between the first of its own in every thousand.
+    # Empty until the recording is closed.
     "anchor": """
 CREATE TABLE anchor (
     graph_task INTEGER NOT NULL,

@@ -122,7 +122,7 @@ class BackwardState:
     def __init__(self, shape: Callable[[int], GraphShape], *, tolerant: bool = False) -> None:
         self._shape = shape
         self.tolerant = tolerant
-        self._now = Facts()
+        self._now = Facts(shape)
         self._recent: deque[Event] = deque(maxlen=_EVENTS_REMEMBERED)
 
     def apply(self, event: Event) -> None:
@@ -184,20 +184,20 @@ class BackwardState:
     @property
     def graph_tasks(self) -> tuple[int, ...]:
         """The graph tasks this state covers."""
-        return tuple(self._now.graph_tasks)
+        return tuple(self._now.known())
 
     def status(self, graph_task: int, node: int) -> NodeStatus:
         """How far a node has come; UNKNOWN where its events were left out."""
-        task = self._now.graph_tasks[graph_task]
-        if node in task.shape.left_out:
+        task = self._now.look(graph_task)
+        if node in task.left_out:
             return NodeStatus.UNKNOWN
         return _STATUS[task.status[task.checked(node)]]
 
     def statuses(self, graph_task: int) -> list[NodeStatus]:
         """How far every node has come, by index; empty until the dependencies are computed."""
-        task = self._now.graph_tasks[graph_task]
+        task = self._now.look(graph_task)
         statuses = [_STATUS[code] for code in task.status]
-        for node in task.shape.left_out:
+        for node in task.left_out:
             if node < len(statuses):
                 statuses[node] = NodeStatus.UNKNOWN
         return statuses
@@ -209,36 +209,36 @@ class BackwardState:
         Queues, buffers, running nodes and :attr:`live_bytes` are then those of the other nodes
         only: more may be there.
         """
-        return not any(task.shape.left_out for task in self._now.graph_tasks.values())
+        return not self._now.has_left_out
 
     def remaining(self, graph_task: int, node: int) -> int:
         """Number of dependencies a node still waits for; of one that is left out, those it had."""
-        return _remaining(self._now.graph_tasks[graph_task], node)
+        return self._now.look(graph_task).remaining_of(node)
 
     def is_nonfinite(self, graph_task: int, node: int) -> bool:
         """Whether a non-finite element was found in an output of the node."""
-        return node in self._now.graph_tasks[graph_task].nonfinite
+        return node in self._now.look(graph_task).nonfinite
 
     def sequence_nr(self, graph_task: int, node: int) -> int | None:
         """The sequence number by which a queue orders a node; None: AccumulateGrad."""
-        task = self._now.graph_tasks[graph_task]
+        task = self._now.look(graph_task)
         return task.shape.sequence_nrs[task.checked(node)]
 
     def depth(self, graph_task: int) -> int:
         """How many calls of backward a graph task is inside of; its nodes go before shallower."""
-        return self._now.graph_tasks[graph_task].depth
+        return self._now.look(graph_task).depth
 
     def nonfinite(self, graph_task: int) -> frozenset[int]:
         """The nodes of which that is so."""
-        return frozenset(self._now.graph_tasks[graph_task].nonfinite)
+        return frozenset(self._now.look(graph_task).nonfinite)
 
     def buffer(self, graph_task: int, node: int) -> dict[int, int]:
         """The node's InputBuffer: slots that hold a gradient, and their bytes."""
-        return _buffer(self._now.graph_tasks[graph_task], node)
+        return _buffer(self._now.look(graph_task), node)
 
     def buffers(self, graph_task: int) -> dict[int, dict[int, int]]:
         """All InputBuffers of a graph task that hold a gradient, by node: bytes by slot."""
-        task = self._now.graph_tasks[graph_task]
+        task = self._now.look(graph_task)
         nodes = task.slot_0.numbers().keys() | task.further_slots
         return {node: _buffer(task, node) for node in nodes}
 
@@ -258,7 +258,7 @@ class BackwardState:
             graph_task: of which -1 is the caller's queue.
             queue: device index, or -1.
         """
-        task = self._now.graph_tasks[graph_task]
+        task = self._now.look(graph_task)
         return len(self._now.heaps.get(task.cpu_queue if queue == CPU_QUEUE else queue, ()))
 
     def running(self) -> dict[int, tuple[QueuedTask, ...]]:
@@ -268,7 +268,7 @@ class BackwardState:
 
     def executed(self, graph_task: int) -> int:
         """Number of nodes that finished."""
-        return self._now.graph_tasks[graph_task].executed
+        return self._now.look(graph_task).executed
 
     @property
     def live_bytes(self) -> int:
@@ -290,10 +290,10 @@ class BackwardState:
     # How each kind of event changes the state; kinds that are not listed don't.
 
     def _begun(self, now: Facts, event: events.GraphTaskBegun) -> None:
-        if event.graph_task in now.graph_tasks:
+        if event.graph_task in now:
             self._object(event, "this graph task began before")
             return
-        parent = now.graph_tasks.get(event.parent)
+        parent = now.look(event.parent) if event.parent in now else None
         if parent is None:
             _forget_ended(now, event.thread)
         # A reentrant call works on the queue of the thread that makes it.
@@ -304,7 +304,7 @@ class BackwardState:
         now.heaps.setdefault(cpu_queue, TaskHeap())
 
     def _computed(self, now: Facts, event: events.DependenciesComputed) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         if task.status:
             self._object(event, "they were computed before")
             return
@@ -312,11 +312,11 @@ class BackwardState:
         task.status = bytearray(len(task.shape.dependencies))
 
     def _pushed(self, now: Facts, event: events.QueuePush) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         node = task.checked(event.node)
         if task.status[node] != _WAITING:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
-        if (remaining := _remaining(task, node)) != 0:
+        if (remaining := task.remaining_of(node)) != 0:
             self._object(event, f"the node waits for {remaining} more gradients")
         task.status[node] = _READY
         task.remaining.pop(node, 0)
@@ -324,7 +324,7 @@ class BackwardState:
         _heap(now, task, event.queue).push(entry)
 
     def _popped(self, now: Facts, event: events.QueuePop) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         heap = _heap(now, task, event.queue)
         popped = QueuedTask(event.graph_task, task.checked(event.node))
         is_chosen = task.status[event.node] == _TAKEN
@@ -347,7 +347,7 @@ class BackwardState:
         heap.remove(popped)
 
     def _started(self, now: Facts, event: events.NodeStarted) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         node = task.checked(event.node)
         if task.status[node] not in {_READY, _TAKEN}:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
@@ -356,29 +356,29 @@ class BackwardState:
         running.append(QueuedTask(event.graph_task, node))
 
     def _finished(self, now: Facts, event: events.NodeFinished) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         if task.status[task.checked(event.node)] != _RUNNING:
             self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
         task.executed += 1
         _leave(now, task, event, _DONE)
 
     def _failed(self, now: Facts, event: events.NodeFailed) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         if task.status[task.checked(event.node)] in {_WAITING, _SKIPPED, _FAILED}:
             self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
         _leave(now, task, event, _FAILED)
 
     def _skipped(self, now: Facts, event: events.NodeSkipped) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         if task.status[task.checked(event.node)] not in {_READY, _TAKEN, _RUNNING}:
             self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
         _leave(now, task, event, _SKIPPED)
 
     def _decremented(self, now: Facts, event: events.DependencyDecremented) -> None:
-        task = now.graph_tasks[event.graph_task]
-        if event.node in task.shape.left_out:
+        task = now.task(event.graph_task)
+        if event.node in task.left_out:
             return  # told because of its producer; when it lets go will not be told
-        known = _remaining(task, event.node)
+        known = task.remaining_of(event.node)
         if event.remaining != known - 1 or event.remaining < 0:
             self._object(event, f"the node waited for {known} gradients")
             if task.status[event.node] != _WAITING:
@@ -386,9 +386,9 @@ class BackwardState:
         task.remaining[event.node] = event.remaining
 
     def _accumulated(self, now: Facts, event: events.GradientAccumulated) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         node = task.checked(event.node)
-        if node in task.shape.left_out or task.ended:
+        if node in task.left_out or task.ended:
             return  # nobody will take it out
         if task.status[node] != _WAITING:
             self._object(event, f"the node is {_STATUS[task.status[node]]}")
@@ -403,17 +403,17 @@ class BackwardState:
 
     def _checked(self, now: Facts, event: events.NonFiniteChecked) -> None:
         if event.nan or event.posinf or event.neginf:
-            task = now.graph_tasks[event.graph_task]
+            task = now.task(event.graph_task)
             task.nonfinite.add(task.checked(event.node))
 
     def _intervened(self, now: Facts, event: events.Intervened) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         node = task.checked(event.node)
         if event.kind == "next" and task.status[node] == _READY:
             task.status[node] = _TAKEN  # before it leaves the queue, which gives it next
 
     def _ended(self, now: Facts, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
-        task = now.graph_tasks[event.graph_task]
+        task = now.task(event.graph_task)
         task.ended = True
         now.live_bytes -= sum(task.slot_0.numbers().values())
         now.live_bytes -= sum(sum(slots.values()) for slots in task.further_slots.values())
@@ -454,12 +454,6 @@ class BackwardState:
         events.ShutdownTaskPushed: _shut_down,
         events.WorkerStopped: _stopped,
     }
-
-
-def _remaining(task: GraphTaskFacts, node: int) -> int:
-    if task.status[task.checked(node)] != _WAITING:
-        return 0
-    return task.remaining.get(node, task.shape.dependencies[node])
 
 
 def _buffer(task: GraphTaskFacts, node: int) -> dict[int, int]:
@@ -503,18 +497,24 @@ def _leave(
 def _is_over(now: Facts, graph_task: int) -> bool:
     """Whether it has ended or is about to fail: then its tasks may leave untold."""
     task = now.graph_tasks.get(graph_task)
-    return task is not None and (task.ended or _FAILED in task.status)
+    if task is None:
+        return graph_task in now.ended
+    return task.ended or _FAILED in task.status
 
 
 def _forget_ended(now: Facts, thread: int) -> None:
     """Drop what ended on ``thread`` before, and the reentrant calls within it."""
     busy = {number for heap in now.heaps.values() for number in heap.graph_tasks()}
     busy |= {task.graph_task for tasks in now.running.values() for task in tasks}
+    every = [
+        (number, task.parent, task.thread, task.ended) for number, task in now.graph_tasks.items()
+    ]
+    every += ((*each, True) for each in now.ended.ancestry())
+    every.sort()  # parents come before their children
     gone: set[int] = set()
-    for number, task in now.graph_tasks.items():  # parents come before their children
-        inside = task.parent in gone if task.parent in now.graph_tasks else True
-        own = task.thread == thread or task.parent in gone
-        if task.ended and inside and own and number not in busy:
+    for number, parent, its_thread, has_ended in every:
+        inside = parent in gone or parent not in now
+        own = its_thread == thread or parent in gone
+        if has_ended and inside and own and number not in busy:
             gone.add(number)
-    for number in gone:
-        del now.graph_tasks[number]
+    now.forget(gone)
