@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 _LEVEL: Final = 6
 _LEAST_NODES: Final = 1_000
 _MOST_NODES: Final = 2**20
-_MOST_PLANES: Final = 5
-"""So many digits of base 3 fit into a byte."""
+_MOST_PLANES: Final = 4
+"""So many digits of base 3 fit into a byte, with a bit beside them."""
+_IS_SET: Final = bytes(byte > 0 for byte in range(256))
+_IS_NOT_SET: Final = bytes(byte == 0 for byte in range(256))
 
 
 def is_stored(nodes: int) -> bool:
@@ -117,27 +119,29 @@ class GraphShape:
         left = int.from_bytes(mask, "little") & int.from_bytes(marks, "little")
         return left.to_bytes(len(marks), "little")
 
-    def parted(self, number: int, larger: int, others: int) -> bytes:
-        """A byte for each node: of those with a larger sequence number, and of the others.
+    def parted(self, number: int, larger: int, others: int, leaves: int) -> bytes:
+        """A byte for each node, by its sequence number.
 
         Args:
             number: to compare with, below :data:`LARGEST`.
             larger: the byte of nodes that leave a queue before one with this number would.
-            others: the byte of the others, AccumulateGrad among them.
+            others: the byte of the others.
+            leaves: that of AccumulateGrad nodes.
         """
         if self._planes is None:
             self._planes = _significant(self.sequence_nrs)
+        *planes, are_leaves = self._planes
         code, weight = 0, 1
         # Digits of base 3: whether each byte of a number is smaller, the same, or larger.
-        for place, plane in enumerate(self._planes):
+        for place, plane in enumerate(planes):
             byte = number + 1 >> 8 * place & 255
             table = bytes(weight * ((each >= byte) + (each > byte)) for each in range(256))
             code += int.from_bytes(plane.translate(table), "little")
             weight *= 3
-        same = (weight - 1) // 2
-        if number + 1 >> 8 * len(self._planes):
-            same = weight
-        table = bytes(larger if each > same else others for each in range(256))
+        code += weight * int.from_bytes(are_leaves, "little")
+        same = weight if number + 1 >> 8 * len(planes) else (weight - 1) // 2
+        table = bytes(larger if each > same else others for each in range(weight))
+        table = (table + bytes([leaves]) * weight).ljust(256)
         return code.to_bytes(len(self.dependencies), "little").translate(table)
 
     def _key(self, node: int) -> int:
@@ -185,7 +189,10 @@ class GraphShape:
 
 
 def _significant(numbers: Sequence[int | None]) -> list[bytes]:
-    """The first bytes of all numbers, the second, and so on; of larger ones for lack of some 0."""
+    """The first byte of each number, the second, and so on, and at last 1 where there is none.
+
+    Numbers are told as the next larger ones, and none as 0.
+    """
     if isinstance(numbers, _Numbered):
         larger = numbers.larger
     else:
@@ -194,7 +201,10 @@ def _significant(numbers: Sequence[int | None]) -> list[bytes]:
     planes = [data[byte :: larger.itemsize] for byte in range(min(larger.itemsize, _MOST_PLANES))]
     while planes and planes[-1].count(0) == len(larger):
         planes.pop()
-    return planes
+    told = 0
+    for plane in planes:
+        told |= int.from_bytes(plane.translate(_IS_SET), "little")
+    return [*planes, told.to_bytes(len(larger), "little").translate(_IS_NOT_SET)]
 
 
 class _Numbered(Sequence[int | None]):

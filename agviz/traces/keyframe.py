@@ -370,15 +370,17 @@ class _Guess(NamedTuple):
     """Status of most nodes before it."""
     others: int
     """Status of most other nodes."""
+    leaves: int
+    """Status of most AccumulateGrad nodes."""
 
     @classmethod
     def of(cls, task: GraphTaskFacts, front: int) -> _Guess:
         """A good one."""
         every = len(task.status) // _SAMPLES + 1
-        gone = task.shape.parted(front, 1, 0)
-        counts = Counter(zip(gone[::every], task.status[::every], strict=True))
+        sides = task.shape.parted(front, 0, 1, 2)
+        counts = Counter(zip(sides[::every], task.status[::every], strict=True))
         usual = {side: status for (side, status), _ in reversed(counts.most_common())}
-        return cls(front, usual.get(1, 0), usual.get(0, 0))
+        return cls(front, *(usual.get(side, 0) for side in range(3)))
 
 
 class _Long(NamedTuple):
@@ -520,9 +522,9 @@ class _Unpacking:
         return task
 
     def _guessed(self, shape: GraphShape, guess: Sequence[int], status: memoryview) -> bytes:
-        front, gone, others = guess
-        _require(0 <= front < LARGEST and gone in _EACH_STATUS and others in _EACH_STATUS)
-        return differences(status, shape.parted(front, gone, others))
+        front, *usual = guess
+        _require(0 <= front < LARGEST and len(usual) == 3 and {*usual} <= {*_EACH_STATUS})
+        return differences(status, shape.parted(front, *usual))
 
     def _heap(self, queue: int, facts: Facts) -> TaskHeap:
         long = self._column()
