@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import zlib
+from array import array
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from agviz.errors import TraceError
 from agviz.traces import by_node, keyframe, replay, shortcuts
+from agviz.traces.integers import LARGEST, Planes, few_planes
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.state import BackwardState, GraphShape
@@ -81,6 +83,20 @@ def test_numbers_by_node() -> None:
     for cut_off in (bytes(6), bytes([1] * 8), bytes([1] * 23)):
         with pytest.raises(ValueError, match="missing"):
             by_node.ByNode.unpack(1, memoryview(cut_off), bytes(9))
+
+
+@given(st.lists(st.integers(0, LARGEST) | st.integers(0, 3) | st.just(2**16)))
+def test_integers_in_planes(numbers: list[int]) -> None:
+    data = memoryview(few_planes(array("q", numbers)) + b"x")
+    found, end = Planes.read(data, len(numbers))
+    assert (list(found), end) == (numbers, len(data) - 1)
+    assert (found[2:5], found[-1:], len(found)) == (numbers[2:5], numbers[-1:], len(numbers))
+    with pytest.raises(IndexError):
+        found[len(numbers)]
+    with pytest.raises(IndexError):
+        found[-1 - len(numbers)]
+    with pytest.raises(ValueError, match="missing"):
+        Planes.read(data[: end - 1], len(numbers))
 
 
 def test_numbers_that_go_with_the_status_take_no_room() -> None:

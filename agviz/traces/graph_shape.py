@@ -21,7 +21,7 @@ from operator import lt
 from typing import TYPE_CHECKING, Final, overload
 
 from agviz.traces.heap_entry import ACCUMULATE_GRAD, HeapEntry, QueuedTask, Tied, key
-from agviz.traces.integers import FEW, LARGEST, WORD, few_planes, from_few_planes, little_endian
+from agviz.traces.integers import FEW, LARGEST, WORD, Planes, few_planes, little_endian
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,23 +194,23 @@ def _significant(numbers: Sequence[int | None]) -> list[bytes]:
     Numbers are told as the next larger ones, and none as 0.
     """
     if isinstance(numbers, _Numbered):
-        larger = numbers.larger
+        planes = numbers.larger.planes[:_MOST_PLANES]
     else:
         larger = array("q", (0 if n is None or n >= LARGEST else n + 1 for n in numbers))
-    data = little_endian(larger).tobytes()
-    planes = [data[byte :: larger.itemsize] for byte in range(min(larger.itemsize, _MOST_PLANES))]
-    while planes and planes[-1].count(0) == len(larger):
+        data = little_endian(larger).tobytes()
+        planes = [data[byte::WORD] for byte in range(_MOST_PLANES)]
+    while planes and planes[-1].count(0) == len(numbers):
         planes.pop()
     told = 0
     for plane in planes:
         told |= int.from_bytes(plane.translate(_IS_SET), "little")
-    return [*planes, told.to_bytes(len(larger), "little").translate(_IS_NOT_SET)]
+    return [*planes, told.to_bytes(len(numbers), "little").translate(_IS_NOT_SET)]
 
 
 class _Numbered(Sequence[int | None]):
     """Numbers, of which each is kept as the next larger one, and None as 0."""
 
-    def __init__(self, larger: array[int]) -> None:
+    def __init__(self, larger: Planes) -> None:
         self.larger = larger
 
     def __len__(self) -> int:
@@ -249,7 +249,7 @@ def _pack(*columns: array[int], then: bytes | bytearray = b"") -> bytes:
     return zlib.compress(b"".join([size, *map(few_planes, columns), then]), _LEVEL)
 
 
-def _unpack(packed: bytes, size: int, count: int) -> tuple[list[array[int]], bytes]:
+def _unpack(packed: bytes, size: int, count: int) -> tuple[list[Planes], bytes]:
     """So many columns of so many words, and the bytes behind them. Raises ValueError."""
     unpacking = zlib.decompressobj()
     try:
@@ -261,7 +261,7 @@ def _unpack(packed: bytes, size: int, count: int) -> tuple[list[array[int]], byt
     rest = memoryview(data)[WORD:]
     columns = []
     for _ in range(count):
-        column, end = from_few_planes(rest, size)
+        column, end = Planes.read(rest, size)
         columns.append(column)
         rest = rest[end:]
     return columns, bytes(rest)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from array import array
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, overload
 
 WORD: Final = 8
 """Bytes of an integer."""
@@ -64,6 +65,49 @@ def few_planes(words: array[int], beside: bytes = b"") -> bytes:
         elif is_told:
             found.append(plane)
     return b"".join(found)
+
+
+class Planes(Sequence[int]):
+    """Integers from 0 as they stand in a file, of which most are never asked for.
+
+    Args:
+        planes: the first byte of each, the second, and so on.
+        size: how many they are.
+    """
+
+    def __init__(self, planes: list[bytes], size: int) -> None:
+        self.planes = planes
+        self._size = size
+
+    @classmethod
+    def read(cls, data: memoryview, count: int) -> tuple[Planes, int]:
+        """As :func:`from_few_planes`."""
+        told = bytes(data[:FEW])
+        if len(told) < FEW or len(data) < FEW + count * sum(map(bool, told)):
+            raise ValueError("planes are missing")
+        end = FEW
+        planes = []
+        for is_told in told.rstrip(b"\0"):
+            planes.append(bytes(data[end : end + count]) if is_told else bytes(count))
+            end += count if is_told else 0
+        return cls(planes, count), end
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[int]: ...
+    def __getitem__(self, place: int | slice) -> int | list[int]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(self._size)[place]]
+        if not -self._size <= place < self._size:
+            raise IndexError(place)
+        number = 0
+        for plane in reversed(self.planes):
+            number = number << 8 | plane[place]
+        return number
 
 
 def from_few_planes(data: memoryview, count: int, beside: bytes = b"") -> tuple[array[int], int]:
