@@ -16,6 +16,7 @@ from agviz_engine import events
 from agviz_engine.instruments import Live, Registry, method_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
 ACCUMULATE_GRAD = 2**64 - 1
@@ -34,12 +35,18 @@ class SimulatedNode:
     topological_nr: int = 0
     input_shapes: str = ""
     node: Any = field(default_factory=SimpleNamespace)
-    base: int = 0
-    is_custom_function: bool = False
 
     @property
     def is_accumulate_grad(self) -> bool:
         return self.sequence_nr == ACCUMULATE_GRAD
+
+    @staticmethod
+    def columns(nodes: Sequence[SimulatedNode]) -> tuple[list[Any], ...]:
+        """As :class:`~agviz_engine.node.Columns`."""
+        numbers = [-1 if node.is_accumulate_grad else node.sequence_nr for node in nodes]
+        lengths = [node.topological_nr for node in nodes]
+        shapes = [node.input_shapes for node in nodes]
+        return [node.name for node in nodes], numbers, lengths, shapes
 
 
 def random_graph(rng: Random, size: int, devices: int = 0) -> list[SimulatedNode]:

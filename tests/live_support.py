@@ -149,7 +149,10 @@ class Stage:
                 live.variable, live.name = weight, live.variable
             vars(node).update(base=1, is_custom_function=False)
         self.names = SimpleNamespace(
-            module=names.module, parameter=self._parameter, parameters=names.parameters
+            module=names.module,
+            modules=names.modules,
+            parameter=self._parameter,
+            parameters=names.parameters,
         )
         self.registry = Registry()
         self.recorder = Recorder(

@@ -15,6 +15,7 @@ from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -53,6 +54,9 @@ class MadeUpNames:
 
     def module(self, sequence_nr: int) -> str:
         return self._modules.get(sequence_nr, "")
+
+    def modules(self, sequence_nrs: Sequence[int]) -> Callable[[], list[str]]:
+        return lambda: [self._modules.get(number, "") for number in sequence_nrs]
 
     def parameters(self) -> None:
         """No parameter is alive: there are none."""

@@ -427,15 +427,13 @@ class Recorder(Instrument, Closable):
         self._beside.append(thing)
 
     def _graph(self, task: GraphTask) -> Graph:
-        from agviz_engine import node_columns  # which needs torch
-
         nodes = task.nodes
         edges: list[int] = []
         for ref in nodes:
             for output, edge in enumerate(ref.next_edges):
                 if edge is not None:
                     edges += ref.index, output, edge[0].index, edge[1]
-        names, sequence_nrs = node_columns.names(nodes), node_columns.sequence_nrs(nodes)
+        names, sequence_nrs, topological_nrs, shapes = nodes[0].columns(nodes)
         parameters, modules = self._parameters(nodes), _no_modules
         if self._names is not None:
             modules = self._names.modules(sequence_nrs)
@@ -450,12 +448,12 @@ class Recorder(Instrument, Closable):
             range(len(nodes)),
             names,
             sequence_nrs,
-            node_columns.topological_nrs(nodes),
+            topological_nrs,
             [ref.device for ref in nodes] if task.threaded else [CPU_QUEUE],
             [ref.num_inputs for ref in nodes],
             task.fan_in or task.dependencies[:],
             parameters,
-            node_columns.input_shapes(nodes),
+            shapes,
             recorded,
         )
         return Graph(task.id, facts, modules, edges)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import agviz_engine
-from agviz_engine import node_columns
 from agviz_engine.instruments import Instrument
 from tests.engine.programs import PROGRAMS
 
@@ -30,13 +29,7 @@ class _Columns(Instrument):
     def dependencies_computed(self, event: DependenciesComputed, live: Live) -> None:
         assert live.graph_task is not None
         nodes = live.graph_task.nodes
-        columns = (
-            node_columns.names(nodes),
-            node_columns.sequence_nrs(nodes),
-            node_columns.topological_nrs(nodes),
-            node_columns.input_shapes(nodes),
-        )
-        self.told += zip(*columns, strict=True)
+        self.told += zip(*nodes[0].columns(nodes), strict=True)
         self.expected += map(_asked, nodes)
 
 
