@@ -108,7 +108,11 @@ class EndedTasks:
             place = bisect_left(found._numbers, number)
             nodes, waiting, nonfinite = (sum(c[:place]) for c in found._columns[_PLAIN:])
             status[nodes:nodes] = ended.status
-            lists = ended.remaining.keys(), ended.remaining.values(), ended.nonfinite
+            lists: tuple[Iterable[int], ...] = (
+                ended.remaining.keys(),
+                ended.remaining.values(),
+                ended.nonfinite,
+            )
             for at, column, new in zip(
                 (waiting, waiting, nonfinite), found._lists, lists, strict=True
             ):
