@@ -85,6 +85,7 @@ def steal(
         sys.getrefcount(gradient) > own
         or type(gradient) is not Tensor
         or type(variable) not in _PLAIN
+        or not variable.requires_grad
         or _use_count(gradient) != 1
     ):
         return False

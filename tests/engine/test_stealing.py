@@ -49,3 +49,22 @@ def test_what_hooks_had_hold_of_is_added_to_or_not(
         return [x.grad, seen, kept]
 
     assert_same(program)
+
+
+def test_a_leaf_that_was_frozen_meanwhile_gets_no_gradient() -> None:
+    def before_backward() -> Any:
+        x = leaf(3)
+        y = (x * 3).sum()
+        x.requires_grad_(False)
+        y.backward()
+        return [x.grad]
+
+    def in_a_hook() -> Any:
+        x = leaf(3)
+        y = x * 3
+        y.register_hook(lambda gradient: [gradient, x.requires_grad_(False)][0])
+        y.sum().backward()
+        return [x.grad]
+
+    for program in (before_backward, in_a_hook):
+        assert assert_same(program).tensors == [None]
