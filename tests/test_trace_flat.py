@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
@@ -114,6 +115,57 @@ def test_a_leaf_ends_after_it_began_and_time_does_not_go_back(tmp_path: Path) ->
     written = {e.node: e.time_ns for e in told if isinstance(e, events.LeafAccumulated)}
     assert len(leaves) == 8
     assert all(began[node] < written[node] <= ended[node] for node in leaves)
+
+
+def test_time_does_not_go_back_where_gradients_are_added_up(tmp_path: Path) -> None:
+    x, y = leaf(4), leaf(4)
+    with Recorder(tmp_path / "t.agviz") as recorder, installed(recorder):
+        for _ in range(10):
+            a, b = x * 2.0, y * 3.0
+            (a * b + (a - b) + (a + b)).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        told = list(trace.events(limit=10**6))
+    sums = [isinstance(event, events.GradientAccumulated) and event.added for event in told]
+    assert sum(sums) >= 40
+    times = [event.time_ns for event in told]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("values", ["none", "health"])
+def test_gradients_that_can_not_be_added(tmp_path: Path, values: Values) -> None:
+    def program() -> None:
+        x = leaf(4, 3)
+        table = x * 2.0
+        later = table.sum()
+        first = torch.nn.functional.embedding(torch.tensor([1, 2]), table, sparse=True)
+        with pytest.raises(RuntimeError, match="sparse, dense"):
+            torch.autograd.grad(first.sum() + later, x, create_graph=True)
+
+    alone = recorded(tmp_path / "alone.agviz", program, values)
+    assert ("NodeFailed",) in alone
+    assert alone == recorded(tmp_path / "beside.agviz", program, values, Other())
+
+
+class Refuse(TorchDispatchMode):
+    """Lets nobody take a gradient."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            raise ZeroDivisionError
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("values", ["none", "health"])
+@pytest.mark.parametrize("leaves", [1, 2, 5])
+def test_a_leaf_that_can_not_take_its_gradient(tmp_path: Path, values: Values, leaves: int) -> None:
+    def program() -> None:
+        loss = torch.stack([leaf(4) * 2.0 for _ in range(leaves)]).sum()
+        with Refuse(), pytest.raises(ZeroDivisionError):  # type: ignore[no-untyped-call]
+            loss.backward()
+
+    alone = recorded(tmp_path / "alone.agviz", program, values)
+    assert ("NodeFailed",) in alone
+    assert alone == recorded(tmp_path / "beside.agviz", program, values, Other())
 
 
 def test_a_recorder_closed_in_the_midst_keeps_nothing_more(tmp_path: Path) -> None:

@@ -696,8 +696,13 @@ class Engine:
         ):
             return False
         now = clock()
-        if not accumulate_grad.steal(variable, inputs, self.activity):
-            return False
+        try:
+            if not accumulate_grad.steal(variable, inputs, self.activity):
+                return False
+        except BaseException:  # of a TorchDispatchMode
+            if flat is not None:
+                self._start_flat(graph_task, ref, flat)
+            raise
         graph_task.executed += 1
         if flat is None:
             return True
@@ -1064,7 +1069,7 @@ class Engine:
             report=report,
         )
 
-    def _hand_on(  # noqa: C901 - calls for each node would cost more than what they do
+    def _hand_on(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
         self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients, log: list[Any] | None
     ) -> None:
         """Give each output to its consumer, and queue the consumers that are then complete.
@@ -1080,13 +1085,15 @@ class Engine:
             happened = []
         if hear.gradient_measured:
             met = []
-        if threaded:
-            with graph_task.mutex:
+        try:
+            if threaded:
+                with graph_task.mutex:
+                    ready = self._distribute(graph_task, ref, outputs, happened, log, met)
+            else:
                 ready = self._distribute(graph_task, ref, outputs, happened, log, met)
-        else:
-            ready = self._distribute(graph_task, ref, outputs, happened, log, met)
-        if happened is not None:
-            self.tell.handed_on(graph_task, ref, happened)
+        finally:  # also where gradients can't be added
+            if happened is not None:
+                self.tell.handed_on(graph_task, ref, happened)
         if met:
             self.tell.sums_measured(graph_task, ref, met)
         if not ready:
@@ -1185,8 +1192,9 @@ class Engine:
                 elif output is not None:
                     buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE)
                     if log is not None:
-                        now = clock()
                         self._note(graph_task, ref, edge, buffer[slot], True, happened, log, met)
+                if log is not None:
+                    now = clock()
             if not remaining:
                 ready.append((consumer, buffer))
         return ready
