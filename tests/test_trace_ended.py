@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
+import time
+import tracemalloc
 from array import array
 from dataclasses import replace
 from random import Random
@@ -15,12 +17,15 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
+from agviz.errors import TraceError
 from agviz.traces import keyframe
 from agviz.traces.contents import Contents
 from agviz.traces.ended import Ended, EndedTasks
+from agviz.traces.heap_entry import QueuedTask
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.state import BackwardState, GraphShape
+from agviz.traces.task_heap import TaskHeap
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 from tests.state_support import Shapes, picture
@@ -134,6 +139,48 @@ def test_a_state_says_the_same_of_them(seed: int) -> None:
     assert aside >= 2
 
 
+def test_many_are_kept_and_dropped_in_time() -> None:
+    few = Ended(0, 1, 0, -1, 1, bytes(2), {0: 1}, [])
+    many = 30_000
+    begun = time.thread_time()
+    tasks = EndedTasks().with_(dict.fromkeys(range(many), few))
+    rest = tasks.without(range(many // 2))
+    assert time.thread_time() - begun < 3  # not in the square of their number
+    assert len(rest) == many // 2
+    assert rest[many - 1] == few
+    begun = time.thread_time()
+    for _ in range(100):  # another thread calls backward
+        assert tasks.without({-1}) is tasks
+    assert time.thread_time() - begun < 3
+
+
+def test_what_ended_is_not_looked_through_again_and_again() -> None:
+    size = 2_000_000
+    facts = keyframe.Facts()
+    for number in (0, 1):
+        task = facts.graph_tasks[number] = keyframe.GraphTaskFacts(-1, 0, 0, -1)
+        task.shape, task.status, task.ended = GraphShape.unknown(size), bytearray(size), True
+        task.status[:] = b"\3" * size
+    entry = facts.graph_tasks[0].shape.entry
+    facts.heaps[-1] = TaskHeap([entry(node % 2, 0, node) for node in range(1_000)])
+    facts.running[0] = [QueuedTask(node % 2, node) for node in range(1_000)]
+    data = keyframe.pack(facts)
+    assert len(data) < 20_000
+    tracemalloc.start()
+    begun = time.thread_time()
+    state = BackwardState(no_graph).unpack(data)
+    assert len(state.queues()[0].tasks) == len(state.running()[0]) == 1_000
+    for node in range(1_000):
+        state.status(0, node), state.remaining(1, node), state.is_nonfinite(0, node)
+    assert time.thread_time() - begun < 3
+    assert tracemalloc.get_traced_memory()[1] < 20 * size
+    tracemalloc.stop()
+
+
+def no_graph(number: int) -> GraphShape:
+    raise KeyError(number)
+
+
 def test_a_graph_that_is_another_one_does_no_harm() -> None:
     facts = keyframe.Facts()
     task = facts.graph_tasks[3] = keyframe.GraphTaskFacts(-1, 0, 0, -1)
@@ -202,6 +249,31 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int,
             if place in chosen:
                 wanted[event.seq] = picture(state)
     return path, wanted
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_graph_task_of_another_size_is_refused(
+    tmp_path: Path, recording: tuple[Path, dict[int, Any]], more: int
+) -> None:
+    path = tmp_path / "t.agviz"
+    path.write_bytes(recording[0].read_bytes())
+    database = sqlite3.connect(path, isolation_level=None)
+    ((seq,),) = database.execute("SELECT seq FROM keyframe ORDER BY seq LIMIT 1")
+    with Trace.open(path) as trace:
+        (event,) = trace.events(offset=trace.position(seq), limit=1)
+        number = event.graph_task
+        size = trace.graph_task(number).nodes + more
+        facts = keyframe.Facts()
+        facts.seq = seq
+        facts.ended = EndedTasks().with_({number: Ended(-1, 0, 0, -1, 0, bytes(size), {}, [])})
+        database.execute("UPDATE keyframe SET state = ? WHERE seq = ?", (keyframe.pack(facts), seq))
+        database.close()
+        place = trace.position(seq, number) + 1
+        if more:
+            with pytest.raises(TraceError, match="of another graph"):
+                trace.state_at(number, place)
+        else:
+            assert len(trace.state_at(number, place).statuses(number)) == size
 
 
 def seek(trace: Trace, seq: int) -> Any:

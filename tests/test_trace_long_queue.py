@@ -263,6 +263,12 @@ def test_a_false_order_gives_the_right_nodes(order: list[int], bits: bytes, plac
     assert sorted(popped) == [node for node in range(60) if queued[node]]
 
 
+def test_a_false_order_has_some_place_for_each_node() -> None:
+    shape = GraphShape(range(60), [0] * 60)
+    shape._pop_order = [2**40] * 60
+    assert all(0 <= shape.place(shape.entry(0, 0, node)) <= 60 for node in range(60))
+
+
 @pytest.mark.usefixtures("no_shortcuts")
 @pytest.mark.parametrize("devices", [0, 2])
 @pytest.mark.parametrize(("in_order", "is_alone"), [(False, True), (True, False), (True, True)])

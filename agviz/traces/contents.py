@@ -351,15 +351,19 @@ class Contents:
         parts = dict(
             self._database.blobs("SELECT part, bytes FROM shape WHERE graph_task = ?", graph_task)
         )
-        last = self._database.integers(
-            "SELECT idx FROM node WHERE graph_task = ? ORDER BY idx DESC LIMIT 1", graph_task
-        )
-        if parts.keys() != {0, 1} or last != [(task.nodes - 1,)]:
+        if parts.keys() != {0, 1} or self.size(graph_task) != task.nodes:
             return None
         try:
             return GraphShape.unpack(parts[0], parts[1], task.nodes)
         except ValueError:
             return None
+
+    def size(self, graph_task: int) -> int:
+        """Number of nodes of a graph task in the file, if none is missing."""
+        last = self._database.integers(
+            "SELECT idx FROM node WHERE graph_task = ? ORDER BY idx DESC LIMIT 1", graph_task
+        )
+        return last[0][0] + 1 if last else 0
 
     def _read_shape(self, graph_task: int) -> GraphShape:
         rows = self._database.numbers(

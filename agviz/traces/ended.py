@@ -106,7 +106,11 @@ class EndedTasks:
         status = bytearray(self.status)
         for number, ended in sorted(others.items()):
             place = bisect_left(found._numbers, number)
-            nodes, waiting, nonfinite = (sum(c[:place]) for c in found._columns[_PLAIN:])
+            parts = status, found._lists[0], found._lists[2]
+            nodes, waiting, nonfinite = (  # from the end, where most of them come
+                len(part) - sum(sizes[place:])
+                for part, sizes in zip(parts, found._columns[_PLAIN:], strict=True)
+            )
             status[nodes:nodes] = ended.status
             lists: tuple[Iterable[int], ...] = (
                 ended.remaining.keys(),
@@ -126,8 +130,11 @@ class EndedTasks:
 
     def without(self, unwanted: Container[int]) -> EndedTasks:
         """These but for some."""
-        kept = {number: self[number] for number in self if number not in unwanted}
-        return self if len(kept) == len(self) else EndedTasks().with_(kept)
+        if not any(number in unwanted for number in self):
+            return self
+        return EndedTasks().with_(
+            {number: self[number] for number in self if number not in unwanted}
+        )
 
     def pack(self) -> tuple[Iterator[Iterable[int]], bytes]:
         """Columns of integers, and bytes."""

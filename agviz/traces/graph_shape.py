@@ -59,6 +59,11 @@ class GraphShape:
     _masks: dict[int, bytes] = field(default_factory=dict, init=False, repr=False)
     _planes: list[bytes] | None = field(default=None, init=False, repr=False)
 
+    @classmethod
+    def unknown(cls, size: int) -> GraphShape:
+        """Some graph of so many nodes, which takes up little memory."""
+        return cls(_Numbered(Planes([], size)), bytes(size))
+
     def entry(self, graph_task: int, depth: int, node: int) -> HeapEntry:
         """The NodeTask of a node as it stands in a heap.
 
@@ -101,7 +106,9 @@ class GraphShape:
 
     def place(self, entry: HeapEntry) -> int:
         """Where the node of a NodeTask stands in the pop order."""
-        return bisect_left(self.pop_order, self._key(entry[1].task.node), key=self._key)
+        size = len(self.dependencies)
+        wanted = self._key(entry[1].task.node)
+        return bisect_left(self.pop_order, wanted, key=lambda node: self._key(node % size))
 
     def in_queue(self, queue: int, marks: bytes | bytearray) -> bytes | bytearray:
         """Marks, by node 1 or 0, of which those are left whose nodes belong into a queue.

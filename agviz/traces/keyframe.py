@@ -194,6 +194,7 @@ class Facts:
         "graph_tasks",
         "heaps",
         "live_bytes",
+        "looked_at",
         "running",
         "seq",
         "shape",
@@ -212,6 +213,8 @@ class Facts:
         """Those under way, and perhaps some that ended."""
         self.ended = EndedTasks()
         """The others that ended."""
+        self.looked_at: dict[int, GraphTaskFacts] = {}
+        """Some of those, as they were told."""
         self.heaps: dict[int, TaskHeap] = {}
         """By queue: a device index, or ``-1 - thread`` for the queue of a calling thread."""
         self.running: dict[int, list[QueuedTask]] = {}
@@ -244,34 +247,37 @@ class Facts:
 
     def look(self, graph_task: int) -> GraphTaskFacts:
         """What is known of a graph task, to be read only. Raises KeyError."""
-        task = self.graph_tasks.get(graph_task)
-        if task is not None:
-            return task
-        ended = self.ended[graph_task]
-        load = partial(_graph_of, self.shape, graph_task, len(ended.status))
-        return GraphTaskFacts.of_ended(ended, load)
+        task = self.graph_tasks.get(graph_task) or self.looked_at.get(graph_task)
+        if task is None:
+            ended = self.ended[graph_task]
+            load = partial(_graph_of, self.shape, graph_task, len(ended.status))
+            task = self.looked_at[graph_task] = GraphTaskFacts.of_ended(ended, load)
+        return task
 
     def task(self, graph_task: int) -> GraphTaskFacts:
         """The same, to be changed."""
         task = self.graph_tasks.get(graph_task)
         if task is None:
             task = self.graph_tasks[graph_task] = self.look(graph_task)
-            self.ended = self.ended.without({graph_task})
+            self._keep_aside(self.ended.without({graph_task}))
         return task
 
     def settle(self) -> None:
         """Put what has ended aside."""
         ended = {n: task.as_ended() for n, task in self.graph_tasks.items() if task.ended}
         if ended:
-            self.ended = self.ended.with_(ended)
+            self._keep_aside(self.ended.with_(ended))
             for number in ended:
                 del self.graph_tasks[number]
+
+    def _keep_aside(self, ended: EndedTasks) -> None:
+        self.ended, self.looked_at = ended, {}
 
     def forget(self, graph_tasks: Container[int]) -> None:
         """Drop some."""
         for number in [number for number in self.graph_tasks if number in graph_tasks]:
             del self.graph_tasks[number]
-        self.ended = self.ended.without(graph_tasks)
+        self._keep_aside(self.ended.without(graph_tasks))
 
 
 def _no_graph(graph_task: int) -> GraphShape:
@@ -284,7 +290,7 @@ def _graph_of(shape: Callable[[int], GraphShape], graph_task: int, size: int) ->
         found = shape(graph_task)
         if len(found.dependencies) == size:
             return found
-    return GraphShape([None] * size, [0] * size)
+    return GraphShape.unknown(size)
 
 
 def pack(facts: Facts, alone: Container[int] = ()) -> bytes:

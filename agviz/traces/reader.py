@@ -741,9 +741,13 @@ class Trace(Closable):
                 )
             seq = found[0].seq
         try:
-            return self._replay().state_at(seq)
+            state = self._replay().state_at(seq)
         except (ValueError, OverflowError) as error:
             raise self._database.damaged(error) from error
+        size = state.size(graph_task) if graph_task in state.graph_tasks else 0
+        if size not in {0, self._contents().size(graph_task)}:
+            raise self._database.damaged("a keyframe is of another graph")
+        return state
 
     def _value_row(self, seq: int) -> ValueRow:
         rows = values.read(self._database, self._contents(), "event.seq = ?", seq)

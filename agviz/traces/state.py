@@ -186,6 +186,10 @@ class BackwardState:
         """The graph tasks this state covers."""
         return tuple(self._now.known())
 
+    def size(self, graph_task: int) -> int:
+        """Number of nodes of a graph task; 0 until the dependencies are computed."""
+        return len(self._now.look(graph_task).status)
+
     def status(self, graph_task: int, node: int) -> NodeStatus:
         """How far a node has come; UNKNOWN where its events were left out."""
         task = self._now.look(graph_task)
