@@ -145,10 +145,12 @@ def test_a_node_alone_is_the_one_among_all(
                     assert trace.node(task.id, row.index) == row
                     assert not trace._contents()._nodes
                 assert all_of_them.node(task.id, row.index) is row
-    with Trace.open(path) as trace:
-        for node in (-1, 30):
-            with pytest.raises(TraceError, match=f"holds no node {node}; it has 30 nodes"):
-                trace.node(0, node)
+    for number in (-1, 30, 2**63, -(2**70)):
+        with Trace.open(path) as trace:
+            with pytest.raises(TraceError, match=f"holds no node {number}; it has 30 nodes"):
+                trace.node(0, number)
+            with pytest.raises(TraceError, match=f"holds no graph task {number};"):
+                trace.graph_task(number)
 
 
 def test_the_real_engine_s_nodes_alone(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class Contents:
 
     def graph_task(self, number: int) -> GraphTaskRow | None:
         """One of them, without reading the others where they are not known."""
-        if "graph_tasks" in self.__dict__:
+        if "graph_tasks" in self.__dict__ or not 0 <= number <= _NEVER:
             return self.graph_tasks.get(number)
         if number not in self._some_graph_tasks:
             found = self._graph_tasks("id = ?", number)
@@ -214,6 +214,8 @@ class Contents:
         nodes = self._nodes.get(graph_task)
         if nodes is not None:
             return nodes[index] if 0 <= index < len(nodes) else None
+        if not 0 <= index <= _NEVER:
+            return None
         columns = self._read_columns(graph_task, index, most_outputs)
         return make_row(columns, index) if index in columns.node else None
 
