@@ -39,7 +39,7 @@ class Activity:
     """How many backward passes could accumulate into one leaf at the same time."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.passes = 0
 
     @contextlib.contextmanager
@@ -58,7 +58,7 @@ class Activity:
 
     def forget(self) -> None:
         """Drop the passes of all other threads: they do not exist in a forked child."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.passes = current().passes
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.engine.builders import leaf, node_of
 from tests.engine.oracle import assert_same
@@ -68,3 +70,31 @@ def test_a_leaf_that_was_frozen_meanwhile_gets_no_gradient() -> None:
 
     for program in (before_backward, in_a_hook):
         assert assert_same(program).tensors == [None]
+
+
+class _BackwardInside(TorchDispatchMode):
+    """Calls backward where a leaf takes its gradient."""
+
+    def __init__(self, loss: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.losses = [loss]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default and self.losses:
+            self.losses.pop().backward()
+        return func(*args, **(kwargs or {}))
+
+
+def test_another_backward_while_a_leaf_takes_its_gradient() -> None:
+    def program() -> Any:
+        x, y = leaf(3), leaf(3)
+        loss = (x * 3).sum()
+        with _BackwardInside((y * 2).sum()):
+            torch.autograd.backward(loss)
+        return [x.grad, y.grad]
+
+    same: list[Any] = []
+    thread = threading.Thread(target=lambda: same.append(assert_same(program)), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert same, "deadlock, or not the same"
