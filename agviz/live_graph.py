@@ -13,7 +13,7 @@ import torch
 from agviz.sure_zeros import zeros
 from agviz_engine import deep_graphs
 from agviz_engine.health import unseen
-from agviz_engine.node import NodeRef
+from agviz_engine.node import NodeRef, node_ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ def walk(roots: Sequence[Node]) -> list[NodeRef]:
     def ref_of(node: Node) -> NodeRef:
         ref = refs.get(node)
         if ref is None:
-            ref = refs[node] = NodeRef(node, len(found))
+            ref = refs[node] = node_ref(node, len(found))
             found.append(ref)
         return ref
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
-_MOST_EVENTS: Final = 256
+_MOST_EVENTS: Final = 128
 """In one statement, and rows of their health or of a graph."""
 _TIMES_SMALLER: Final = 4
 """Is each statement than the next, so that there are few and SQLite knows most of them."""
@@ -57,7 +57,7 @@ _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
 _CACHE_KIB_FOR_INDEXES: Final = 2_000
 """As much as SQLite takes by itself."""
-_ROWS_AT_ONCE: Final = 256
+_ROWS_AT_ONCE: Final = 128
 """Of what waits, so many are written before they are let go of."""
 _MOST_KINDS: Final = 10_000
 """Kinds of tensors remembered in memory."""

@@ -66,7 +66,7 @@ from agviz_engine.instruments import (
     next_two,
 )
 from agviz_engine.native_node import BYTES, MEMORY
-from agviz_engine.node import TOPOLOGICAL_NR, NodeRef
+from agviz_engine.node import TOPOLOGICAL_NR, node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
 from agviz_engine.telling import (
@@ -89,6 +89,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch.autograd.graph import Node
+
+    from agviz_engine.node import NodeRef
 
 _C = cast("Any", torch._C)
 MAX_DEPTH = 28
@@ -260,7 +262,7 @@ class Engine:
                     continue
                 child = refs.get(consumer)
                 if child is None:
-                    child = refs[consumer] = NodeRef(consumer, len(nodes))
+                    child = refs[consumer] = node_ref(consumer, len(nodes))
                     nodes.append(child)
                     dependencies.append(1)
                     stack.append(child)
@@ -279,7 +281,7 @@ class Engine:
         for node, nr in roots:
             ref = refs.get(node)
             if ref is None:
-                ref = refs[node] = graph_task.add(NodeRef(node, len(nodes)))
+                ref = refs[node] = graph_task.add(node_ref(node, len(nodes)))
             graph_task.root_edges.append((ref, nr))
         if len(roots) != 1:
             nodes[0].next_edges = tuple(graph_task.root_edges)

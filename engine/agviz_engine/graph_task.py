@@ -68,9 +68,6 @@ class GraphRoot(NodeRef):
         self.index = 0
         self.next_edges = ()
         self.device = -1
-        self.is_custom_function = False
-        self.is_accumulate_grad = False
-        self.saves_tensors = False
         self.base = 0
         self._sequence_nr = sequence_nr
         self.num_inputs = 0

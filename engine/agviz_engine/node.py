@@ -21,43 +21,16 @@ ACCUMULATE_GRAD_SEQUENCE_NR = 2**64 - 1
 """``AccumulateGrad`` sets its own sequence number to ``UINT64_MAX``, so it runs at once."""
 
 
-class _TypeFacts(NamedTuple):
-    cdata: int
-    """Byte offset of the pointer to the C++ node within the Python object."""
-    is_custom_function: bool
-    is_accumulate_grad: bool
-    saves_tensors: bool
-
-
-class _FactsByType(dict[type, _TypeFacts]):
-    def __missing__(self, node_type: type) -> _TypeFacts:
-        if issubclass(node_type, native_node.FUNCTION_BASE):
-            return _CUSTOM_FUNCTION  # not kept: programs make such types, and let go of them
-        is_leaf = node_type.__name__ == "AccumulateGrad"
-        is_generated = re.search(r"Backward\d+$", node_type.__name__) is not None
-        has_saved = any(name.startswith("_raw_saved_") for name in dir(node_type))
-        saves = not is_leaf and (has_saved or not is_generated)
-        facts = self[node_type] = _TypeFacts(object.__basicsize__, False, is_leaf, saves)
-        return facts
-
-
 _LAYOUT = native_node.calibrate()
 _SEQUENCE_NR = _LAYOUT.sequence_nr
 _NUM_INPUTS = _LAYOUT.num_inputs
 TOPOLOGICAL_NR = _LAYOUT.topological_nr
-_CUSTOM_FUNCTION = _TypeFacts(_LAYOUT.function_cdata, True, False, False)
-_facts = _FactsByType()
 _SIGNED = (ctypes.c_int64 * 2**59).from_address(0)
 """As :data:`~agviz_engine.native_node.MEMORY`."""
 _UNREGISTERED = "CppFunction"
 """Type of all C++ nodes for which torch has made none of their own."""
 _names: dict[type, str] = {}
 """Of the nodes of a type, where it is the same for all."""
-
-
-def base_of(node: Node) -> int:
-    """Word number of the C++ node behind ``node``."""
-    return MEMORY[(id(node) + _facts[type(node)].cdata) >> 3] >> 3
 
 
 class Columns(NamedTuple):
@@ -80,28 +53,16 @@ class NodeRef:
     (:data:`agviz_engine.native_node.MEMORY`), 0 for a node that torch does not know.
 
     A node of a custom Function has no ``__call__``; torch runs it, and releases it. Where
-    ``saves_tensors`` is false, there is nothing for the engine to release.
+    ``saves_tensors`` is false, there is nothing for the engine to release. What a node is like is
+    told by its class, because a graph may have very many nodes.
     """
 
-    __slots__ = (
-        "base",
-        "device",
-        "index",
-        "is_accumulate_grad",
-        "is_custom_function",
-        "next_edges",
-        "node",
-        "num_inputs",
-        "saves_tensors",
-    )
+    __slots__ = ("base", "device", "index", "next_edges", "node", "num_inputs")
+    is_accumulate_grad = False
+    is_custom_function = False
+    saves_tensors = False
 
-    def __init__(self, node: Node, index: int) -> None:
-        (
-            cdata,
-            self.is_custom_function,
-            self.is_accumulate_grad,
-            self.saves_tensors,
-        ) = _facts[type(node)]
+    def __init__(self, node: Node, index: int, cdata: int) -> None:
         self.node: Any = node
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
@@ -156,6 +117,58 @@ class NodeRef:
 
     def __repr__(self) -> str:
         return f"<NodeRef {self.index} {self.name}>"
+
+
+class _Saving(NodeRef):
+    __slots__ = ()
+    saves_tensors = True
+
+
+class _AccumulateGrad(NodeRef):
+    __slots__ = ()
+    is_accumulate_grad = True
+
+
+class _CustomFunction(NodeRef):
+    __slots__ = ()
+    is_custom_function = True
+
+
+class _TypeFacts(NamedTuple):
+    cdata: int
+    """Byte offset of the pointer to the C++ node within the Python object."""
+    kind: type[NodeRef]
+
+
+class _FactsByType(dict[type, _TypeFacts]):
+    def __missing__(self, node_type: type) -> _TypeFacts:
+        if issubclass(node_type, native_node.FUNCTION_BASE):
+            # not kept: programs make such types, and let go of them
+            return _TypeFacts(_LAYOUT.function_cdata, _CustomFunction)
+        kind: type[NodeRef] = NodeRef
+        if node_type.__name__ == "AccumulateGrad":
+            kind = _AccumulateGrad
+        else:
+            is_generated = re.search(r"Backward\d+$", node_type.__name__) is not None
+            has_saved = any(name.startswith("_raw_saved_") for name in dir(node_type))
+            if has_saved or not is_generated:
+                kind = _Saving
+        facts = self[node_type] = _TypeFacts(object.__basicsize__, kind)
+        return facts
+
+
+_facts = _FactsByType()
+
+
+def node_ref(node: Node, index: int) -> NodeRef:
+    """A NodeRef for a torch node."""
+    cdata, kind = _facts[type(node)]
+    return kind(node, index, cdata)
+
+
+def base_of(node: Node) -> int:
+    """Word number of the C++ node behind ``node``."""
+    return MEMORY[(id(node) + _facts[type(node)].cdata) >> 3] >> 3
 
 
 def _name_of(ref: NodeRef) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agviz_engine.graph_task import GraphTask
 from agviz_engine.input_buffer import InputBuffer
-from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR, NodeRef
+from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR, NodeRef, node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.thread_state import ThreadLocalState
 from tests.engine.builders import Log, custom, leaf, node_of
@@ -35,7 +35,7 @@ def _graph_task(reentrant_depth: int = 0) -> GraphTask:
 def _ref(sequence_nr: int) -> NodeRef:
     node = cast("Any", torch.ones(1, requires_grad=True).exp().grad_fn)
     node._set_sequence_nr(sequence_nr)
-    return NodeRef(node, 0)
+    return node_ref(node, 0)
 
 
 def _task(base: GraphTask, sequence_nr: int) -> NodeTask:

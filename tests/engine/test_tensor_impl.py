@@ -16,7 +16,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from agviz_engine import tensor_impl
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.input_metadata import expectation, fits_plainly
-from agviz_engine.node import NodeRef
+from agviz_engine.node import NodeRef, node_ref
 from tests.engine.builders import custom
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 def _leaf(dtype: torch.dtype, shape: tuple[int, ...]) -> NodeRef:
     """A node with an input of this kind, which validate_outputs has met before."""
-    ref = NodeRef(leaf_edge(torch.empty(shape, dtype=dtype, requires_grad=True))[0], 0)
+    ref = node_ref(leaf_edge(torch.empty(shape, dtype=dtype, requires_grad=True))[0], 0)
     expectation(ref, 0)
     return ref
 
@@ -152,7 +152,7 @@ def test_shapes_of_inputs_in_words(name: str) -> None:
     if name not in {"no dimension", "nested", "jagged", "sparse"}:
         outputs.append(tensor.split(1)[0] if len(tensor) else tensor * 3)
     for output in (*outputs, *outputs):
-        ref = NodeRef(cast("Any", output.grad_fn), 0)
+        ref = node_ref(cast("Any", output.grad_fn), 0)
         try:
             asked = [str(metadata.shape) for metadata in ref.node._input_metadata]
         except RuntimeError:
