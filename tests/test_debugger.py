@@ -517,9 +517,11 @@ def test_a_step_of_another_thread_lets_all_run_that_a_stop_holds(tmp_path: Path)
         assert len(stops) == 2
         for each in client.breakpoints():
             client.remove_breakpoint(each.number)
+        while stops != {each.thread for each in client.where()}:
+            stops.add(client.hear_stop().thread)  # it came to the breakpoint meanwhile
         client.set_stops(hold="all")
         for thread in [*sorted(stops), *sorted(stops)]:
-            client.step("node", thread=thread)  # both ran on with the first of them
+            client.step("node", thread=thread)  # all ran on with the first of them
             stop = client.hear_stop()
             assert (stop.thread, stop.event) == (thread, "NodeStarted")
             assert [each.thread for each in client.where()] == [thread]
