@@ -45,20 +45,16 @@ if TYPE_CHECKING:
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
-_MOST_EVENTS: Final = 128
-"""In one statement, and rows of their health or of a graph."""
+_MOST_ROWS: Final = 128
+"""In one statement. Of what waits, so many are written before they are let go of."""
 _TIMES_SMALLER: Final = 4
 """Is each statement than the next, so that there are few and SQLite knows most of them."""
-_MOST_ROWS: Final = 128
-"""The same for other tables, of which there are many."""
 _STATEMENTS_KEPT: Final = 60
 """Each takes some 100 bytes a value."""
 _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
 _CACHE_KIB_FOR_INDEXES: Final = 2_000
 """As much as SQLite takes by itself."""
-_ROWS_AT_ONCE: Final = 128
-"""Of what waits, so many are written before they are let go of."""
 _MOST_KINDS: Final = 10_000
 """Kinds of tensors remembered in memory."""
 _MOST_SETS: Final = 1_000
@@ -266,12 +262,12 @@ class Writer:
 
     def _insert_events(self, waiting: list[Any], count: int) -> None:
         """Insert the events in the first ``count`` values, and take them out."""
-        for begin in range(0, count, _ROWS_AT_ONCE * codec.WIDTH):
-            end = min(count - begin, _ROWS_AT_ONCE * codec.WIDTH)
+        for begin in range(0, count, _MOST_ROWS * codec.WIDTH):
+            end = min(count - begin, _MOST_ROWS * codec.WIDTH)
             rows = waiting[:end]
             if not codec.ODD.isdisjoint(rows[codec.KIND_COLUMN :: codec.WIDTH]):
                 rows = self._without_objects(rows)
-            for size, part in _parts(rows, codec.WIDTH, _MOST_EVENTS):
+            for size, part in _parts(rows, codec.WIDTH):
                 self._database.execute(codec.insertion(size), [self._start_ns, *part])
             del waiting[:end]
 
@@ -299,8 +295,8 @@ class Writer:
 
     def _insert_numbers(self, waiting: list[Any], count: int) -> None:
         """Insert the health in the first ``count`` values, and take them out."""
-        for begin in range(0, count, _ROWS_AT_ONCE * NUMBERS):
-            end = min(count - begin, _ROWS_AT_ONCE * NUMBERS)
+        for begin in range(0, count, _MOST_ROWS * NUMBERS):
+            end = min(count - begin, _MOST_ROWS * NUMBERS)
             rows = waiting[:end]
             kinds = rows[1::NUMBERS]
             if len(self._kinds) > _MOST_KINDS:
@@ -309,7 +305,7 @@ class Writer:
                 if kind not in self._kinds:
                     self._add_kind(kind)
             rows[1::NUMBERS] = map(self._kinds.__getitem__, kinds)
-            for size, part in _parts(rows, NUMBERS, _MOST_EVENTS):
+            for size, part in _parts(rows, NUMBERS):
                 self._database.execute(_numbers_insertion(size), part)
             del waiting[:end]
 
@@ -354,7 +350,7 @@ class Writer:
 
     def _insert(self, table: str, values: Sequence[Any], columns: int) -> None:
         """Insert rows that follow each other in ``values``."""
-        for size, part in _parts(values, columns, _MOST_ROWS):
+        for size, part in _parts(values, columns):
             self._database.execute(_insertion(table, columns, size), part)
 
     def _begin_graph_task(self, event: GraphTaskBegun) -> None:
@@ -487,14 +483,14 @@ class Writer:
     def _write_graph(self, graph: Graph) -> None:
         columns = list(graph.nodes)
         columns.insert(_MODULE, graph.modules())
-        for start in range(0, len(columns[0]), _MOST_EVENTS):
-            end = start + _MOST_EVENTS
+        for start in range(0, len(columns[0]), _MOST_ROWS):
+            end = start + _MOST_ROWS
             nodes = [c if len(c) == 1 else c[start:end] for c in columns]
             if min(nodes[_SEQUENCE_NR]) < 0:
                 nodes[_SEQUENCE_NR] = [None if nr < 0 else nr for nr in nodes[_SEQUENCE_NR]]
             self._insert_columns("node", graph.graph_task, nodes, _NODE_TEXTS)
-        for start in range(0, len(graph.edges), _MOST_EVENTS * _EDGE_FIELDS):
-            edges = graph.edges[start : start + _MOST_EVENTS * _EDGE_FIELDS]
+        for start in range(0, len(graph.edges), _MOST_ROWS * _EDGE_FIELDS):
+            edges = graph.edges[start : start + _MOST_ROWS * _EDGE_FIELDS]
             self._insert_columns("edge", graph.graph_task, _columns(edges, _EDGE_FIELDS))
 
     def _insert_columns(
@@ -518,14 +514,14 @@ class Writer:
             columns[place] = self._numbers(few)
         facts = [c[0] for c, is_same in zip(columns, same, strict=True) if is_same]
         others = [c for c, is_same in zip(columns, same, strict=True) if not is_same]
-        for size, values in _parts(_rows(*others), len(others), _MOST_EVENTS):
+        for size, values in _parts(_rows(*others), len(others)):
             sql = _columns_insertion(table, tuple(same), size)
             self._database.execute(sql, [graph_task, *facts, *values])
 
 
-def _parts(values: Sequence[Any], columns: int, most: int) -> Iterator[tuple[int, Sequence[Any]]]:
+def _parts(values: Sequence[Any], columns: int) -> Iterator[tuple[int, Sequence[Any]]]:
     """Numbers of rows for which there are statements, and the values of as many."""
-    begin, rows, size = 0, len(values) // columns, most
+    begin, rows, size = 0, len(values) // columns, _MOST_ROWS
     while rows:
         while rows >= size:
             end = begin + size * columns

@@ -105,7 +105,7 @@ _profiler_enabled = _C._autograd._profiler_enabled
 _HELD_BY_DISTRIBUTE = 3
 """Holders of an output in ``_distribute``: the tuple of outputs, ``zip``'s own, a variable."""
 _EQUALS, _TURNS = 2, 3
-_TWO = 2
+_PAIR = 2
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
 
@@ -764,8 +764,9 @@ class Engine:
 
         What happens is told in one piece, and what happens together has one time.
         """
-        count = len(outputs)
-        has_one = count == 1 or (count == _TWO and outputs[1] is None and not ref.next_edges[1])
+        has_one = len(outputs) == 1 or (
+            len(outputs) == _PAIR and outputs[1] is None and not ref.next_edges[1]
+        )
         if has_one and self._finish_at_once(graph_task, ref, outputs, flat, flat_numbers):
             return
         hear = self.registry

@@ -41,6 +41,7 @@ class Columns(NamedTuple):
     """-1 in place of ``UINT64_MAX``, which leaves have."""
     topological_nrs: array[int]
     input_shapes: list[str]
+    """Of the gradients that each expects, like ``[3, 4];[5]``; empty where not known."""
 
 
 class NodeRef:
@@ -85,11 +86,6 @@ class NodeRef:
     def topological_nr(self) -> int:
         """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
         return MEMORY[self.base + TOPOLOGICAL_NR] if self.base else 0
-
-    @property
-    def input_shapes(self) -> str:
-        """Of the gradients that it expects, like ``[3, 4];[5]``; empty where not known."""
-        return shapes_text(self)
 
     @staticmethod
     def columns(refs: Sequence[NodeRef]) -> Columns:
