@@ -20,13 +20,15 @@ and instructions; these are read, and :func:`probe` holds the reading against Py
 Note [No frame of ours]
 The function that captures is put together from C functions of the standard library. A Python
 function would be a frame that torch.compile looks at, that a debugger steps into, and that counts
-towards the limit of recursion.
+towards the limit of recursion. It runs between large operations, whose data drive all else out of
+the processor's caches: the fewer the steps and objects, the better.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import itertools
 import logging
 import os
@@ -81,20 +83,20 @@ class Saved(NamedTuple):
     """Bytes of its elements; None where they are not known."""
 
 
-class _Captured(dict[str, Any]):
-    """A captured stack, under an empty text: to all who join it, an empty stack."""
+class _Captured(itertools.repeat):  # type: ignore[type-arg] # the class takes no index
+    """A captured stack, repeated zero times: to all who join it, an empty stack."""
 
     __slots__ = ()
 
-    def copy(self) -> list[str]:  # type: ignore[override]
+    @property
+    def stack(self) -> Any:
+        """What torch captured; None where there were too many."""
+        (found,) = (each for each in gc.get_referents(self) if each is not type(self))
+        return found
+
+    def copy(self) -> list[str]:
         """An empty stack. Torch's compilers take a copy to append to."""
         return []
-
-
-class _Next:
-    """To iterate over this takes one pair off a stream: Note [No frame of ours]."""
-
-    __iter__: Callable[[], Iterator[tuple[str, Any]]]
 
 
 class _Mode:
@@ -105,6 +107,7 @@ class _Mode:
         self.listeners = 0
         self.enabled = False
         self.check_nan = True
+        self._capture: Callable[[], _Captured] | None = None
 
     def start(self) -> None:
         """Have the stack of every node captured; calls are counted."""
@@ -136,7 +139,6 @@ class _Mode:
                 place.is_anomaly_check_nan_enabled = self.is_check_nan_enabled
             self._traceback: Any = traceback
             self._format_stack = traceback.format_stack
-            self._capture = functools.partial(_Captured, _Next())
             self.renew()
             self.set(self.enabled, self.check_nan)
 
@@ -158,14 +160,18 @@ class _Mode:
         """Let as many stacks be captured again as are allowed between two graph tasks."""
         import torch
 
-        captures = map(
+        stacks = map(
             torch._C._profiler.gather_traceback,
             itertools.repeat(True, _MOST_CAPTURED),  # python
             itertools.repeat(False),  # script
             itertools.repeat(False),  # cpp
         )
-        stream = zip(itertools.repeat(""), captures, strict=False)
-        _Next.__iter__ = staticmethod(functools.partial(itertools.islice, stream, 1))
+        captures = map(_Captured, stacks, itertools.repeat(0))
+        capture = functools.partial(next, captures, _Captured(None, 0))
+        with self.lock:
+            if self._traceback.format_stack is self._capture:
+                self._traceback.format_stack = capture
+            self._capture = capture
 
     def set(self, mode: bool, check_nan: bool = True) -> None:
         """``torch.set_anomaly_enabled`` for the program."""
@@ -248,7 +254,7 @@ class Provenance(Listener):
     def captured(self, node: Any) -> Any:
         """What was captured when torch made ``node``, for :meth:`resolve`; None: nothing."""
         found = node.metadata.get("traceback_")
-        return found.get("") if isinstance(found, _Captured) else found
+        return found.stack if isinstance(found, _Captured) else found
 
     def _resolved(self, captured: list[Any]) -> list[tuple[Frame, ...]]:
         try:
