@@ -1,7 +1,7 @@
-"""Builds the one compiled part, where there is a C compiler: agviz works without it, only slower.
+"""Builds the compiled parts, where there is a C compiler: agviz works without them, only slower.
 
-It is plain C behind ctypes, so that one file serves every version of Python, and neither Python's
-headers nor torch's are needed.
+They are plain C behind ctypes, so that one file serves every version of Python, and neither
+Python's headers nor torch's are needed.
 """
 
 from __future__ import annotations
@@ -10,44 +10,57 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("engine/agviz_engine/health_kernel.c")
-BUILT = SOURCE.with_name("_health_kernel.so")
-OPTIONS = (
-    *("-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden"),
-    *("-fno-math-errno", "-fno-trapping-math"),  # NaN and infinities must stay what they are
-)
+OPTIONS = ("-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden")
+SOURCES = {
+    Path("engine/agviz_engine/health_kernel.c"): (
+        *("-O3", "-fno-math-errno", "-fno-trapping-math"),  # NaN and infinities must stay
+        "-lm",
+    ),
+    Path("agviz/traces/capture.c"): (
+        "-O2",  # Python's functions are found in the process that loads it
+        *(("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()),
+    ),
+}
+"""What is compiled, and with which options of its own."""
+
+
+def built(source: Path) -> Path:
+    """The compiled file beside a source."""
+    return source.with_name(f"_{source.stem}.so")
 
 
 class CompiledParts(BuildHookInterface[Any]):
-    """Puts the compiled file beside its source, and into the wheel."""
+    """Puts the compiled files beside their sources, and into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Compile, and say that the wheel is for this platform; or leave it out with a warning."""
-        root = Path(self.root)
-        if not self._compile(root):
-            return
-        build_data["artifacts"].append(f"/{BUILT}")
-        build_data["pure_python"] = False
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"
+        """Compile, and say that the wheel is for this platform; or leave out what can't be."""
+        for source, options in SOURCES.items():
+            if self._compile(source, options):
+                build_data["artifacts"].append(f"/{built(source)}")
+                build_data["pure_python"] = False
+                platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+                build_data["tag"] = f"py3-none-{platform}"
 
-    def _compile(self, root: Path) -> bool:
-        (root / BUILT).unlink(missing_ok=True)
+    def _compile(self, source: Path, options: tuple[str, ...]) -> bool:
+        root = Path(self.root)
+        target = root / built(source)
+        target.unlink(missing_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if shutil.which(compiler[0]) is None:
-            self.app.display_warning(f"no C compiler ({compiler[0]}): {SOURCE} is left out")
+            self.app.display_warning(f"no C compiler ({compiler[0]}): {source} is left out")
             return False
-        half = root / BUILT.with_suffix(".part")
-        command = [*compiler, *OPTIONS, str(root / SOURCE), "-o", str(half), "-lm"]
+        half = target.with_suffix(".part")
+        command = [*compiler, *OPTIONS, str(root / source), "-o", str(half), *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            self.app.display_warning(f"{SOURCE} can't be compiled: {done.stderr}")
+            self.app.display_warning(f"{source} can't be compiled: {done.stderr}")
             return False
-        half.replace(root / BUILT)
+        half.replace(target)
         return True

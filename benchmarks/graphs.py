@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,8 @@ class Graph(NamedTuple):
     forward: Callable[[], Tensor]
     """Makes the graph and returns the scalar to differentiate."""
     leaves: Sequence[Tensor]
+    parts: Sequence[Callable[[], Tensor]] = ()
+    """Stretches of the forward that can be run alone, if it has any."""
 
 
 def chain(length: int = 20_000) -> Graph:
@@ -49,7 +52,9 @@ def transformer() -> Graph:
     layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
     model = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
     batch = torch.randn(8, 128, 512)
-    return _of(model, "transformer, 6 layers, d=512, batch 8x128", lambda: model(batch))
+    graph = _of(model, "transformer, 6 layers, d=512, batch 8x128", lambda: model(batch))
+    hidden = torch.randn(8, 128, 512, requires_grad=True)  # what a layer gets from another one
+    return graph._replace(parts=[functools.partial(each, hidden) for each in model.layers])
 
 
 class _Residual(nn.Module):

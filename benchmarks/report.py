@@ -127,7 +127,8 @@ def provenance(results: Mapping[str, Cost]) -> Table:
     """One row per graph."""
     table = _table("a forward whose nodes are recorded with their origin, CPU time")
     for column in (
-        "nodes", "plain, ms", "with origins", "anomaly mode", "more per node", "of anomaly mode's",
+        "nodes", "plain, ms", "with origins", "anomaly mode", "more per node", "by torch's call",
+        "of anomaly mode's",
         "reading a node", "resolving it",
     ):  # fmt: skip
         table.add_column(column, justify="right")
@@ -139,7 +140,8 @@ def provenance(results: Mapping[str, Cost]) -> Table:
             _ratio(found.captured),
             _ratio(found.anomaly),
             _micro(found.captured_per_node_ns),
-            f"{found.share:.1%}",
+            _micro(found.told_per_node_ns),
+            _ratio(found.share),
             _micro(found.reading_per_node_ns),
             _micro(found.resolving_per_node_ns),
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BUILT = "agviz_engine/_health_kernel.so"
+BUILT = {"agviz_engine/_health_kernel.so", "agviz/traces/_capture.so"}
 
 
 def built(tmp_path: Path, compiler: str) -> tuple[str, Path]:
@@ -40,11 +40,12 @@ def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_pat
     _, wheel = built(tmp_path, "cc")
     assert re.search(r"-py3-none-(linux|macosx)_\w+\.whl$", wheel.name), wheel.name
     with zipfile.ZipFile(wheel) as content:
-        assert BUILT in content.namelist()
+        assert set(content.namelist()) >= BUILT
         content.extractall(tmp_path / "installed")
     measure = (
         "import torch; from agviz_engine import health_kernel as k;"
-        "print(k.measured(torch.tensor([3.0, -4.0, 0.0])))"
+        "print(k.measured(torch.tensor([3.0, -4.0, 0.0])));"
+        "from agviz.traces import capturing; print(capturing.is_built())"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     found = subprocess.run(
@@ -56,6 +57,7 @@ def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_pat
         check=True,
     )
     assert found.stdout.startswith("(0, 0, 0, 3, 1, -4.0, 3.0, -0.333"), found.stdout
+    assert found.stdout.endswith("True\n"), found.stdout
 
 
 @pytest.mark.parametrize(
@@ -66,4 +68,4 @@ def test_without_a_compiler_the_wheel_is_for_all(tmp_path: Path, compiler: str, 
     assert said in output
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as content:
-        assert BUILT not in content.namelist()
+        assert not BUILT & set(content.namelist())

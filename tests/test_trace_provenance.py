@@ -24,6 +24,7 @@ import agviz_engine
 from agviz.cli import summary
 from agviz.cli.main import main
 from agviz.export.dot import to_dot
+from agviz.traces import capturing
 from agviz.traces import provenance as provenance_module
 from agviz.traces.provenance import Provenance
 from agviz.traces.recorder import Recorder
@@ -173,7 +174,18 @@ def anomaly_mode() -> Any:
     return torch.autograd.set_detect_anomaly(True, check_nan=False)
 
 
+@pytest.fixture(params=["compiled", "torch"])
+def captured_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """For tests of what the two ways to capture a stack must both do."""
+    if request.param == "torch":
+        monkeypatch.setattr(capturing, "way", capturing.by_torch)
+    elif not capturing.is_built():
+        pytest.skip("no C compiler was there")
+    return str(request.param)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.usefixtures("captured_by")
 def test_every_nodes_stack_is_that_of_anomaly_mode(name: str) -> None:
     loss = PROGRAMS[name]()
     origins = Provenance()
@@ -344,6 +356,7 @@ def test_no_subclass_is_asked_about_a_saved_tensor() -> None:
     assert asked == []
 
 
+@pytest.mark.usefixtures("captured_by")
 def test_the_program_does_not_see_the_mode(recwarn: pytest.WarningsRecorder) -> None:
     functions = torch.is_anomaly_enabled, torch.set_anomaly_enabled
     with Provenance(), Provenance():
@@ -368,6 +381,7 @@ def test_the_program_does_not_see_the_mode(recwarn: pytest.WarningsRecorder) -> 
 
 
 @pytest.mark.parametrize("native", [False, True])
+@pytest.mark.usefixtures("captured_by")
 def test_a_failing_function_fails_without_more_words(native: bool) -> None:
     engine = agviz_engine.native() if native else agviz_engine.installed()
     with warnings.catch_warnings(record=True) as said:
@@ -379,6 +393,7 @@ def test_a_failing_function_fails_without_more_words(native: bool) -> None:
     assert [str(each.message) for each in said] == []
 
 
+@pytest.mark.usefixtures("captured_by")
 def test_no_frame_of_ours_is_called_where_nodes_are_made() -> None:
     called: list[str] = []
     x = torch.ones(3, requires_grad=True)
@@ -390,6 +405,7 @@ def test_no_frame_of_ours_is_called_where_nodes_are_made() -> None:
     assert origins.captured(y.grad_fn) is not None
 
 
+@pytest.mark.usefixtures("captured_by")
 def test_a_compiled_function_is_compiled_all_the_same() -> None:
     graphs: list[int] = []
 
@@ -410,6 +426,7 @@ def test_a_compiled_function_is_compiled_all_the_same() -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.usefixtures("captured_by")
 def test_stacks_between_two_graph_tasks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance_module, "_MOST_CAPTURED", 5)
     x = torch.ones(3, requires_grad=True)
@@ -421,19 +438,48 @@ def test_stacks_between_two_graph_tasks_are_bounded(monkeypatch: pytest.MonkeyPa
             origins.renew()
 
 
+@pytest.mark.usefixtures("captured_by")
 def test_a_stack_goes_with_its_node() -> None:
     x = torch.ones(3, requires_grad=True)
-
-    def held() -> int:
-        gc.collect()
-        return sum(type(thing) is provenance_module._Captured for thing in gc.get_objects())
-
-    before = held()
+    code = sys._getframe().f_code
+    before = sys.getrefcount(code)
     with Provenance():
         y = x * 2
-        assert held() > before
+        held = sys.getrefcount(code) - before
+        assert held >= 2  # MulBackward0 and AccumulateGrad
         del y
-        assert held() == before
+        assert sys.getrefcount(code) == before
+
+
+@pytest.mark.usefixtures("captured_by")
+def test_memory_does_not_grow_with_stacks_that_are_gone() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with Provenance() as origins:
+        for _ in range(500):
+            x.exp()
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(5_000):
+            x.exp()
+            origins.renew()
+        gc.collect()
+        assert sys.getallocatedblocks() - before < 500
+
+
+def test_torchs_own_engine_reads_an_empty_stack(captured_by: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with Provenance():
+        y: Any = x * 2
+    found = y.grad_fn.metadata["traceback_"]
+    assert "".join(found) == ""
+    assert list(found) == found.copy() == []
+    assert ("Captured" in type(found).__name__) == (captured_by == "compiled")
+    warns = pytest.warns(UserWarning, match=r"Traceback of forward call that caused the error:\n")
+    with agviz_engine.native(), torch.autograd.set_detect_anomaly(True):
+        y = Broken.apply(y)  # type: ignore[no-untyped-call]
+        y.grad_fn.metadata["traceback_"] = found
+        with warns, pytest.raises(ValueError, match="no backward"):
+            y.sum().backward()
 
 
 def test_a_recording_goes_on_where_stacks_cannot_be_read(
@@ -539,18 +585,43 @@ def test_a_file_name_says_nothing_to_a_terminal(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("captured_by")
 def test_a_very_deep_stack_is_cut_at_its_outer_end(tmp_path: Path) -> None:
     def deep(depth: int) -> Tensor:
         return deep(depth - 1) if depth else torch.ones(3, requires_grad=True).exp().sum()
 
     trace, nodes = record(tmp_path, lambda: deep(600))
     trace.close()
-    assert {len(node.stack) for node in nodes} == {provenance_module.MOST_FRAMES}
+    assert {len(node.stack) for node in nodes} == {capturing.MOST_FRAMES}
     assert {node.frame.function for node in nodes if node.frame} == {"deep"}
 
 
+@pytest.mark.usefixtures("captured_by")
 def test_captured_stacks_are_laid_out_as_they_are_read() -> None:
-    assert provenance_module.probe()
+    way = capturing.way()
+    assert way is not None
+    assert capturing._works(way)
+
+
+def test_a_stack_that_lies_elsewhere_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = capturing.by_torch()
+    assert capturing._works(way)
+    elsewhere: list[Any] = []
+
+    def captures_elsewhere() -> Any:
+        elsewhere.append(way.one())
+        return elsewhere[-1]
+
+    assert not capturing._works(way._replace(one=captures_elsewhere))
+    monkeypatch.setattr(capturing, "_works", lambda _: False)
+    capturing.way.cache_clear()
+    try:
+        assert capturing.way() is None
+        with Provenance():
+            y: Any = torch.ones(3, requires_grad=True).exp()
+        assert "traceback_" not in y.grad_fn.metadata
+    finally:
+        capturing.way.cache_clear()
 
 
 def test_resolving_imports_no_compiler() -> None:

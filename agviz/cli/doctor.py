@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SUPPORTED_TORCH = (2, 13)
 SMALLEST_TERMINAL = (80, 24)
+_BUILD = "to build it, have a C compiler (cc) on PATH and install agviz again"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _probes() -> list[Finding]:
     except agviz_engine.UnsupportedTorchError as error:
         return [Finding("engine", ok=False, found=str(error))]
     findings = [Finding("engine", ok=True, found=f"{what}: {at}") for what, at in found.items()]
-    return [*findings, _health_kernel()]
+    return [*findings, _health_kernel(), _capture()]
 
 
 def _health_kernel() -> Finding:
@@ -109,7 +110,23 @@ def _health_kernel() -> Finding:
         "gradients",
         ok=True,
         found="measured by torch's reductions: the compiled code, which is quicker, is not built",
-        remedy="to build it, have a C compiler (cc) on PATH and install agviz again",
+        remedy=_BUILD,
+    )
+
+
+def _capture() -> Finding:
+    from agviz.traces import capturing
+
+    if capturing.is_built():
+        return Finding("provenance", ok=True, found="stacks are captured by compiled code")
+    if capturing.way() is None:
+        found = "no lines are recorded: this torch captures stacks in another way"
+        return Finding("provenance", ok=True, found=found)
+    return Finding(
+        "provenance",
+        ok=True,
+        found="stacks are captured by torch: the compiled code, which is quicker, is not built",
+        remedy=_BUILD,
     )
 
 

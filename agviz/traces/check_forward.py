@@ -29,11 +29,11 @@ from torch.optim.optimizer import (
 )
 from torch.overrides import TorchFunctionMode
 
-from agviz.traces import mode_stack, torch_functions
+from agviz.traces import capturing, mode_stack, torch_functions
 from agviz.traces.arguments import tensors_given, tensors_of, words
 from agviz.traces.forward_ops import ForwardOp, ForwardOps, ForwardTensor
 from agviz.traces.listener import Listener
-from agviz.traces.provenance import Provenance, probe
+from agviz.traces.provenance import Provenance
 from agviz.traces.swapping import when_swapped
 from agviz.traces.tensor_identity import NO_MEMORY, Identities
 from agviz_engine import health, native_node
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.utils.hooks import RemovableHandle
 
+    from agviz.traces.capturing import Way
     from agviz.traces.names import Names
     from agviz.traces.rows import Frame
 
@@ -159,7 +160,7 @@ class CheckForward(Listener):
         self._provenance = provenance or Provenance()
         self._mode = _Mode(self)
         self._is_listening = False
-        self._captures = False
+        self._way: Way | None = None
         self._here = _Here()
         self._identities = Identities()
         self._function_names: dict[Any, str] = {}
@@ -177,7 +178,7 @@ class CheckForward(Listener):
         if self._is_listening:
             return
         self._is_listening = True
-        self._captures = probe()
+        self._way = capturing.way()
         self._grad_fn = _grad_fn_word()
         hooks = torch.nn.modules.module
         self._handles = [
@@ -265,8 +266,8 @@ class CheckForward(Listener):
             with self._ids:
                 call = _Call(self._next_id, name, self._names.current() or "")
                 self._next_id += 1
-            if self._captures:
-                call.captured = _C._profiler.gather_traceback(True, False, False)
+            if self._way is not None:
+                call.captured = self._way.one()
             with torch._C.DisableTorchFunction():
                 call.arguments = words(args, kwargs)
                 most = 0 if self._here.in_step else _MOST_MEASURED

@@ -10,25 +10,12 @@ mode stands in the way of compilers, functorch, subclasses or other modes.
 
 The program does not see the mode: ``torch.is_anomaly_enabled`` and its like tell what the program
 set itself, and once it asks for anomaly mode it gets torch's own.
-
-Note [Captured stacks]
-Torch resolves what it captured by ``symbolize_tracebacks``, which first imports its compiler: a
-second in which no other thread runs, and 800 modules that the program may never need. A captured
-stack is a ``torch::CapturedTraceback``, which begins with its vtable and a vector of code objects
-and instructions; these are read, and :func:`probe` holds the reading against Python's own frames.
-
-Note [No frame of ours]
-The function that captures is put together from C functions of the standard library. A Python
-function would be a frame that torch.compile looks at, that a debugger steps into, and that counts
-towards the limit of recursion. It runs between large operations, whose data drive all else out of
-the processor's caches: the fewer the steps and objects, the better.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import gc
 import itertools
 import logging
 import os
@@ -41,6 +28,8 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.traces import capturing
+from agviz.traces.capturing import MOST_FRAMES
 from agviz.traces.dumping import CallSite
 from agviz.traces.listener import Listener
 from agviz.traces.rows import Frame
@@ -50,12 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import CodeType
 
+    from agviz.traces.capturing import Way
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
 
-MOST_FRAMES: Final = 400
-"""Frames kept of one stack, the innermost."""
 _MOST_CAPTURED: Final = 200_000
 """Stacks captured between two graph tasks (some 250 MB); nodes after that have none."""
 _MOST_KNOWN: Final = 20_000
@@ -83,22 +71,6 @@ class Saved(NamedTuple):
     """Bytes of its elements; None where they are not known."""
 
 
-class _Captured(itertools.repeat):  # type: ignore[type-arg] # the class takes no index
-    """A captured stack, repeated zero times: to all who join it, an empty stack."""
-
-    __slots__ = ()
-
-    @property
-    def stack(self) -> Any:
-        """What torch captured; None where there were too many."""
-        (found,) = (each for each in gc.get_referents(self) if each is not type(self))
-        return found
-
-    def copy(self) -> list[str]:
-        """An empty stack. Torch's compilers take a copy to append to."""
-        return []
-
-
 class _Mode:
     """Anomaly mode as the program sees it, and as it really is while anyone listens."""
 
@@ -107,10 +79,10 @@ class _Mode:
         self.listeners = 0
         self.enabled = False
         self.check_nan = True
-        self._capture: Callable[[], _Captured] | None = None
+        self._capture: Callable[[], Any] | None = None
 
-    def start(self) -> None:
-        """Have the stack of every node captured; calls are counted."""
+    def start(self, way: Way) -> None:
+        """Have the stack of every node captured; calls are counted, the first one has its way."""
         import torch
         from torch.fx import traceback
 
@@ -120,6 +92,7 @@ class _Mode:
             self.listeners += 1
             if self.listeners > 1:
                 return
+            self._way = way
             torch_c: Any = torch._C
             self._set = torch_c.set_anomaly_enabled
             self.enabled = torch_c.is_anomaly_enabled()
@@ -158,16 +131,7 @@ class _Mode:
 
     def renew(self) -> None:
         """Let as many stacks be captured again as are allowed between two graph tasks."""
-        import torch
-
-        stacks = map(
-            torch._C._profiler.gather_traceback,
-            itertools.repeat(True, _MOST_CAPTURED),  # python
-            itertools.repeat(False),  # script
-            itertools.repeat(False),  # cpp
-        )
-        captures = map(_Captured, stacks, itertools.repeat(0))
-        capture = functools.partial(next, captures, _Captured(None, 0))
+        capture = self._way.some(_MOST_CAPTURED)
         with self.lock:
             if self._traceback.format_stack is self._capture:
                 self._traceback.format_stack = capture
@@ -209,11 +173,12 @@ class Provenance(Listener):
     def start(self) -> None:
         """Capture the stack of every node that is made from now on, on all threads."""
         if not self._is_listening:
-            if not probe():
+            way = capturing.way()
+            if way is None:
                 log.warning("this torch captures stacks in another way: no lines are recorded")
                 return
             self._is_listening = True
-            _mode.start()
+            _mode.start(way)
 
     def stop(self) -> None:
         """Capture no longer; nodes keep what they have."""
@@ -244,17 +209,15 @@ class Provenance(Listener):
 
     def call_site(self, graph_task: int) -> CallSite | None:
         """Where this thread calls backward or grad; None while stacks are not captured."""
-        if not self._is_listening:
+        way = capturing.way()
+        if way is None or not self._is_listening:
             return None
-        import torch
-
-        captured: Any = torch._C._profiler.gather_traceback(True, False, False)
+        captured = way.one()
         return CallSite(graph_task, lambda: next(iter(self._resolved([captured])), ()))
 
     def captured(self, node: Any) -> Any:
         """What was captured when torch made ``node``, for :meth:`resolve`; None: nothing."""
-        found = node.metadata.get("traceback_")
-        return found.stack if isinstance(found, _Captured) else found
+        return capturing.unwrapped(node.metadata.get("traceback_"))
 
     def _resolved(self, captured: list[Any]) -> list[tuple[Frame, ...]]:
         try:
@@ -281,14 +244,14 @@ class Provenance(Listener):
         return stacks
 
     def _stack(self, captured: object) -> tuple[Frame, ...]:
-        begin, end, _ = _vector(captured)
+        begin, end = capturing.memory(captured)
         raw = ctypes.string_at(begin, end - begin)
         stack = self._stacks.get(raw)
         if stack is None:
             if len(self._frames) > _MOST_KNOWN or len(self._stacks) > _MOST_KNOWN:
                 self._frames.clear()
                 self._stacks.clear()
-            stack = self._stacks[raw] = tuple(map(self._frame, _read(begin, end)))
+            stack = self._stacks[raw] = tuple(map(self._frame, capturing.positions(begin, end)))
         return stack
 
     def _frame(self, position: tuple[CodeType, int]) -> Frame:
@@ -352,53 +315,11 @@ def _parsed(stack: Iterable[object]) -> Iterator[tuple[str, int, str]]:
             yield match[1], int(match[2]), match[3]
 
 
-def _vector(captured: object) -> tuple[int, int, int]:
-    """Where its frames begin and end, and how far there is room. Note [Captured stacks]."""
-    (at,) = _pointers(id(captured) + object.__basicsize__, 1)
-    begin, end, room = _pointers(at + ctypes.sizeof(ctypes.c_void_p), 3)
-    return begin, end, room
-
-
-def _read(begin: int, end: int) -> list[tuple[CodeType, int]]:
-    """Code and instruction of the frames, outermost first."""
-    count = min((end - begin) // ctypes.sizeof(_PyFrame), MOST_FRAMES)
-    frames = (_PyFrame * count).from_address(begin)
-    return [(frame.code, frame.lasti) for frame in reversed(frames)]
-
-
-def _pointers(address: int, count: int) -> list[int]:
-    return list((ctypes.c_size_t * count).from_address(address))
-
-
-class _PyFrame(ctypes.Structure):
-    _fields_ = (("code", ctypes.py_object), ("lasti", ctypes.c_int))
-
-
 def _line(code: CodeType, instruction: int) -> int:
     for begin, end, line in code.co_lines():
         if begin <= instruction < end:
             return line or code.co_firstlineno
     return code.co_firstlineno
-
-
-@functools.cache
-def probe() -> bool:
-    """Whether captured stacks are laid out as :class:`_PyFrame` says."""
-    import torch
-
-    kind = torch._C._profiler.CapturedTraceback
-    if kind.__basicsize__ < object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p):
-        return False
-    frame: Any = sys._getframe()
-    captured = torch._C._profiler.gather_traceback(True, False, False)
-    begin, end, room = _vector(captured)
-    words = _pointers(begin, (end - begin) // ctypes.sizeof(ctypes.c_size_t))
-    seen = [(words[i], words[i + 1] & 0xFFFFFFFF) for i in range(0, len(words) - 1, 2)]
-    expected = []
-    while frame is not None:
-        expected.append((id(frame.f_code), frame.f_lasti))
-        frame = frame.f_back
-    return begin < end <= room and seen[0][0] == expected[0][0] and seen[1:] == expected[1:]
 
 
 class Files:
