@@ -9,6 +9,7 @@ import torch
 from textual.widgets import OptionList
 
 from agviz.debugger.breakpoint_file import BreakpointFile
+from agviz.tui.beside import TurnsRead
 from agviz.tui.live import LiveApp
 from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.inspector import Inspector
@@ -314,6 +315,20 @@ torch.save([results[scale] for scale in sorted(results)], "result.pt")
 async def begun(pilot: Pilot[None]) -> LiveSession:
     """Wait until a program in a process of its own stands."""
     return await until(pilot, stands)
+
+
+async def test_an_answer_about_another_graph_task_than_the_shown_changes_nothing(
+    stage: Stage,
+) -> None:
+    async with stage.app.run_test(size=WIDE) as pilot:
+        session = await begin(pilot, stage)
+        assert session.view is not None
+        key, before = session.view.recording.key, session.beside
+        other = key._replace(graph_task=key.graph_task + 1)
+        session.post_message(TurnsRead(other, -1, [], session.view.moment.position))
+        session = await settle(pilot)
+        assert before is not None
+        assert session.beside == before
 
 
 @pytest.mark.slow

@@ -213,8 +213,10 @@ class LiveSession(Breaking, Looking):
         message.moved = message.moved or not self.is_over
 
     def on_turns_read(self, message: TurnsRead) -> None:
-        """Show what threads do in other graph tasks."""
+        """Show what threads do in other graph tasks than the one that is shown by now."""
         known = self.beside
+        if self.view is None or self.view.recording.key != message.key:
+            return
         if known is None or known.key != message.key:
             known = Beside(message.key)
         if known.until == message.after:
