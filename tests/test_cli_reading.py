@@ -469,7 +469,9 @@ def test_the_doctor_in_json() -> None:
     finished = run("doctor", "--json", cwd=ROOT)
     facts = json.loads(finished.stdout)
     findings = {finding["subject"]: finding for finding in facts["findings"]}
-    assert set(findings) == {"python", "torch", "engine", "gradients", "graphviz", "terminal"}
+    assert set(findings) == {
+        *("python", "torch", "engine", "gradients", "provenance", "graphviz", "terminal")
+    }
     assert findings["torch"]["ok"] is True
     assert finished.returncode == 0
 
