@@ -143,9 +143,10 @@ def _later() -> str:
 
 @functools.cache
 def insertion(count: int) -> str:
-    """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, in their order.
+    """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, by their ``seq``.
 
-    Its first parameter is the time from which that of events is counted.
+    Where each row comes behind the one before, pages are filled to the end. The first parameter is
+    the time from which that of events is counted.
     """
     values = ",".join([f"({','.join('?' * WIDTH)})"] * count)
     head = f"column1 + part, column2 - ? + {_later()}, column3, column4"
@@ -157,7 +158,7 @@ def insertion(count: int) -> str:
         f"INSERT INTO event SELECT {head}, {kind},"  # noqa: S608 - numbers and question marks
         f" {', '.join(map(_column, range(_NODE_COLUMN, _NODE_COLUMN + 1 + _LETTERS)))}"
         f" FROM (VALUES {values}) CROSS JOIN ({parts})"
-        f" WHERE part < CASE column5{''.join(sizes)} ELSE 1 END"
+        f" WHERE part < CASE column5{''.join(sizes)} ELSE 1 END ORDER BY 1"
     )
 
 
