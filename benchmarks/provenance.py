@@ -99,7 +99,6 @@ def _round(parts: Sequence[Callable[[], Tensor]], number: int) -> list[list[int]
     orders = itertools.cycle(itertools.permutations(range(len(_WAYS))))
     found = []
     for part, order in zip(parts, itertools.islice(orders, number, None), strict=False):
-        gc.collect()
         times = [0] * len(_WAYS)
         for way in order:
             times[way] = _timed(part, _WAYS[way])
@@ -150,6 +149,7 @@ _WAYS: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
 
 
 def _timed(forward: Callable[[], Tensor], way: Callable[[], AbstractContextManager[Any]]) -> int:
+    gc.collect()
     with way():
         begin = time.thread_time_ns()
         made = forward()

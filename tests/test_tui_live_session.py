@@ -343,6 +343,7 @@ async def test_what_threads_do_in_other_backward_passes_is_shown(tmp_path: Path)
                 session = await until(pilot, stands)
                 seen.add(at(session)[0])
                 assert len(seen) <= 2
+            assert seen == {0, 1}
             here = at(session)[0]
             shown = panel(session, Threads)
             line = next(number for number, text in enumerate(shown) if "▒" in text)
