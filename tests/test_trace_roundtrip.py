@@ -29,7 +29,7 @@ from agviz_engine.instruments import ABSENT, BURSTS, Instrument, Live, Registry
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -180,28 +180,71 @@ def test_pages_of_a_task_that_others_interrupt_for_long(tmp_path: Path) -> None:
         ]
 
 
-def test_the_last_page_of_a_graph_task_does_not_search_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = 0
+class Steps:
+    """How many steps SQLite's virtual machine took, to the next hundred."""
 
-    def counted(_: Database) -> Iterator[bool]:
-        nonlocal steps
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def budget(self) -> Iterator[bool]:
         while True:
-            steps += 100
+            self.taken += 100
             yield False
 
+    def of(self, call: Callable[[], object]) -> int:
+        before = self.taken
+        call()
+        return self.taken - before
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    counted = Steps()
     monkeypatch.setattr(database_module, "_STEPS_PER_CHECK", 100)
-    monkeypatch.setattr(Database, "_budget", counted)
+    monkeypatch.setattr(Database, "_budget", counted.budget)
+    return counted
+
+
+def test_the_last_page_of_a_graph_task_does_not_search_the_others(
+    tmp_path: Path, steps: Steps
+) -> None:
     recorded(tmp_path / "t.agviz", tasks=60)
     with Trace.open(tmp_path / "t.agviz") as trace:
-        taken = []
-        for number in (0, 59):
-            count = trace.event_count(number)
-            steps = 0
-            assert len(trace.events(number, count - 5, 200)) == 5
-            taken.append(steps)
-    assert taken[0] < taken[1] + 500
+
+        def last_page(number: int) -> int:
+            offset = trace.event_count(number) - 5
+            return steps.of(lambda: trace.events(number, offset, 200))
+
+        assert last_page(0) < last_page(59) + 500
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda trace, node: trace.story(0, node),
+        lambda trace, node: trace.outline(0).story(node),
+        lambda trace, node: trace.seqs_where(0, node=node),
+        lambda trace, node: trace.seqs_where(0, [NodeStarted], node=node),
+        lambda trace, node: trace.health(0, node),
+        lambda trace, node: trace.values(0, node),
+        lambda trace, node: trace.node(0, node),
+    ],
+    ids=["story", "outline", "seqs", "seqs of a kind", "health", "values", "row"],
+)
+def test_what_concerns_a_node_is_found_without_a_search(
+    tmp_path: Path, steps: Steps, read: Callable[[Trace, int], object]
+) -> None:
+    simulator = recorded(tmp_path / "t.agviz", size=2000, tasks=1)
+    fed = Counter(getattr(event, "node", None) for event in simulator.told)
+    node = next(node for node in range(1000, 2000) if fed[node] < 20)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        read(trace, node)  # it begins to count what ran before
+        search = steps.of(lambda: trace.seqs_where(0, [NodeStarted]))
+        assert steps.of(lambda: read(trace, node)) < search / 5
+
+
+def test_a_node_and_a_kind_make_one_number() -> None:
+    assert len(EVENT_TYPES) < schema.MOST_KINDS
 
 
 def test_sqlite_itself_finds_the_facts(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agviz.traces import codec
+from agviz.traces.database import DURING, place
 from agviz.traces.nodes import short_name
 from agviz.traces.rows import LEAF, EdgeRow
 from agviz.traces.schema import CHECK
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import Frame, GraphTaskRow
 
 
 def edges_into(database: Database, graph_task: int, node: int) -> list[EdgeRow]:
@@ -118,11 +119,11 @@ def leaves(database: Database, contents: Contents, graph_task: int) -> dict[int,
     }
 
 
-def captures(database: Database, graph_task: int) -> list[tuple[int, int]]:
+def captures(database: Database, task: GraphTaskRow) -> list[tuple[int, int]]:
     """Node and slot of each result of ``grad``, in order of capture."""
     rows = database.integers(
-        "SELECT node, a FROM event WHERE graph_task = ? AND kind = ? ORDER BY seq",
-        graph_task,
+        f"SELECT node, a FROM event WHERE {DURING} AND kind = ? ORDER BY seq",  # noqa: S608
+        *place(task),
         codec.KIND[events.GradientCaptured],
     )
     return [(node, slot) for node, slot in rows]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.traces import codec
+from agviz.traces.database import DURING, place
 from agviz_engine import events
 
 if TYPE_CHECKING:
     from agviz.traces.database import Database
+    from agviz.traces.rows import GraphTaskRow
 
 
 class ArrivalRow(NamedTuple):
@@ -22,20 +24,21 @@ class ArrivalRow(NamedTuple):
     """Bytes that the slot held afterwards."""
 
 
-def arrivals(database: Database, graph_task: int, nodes: int) -> list[ArrivalRow]:
-    """All of a graph task that has so many ``nodes``, in the order in which they happened.
+def arrivals(database: Database, task: GraphTaskRow) -> list[ArrivalRow]:
+    """All of a graph task, in the order in which they happened.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.integers(
-        "SELECT ifnull(a, -2), ifnull(node, -1), ifnull(b, -1), ifnull(d, -1) FROM event"
-        " WHERE graph_task = ? AND kind = ? ORDER BY seq",
-        graph_task,
+        "SELECT ifnull(a, -2), ifnull(node, -1), ifnull(b, -1), ifnull(d, -1) FROM event"  # noqa: S608
+        f" WHERE {DURING} AND kind = ? ORDER BY seq",
+        *place(task),
         codec.KIND[events.GradientAccumulated],
     )
     found = list(map(ArrivalRow._make, rows))
     for row in found:
-        if not (-1 <= row.producer < nodes and 0 <= row.node < nodes and min(row[2:]) >= 0):
+        are_nodes = -1 <= row.producer < task.nodes and 0 <= row.node < task.nodes
+        if not are_nodes or min(row[2:]) < 0:
             raise database.damaged("a gradient arrived at a node that is not there")
     return found

@@ -9,7 +9,7 @@ from operator import ge, ne
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import codec
-from agviz.traces.database import along, given, of
+from agviz.traces.database import DURING, along, given, of, of_node, place
 from agviz.traces.executions import END, STARTED, executions, self_times
 from agviz.traces.graph_shape import GraphShape, is_stored
 from agviz.traces.nodes import NodeColumns, Nodes, Shape, make_row, short_name, undisturbed
@@ -44,6 +44,8 @@ _NODES_KEPT: Final = 100_000
 _TEXTS: Final = 255
 """How many more texts are read beside the one that is asked for."""
 _NEVER: Final = 2**63 - 1
+_EXECUTION: Final = (STARTED, *END)
+_CHECKED: Final = codec.KIND[events.NonFiniteChecked]
 
 
 class Contents:
@@ -470,18 +472,19 @@ class Contents:
         first, last = 0, _NEVER
         if graph_task in self.graph_tasks:
             task = self.graph_tasks[graph_task]
-            first = task.begin_seq
-            if task.status is GraphTaskStatus.FINISHED and task.end_seq is not None:
-                last = task.end_seq
+            first, last = task.begin_seq, task.last_seq
         # Where one node is meant, there is an index for it; elsewhere the order of seq is wanted.
-        chosen = along(graph_task) if only is None else f"{of(graph_task)} {of(only, 'node')}"
+        chosen = (
+            f"{EXECUTION} {along(graph_task)}"
+            if only is None
+            else f"TRUE {of(graph_task)} {of_node(only, _EXECUTION)}"
+        )
         rows = self._database.integers(
             "SELECT seq, t, thread, graph_task, kind, node FROM event"  # noqa: S608
-            f" WHERE {EXECUTION} AND seq BETWEEN ? AND ? {chosen} ORDER BY seq",
+            f" WHERE {chosen} AND seq BETWEEN ? AND ? ORDER BY seq",
+            *given(graph_task),
             first,
             last,
-            *given(graph_task),
-            *given(only),
         )
         if not {row[4] for row in rows} <= END.keys() | {STARTED}:
             raise self._database.damaged("an index does not fit its table")
@@ -530,10 +533,10 @@ class Contents:
             nonfinite={
                 node: NonFinite(*counts)
                 for node, *counts in self._database.integers(
-                    f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {CHECK}"  # noqa: S608
-                    f" AND graph_task = ? {of(only, 'node')} GROUP BY node",
+                    "SELECT node, sum(b), sum(c), sum(d) FROM event"  # noqa: S608
+                    f" WHERE {CHECK if only is None else 'TRUE'} AND graph_task = ?"
+                    f" {'' if only is None else of_node(only, [_CHECKED])} GROUP BY node",
                     graph_task,
-                    *given(only),
                 )
             },
         )
@@ -567,11 +570,18 @@ class Contents:
         task = self.graph_tasks.get(graph_task)
         if task is None or task.status is GraphTaskStatus.FINISHED:
             return frozenset()
-        rows = self._database.integers(
-            f"SELECT node FROM event WHERE graph_task = ? AND kind = ? {of(only, 'node')}",  # noqa: S608
-            graph_task,
-            codec.KIND[events.QueuePush],
-            *given(only),
+        kind = codec.KIND[events.QueuePush]
+        rows = (
+            self._database.integers(
+                f"SELECT node FROM event WHERE {DURING} AND kind = ?",  # noqa: S608
+                *place(task),
+                kind,
+            )
+            if only is None
+            else self._database.integers(
+                f"SELECT node FROM event WHERE graph_task = ? {of_node(only, [kind])}",  # noqa: S608
+                graph_task,
+            )
         )
         return frozenset(node for (node,) in rows)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.traces import codec
+from agviz.traces.database import DURING, place
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def read(database: Database, contents: Contents, task: GraphTaskRow) -> list[Hoo
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.integers(
-        "SELECT node, a, b, count(*), sum(c), sum(d <> 0) FROM event"
-        " WHERE graph_task = ? AND kind = ? GROUP BY node, a, b ORDER BY node, min(seq)",
-        task.id,
+        "SELECT node, a, b, count(*), sum(c), sum(d <> 0) FROM event"  # noqa: S608
+        f" WHERE {DURING} AND kind = ? GROUP BY node, a, b ORDER BY node, min(seq)",
+        *place(task),
         codec.KIND[events.HookCalled],
     )
     if any(not 0 <= node < task.nodes for node, *_ in rows):

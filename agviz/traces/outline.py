@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces import around, codec
+from agviz.traces.database import of_node
 from agviz.traces.executions import END, STARTED
 from agviz.traces.pages import Pages
 from agviz.traces.rows import EdgeRow
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 _ACCUMULATED: Final = codec.KIND[events.GradientAccumulated]
 _DECREMENTED: Final = codec.KIND[events.DependencyDecremented]
-_OWN: Final = ", ".join(
-    str(kind) for kind in codec.KIND.values() if kind not in {_DECREMENTED, _ACCUMULATED}
-)
+_OWN: Final = sorted({*codec.KIND.values()} - {_DECREMENTED, _ACCUMULATED})
 """Kinds of events of which a node has few; so asked for, those it has many of are not looked at."""
 _MOST_EVENTS: Final = 1_000
 _PER_CONSUMER: Final = 64
@@ -300,8 +299,8 @@ class Outline:
         """What happened to a node, in time that depends little on how many nodes feed it."""
         pages = Pages(self._database, self._contents)
         own = pages.where(
-            f"graph_task = ? AND node = ? AND kind IN ({_OWN}) ORDER BY seq LIMIT ?",
-            *(self._graph_task, node, _MOST_EVENTS),
+            f"graph_task = ? {of_node(node, _OWN)} ORDER BY seq LIMIT ?",
+            *(self._graph_task, _MOST_EVENTS),
         )
         rows = self._arrived(node)
         finished = [event.seq for event in own if isinstance(event, events.NodeFinished)]
@@ -320,14 +319,14 @@ class Outline:
 
     def _arrived(self, node: int) -> list[tuple[int, ...]]:
         """By slot; where a node has one slot only, its events are counted, but not read."""
-        mine = "FROM event WHERE graph_task = ? AND node = ? AND kind = ?"
-        given = self._graph_task, node, _ACCUMULATED
+        mine = f"FROM event WHERE graph_task = ? {of_node(node, [_ACCUMULATED])}"
+        task = self._graph_task
         if not self._has_one_slot(node):
             return self._database.integers(
-                f"SELECT b, count(*), d, max(seq) {mine} GROUP BY b ORDER BY b", *given
+                f"SELECT b, count(*), d, max(seq) {mine} GROUP BY b ORDER BY b", task
             )
-        last = self._database.integers(f"SELECT b, d, seq {mine} ORDER BY seq DESC LIMIT 1", *given)
-        count = self._database.value(f"SELECT count(*) {mine}", *given)
+        last = self._database.integers(f"SELECT b, d, seq {mine} ORDER BY seq DESC LIMIT 1", task)
+        count = self._database.value(f"SELECT count(*) {mine}", task)
         return [(slot, count, nbytes, seq) for slot, nbytes, seq in last]
 
     def _new(self, described: Sequence[Described]) -> set[int]:

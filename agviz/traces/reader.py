@@ -27,7 +27,7 @@ from agviz.traces import (
 from agviz.traces.arrivals import ArrivalRow, arrivals
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
-from agviz.traces.database import Database, along, given, of
+from agviz.traces.database import DURING, Database, along, given, of, of_node, place
 from agviz.traces.executions import self_times
 from agviz.traces.outline import Outline
 from agviz.traces.over_time import Bytes, Depth, Steps
@@ -54,7 +54,7 @@ from agviz.traces.rows import (
     TypeTime,
     VersionErrorRow,
 )
-from agviz.traces.schema import CHECK
+from agviz.traces.schema import CHECK, MOST_KINDS, NODE_AND_KIND
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -356,8 +356,7 @@ class Trace(Closable):
 
     def captures(self, graph_task: int) -> list[tuple[int, int]]:
         """Node and slot from which ``grad`` took each of its results, in order."""
-        self.graph_task(graph_task)
-        return around.captures(self._database, graph_task)
+        return around.captures(self._database, self.graph_task(graph_task))
 
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""
@@ -382,8 +381,7 @@ class Trace(Closable):
 
     def arrivals(self, graph_task: int) -> list[ArrivalRow]:
         """The gradients that arrived in InputBuffers of a graph task, as it happened."""
-        task = self.graph_task(graph_task)
-        return arrivals(self._database, graph_task, task.nodes)
+        return arrivals(self._database, self.graph_task(graph_task))
 
     def event_count(self, graph_task: int | None = None) -> int:
         """Number of events of a graph task, or of the whole trace."""
@@ -422,16 +420,16 @@ class Trace(Closable):
             node: only events that concern this node; None: of any.
         """
         numbers = sorted(codec.KIND[kind] for kind in kinds)
-        marks = ",".join("?" * len(numbers))
-        mine = along(graph_task) if node is None else of(graph_task)
+        if node is not None:
+            mine = f"{of(graph_task)} {of_node(node, numbers)}"
+        elif numbers:
+            mine = f"{along(graph_task)} AND kind IN ({', '.join(map(str, numbers))})"
+        else:
+            mine = along(graph_task)
         rows = self._database.integers(
-            f"SELECT seq FROM event WHERE TRUE {mine}"  # noqa: S608
-            f" {of(thread, 'thread')} {of(node, 'node')}"
-            f" {f'AND kind IN ({marks})' if numbers else ''} ORDER BY seq",
+            f"SELECT seq FROM event WHERE TRUE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
             graph_task,
             *given(thread),
-            *given(node),
-            *numbers,
         )
         return [row[0] for row in rows]
 
@@ -446,10 +444,12 @@ class Trace(Closable):
         """
         self.graph_task(graph_task)
         return self._pages().where(
-            "seq IN (SELECT seq FROM event WHERE graph_task = ? AND node = ? UNION"
-            " SELECT seq FROM event WHERE graph_task = ? AND kind IN (9, 10) AND a = ? AND node IN"
-            " (SELECT consumer FROM edge WHERE graph_task = ? AND producer = ?)) ORDER BY seq",
-            *(graph_task, node) * 3,
+            f"seq IN (SELECT seq FROM event WHERE graph_task = ? {of_node(node)} UNION"  # noqa: S608
+            f" SELECT seq FROM event WHERE graph_task = ? AND a = ? AND {NODE_AND_KIND} IN"
+            f" (SELECT consumer * {MOST_KINDS} + column1 FROM edge JOIN (VALUES (9), (10))"
+            " WHERE graph_task = ? AND producer = ?)) ORDER BY seq",
+            graph_task,
+            *(graph_task, node) * 2,
         )
 
     def nonfinite(self, graph_task: int | None = None, limit: int = 1000) -> list[NonFiniteRow]:
@@ -669,11 +669,12 @@ class Trace(Closable):
 
     def hook_times(self, graph_task: int | None = None) -> list[HookTime]:
         """Time spent in hooks, the largest total first."""
+        mine = "TRUE" if graph_task is None else DURING
         rows = self._database.integers(
             "SELECT a, b, count(*), sum(c), sum(d <> 0) FROM event"  # noqa: S608
-            f" WHERE kind = ? {of(graph_task)} GROUP BY a, b ORDER BY sum(c) DESC, min(seq)",
+            f" WHERE {mine} AND kind = ? GROUP BY a, b ORDER BY sum(c) DESC, min(seq)",
+            *(() if graph_task is None else place(self.graph_task(graph_task))),
             codec.KIND[events.HookCalled],
-            *given(graph_task),
         )
         text = self._contents().name
         return [
@@ -788,11 +789,9 @@ def _flowed(
     graph_task: int | None, node: int | None, slot: int | None, limit: int
 ) -> tuple[str, *tuple[int, ...]]:
     """The condition of the events in which a gradient flowed there, and its parameters."""
-    chosen = {"event.graph_task": graph_task, "event.node": node, health.SLOT: slot}
-    given = {column: number for column, number in chosen.items() if number is not None}
-    condition = " AND ".join(["TRUE", *(f"{column} = ?" for column in given)])
-    numbers = *given.values(), max(limit, 0)
-    return (f"{condition} ORDER BY event.seq LIMIT ?", *numbers)
+    mine = f"{of(graph_task)} {'' if node is None else of_node(node)} {of(slot, health.SLOT)}"
+    numbers = *given(graph_task), *given(slot), max(limit, 0)
+    return (f"TRUE {mine} ORDER BY event.seq LIMIT ?", *numbers)
 
 
 def _longest_first(row: ExecutionRow) -> tuple[int, int]:

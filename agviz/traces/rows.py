@@ -117,6 +117,16 @@ class GraphTaskRow(NamedTuple):
     """Number of nodes whose function was called; for a graph task that did not finish, the number
     of nodes that finished."""
 
+    @property
+    def last_seq(self) -> int:
+        """No node of it does anything after the event with this ``seq``.
+
+        Where it failed, other threads may go on with theirs, and nothing says for how long.
+        """
+        if self.end_seq is None or self.status is not GraphTaskStatus.FINISHED:
+            return 2**63 - 1
+        return self.end_seq
+
 
 class ThreadRow(NamedTuple):
     """One thread of the recorded process that took part in the engine."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -355,8 +355,15 @@ them only for queries that hold these very words."""
 CHECK = "kind = 13"
 """The same for NonFiniteChecked."""
 
+MOST_KINDS = 32
+"""There are fewer kinds of events."""
+
+NODE_AND_KIND = f"node * {MOST_KINDS} + kind"
+"""Node and kind of an event as one number, which takes two bytes fewer for each than the two.
+SQLite takes the index for queries that hold these very words."""
+
 INDEXES: dict[str, str] = {
-    "event_of_node": "CREATE INDEX event_of_node ON event (graph_task, node, kind)",
+    "event_of_node": f"CREATE INDEX event_of_node ON event (graph_task, {NODE_AND_KIND})",
     "event_of_execution": (
         f"CREATE INDEX event_of_execution ON event (graph_task, kind) WHERE {EXECUTION}"
     ),
