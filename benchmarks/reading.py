@@ -1,5 +1,7 @@
 """How quickly a long trace is read: recorded here by our engine, read in a process of its own.
 
+It is recorded at level health, as it is where nobody says otherwise.
+
 ``python -m benchmarks.reading FILE`` is that process. It measures CPU time, with the file in the
 page cache: opening, pages of events and states at random places, steps forwards from one place.
 """
@@ -68,7 +70,7 @@ class Reading(NamedTuple):
 
 
 def measure(*, quick: bool) -> dict[str, Reading]:
-    """One long backward pass, and many short ones, of about 900,000 events each."""
+    """One long backward pass, and many short ones, of about a million events each."""
     sequences = 20 if quick else 200
     _train_before()
     return {
@@ -101,9 +103,9 @@ def _measure(passes: list[int], wide: int = 0) -> Reading:
     cell = torch.nn.LSTMCell(4, 4)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t.agviz")
-        recorder = Recorder(path)
+        recorder = Recorder(path, values="health")
         begin = time.perf_counter()
-        with agviz_engine.installed(recorder):
+        with agviz_engine.installed(recorder, nonfinite_check=True):
             for sequences in passes:
                 torch.stack([_sequence(cell) for _ in range(sequences)]).sum().backward()
             if wide:

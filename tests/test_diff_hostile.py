@@ -21,7 +21,8 @@ NUMBERS = {
     "edge": ("output", "consumer", "slot"),
     "node": ("name", "module", "parameter", "sequence_nr", "queue", "dependencies", "shapes"),
     "graph_task": ("parent", "parent_node", "begin_seq", "end_seq", "nodes", "begin_t", "end_t"),
-    "health": ("shape", "numel", "nan", "min", "norm", "unknown"),
+    "health": ("tensor_type", "nan", "min", "norm"),
+    "tensor_type": ("shape", "numel", "unknown"),
     "tensor": ("dtype", "shape", "unknown"),
     "part": ("name", "dtype", "shape", "chunk"),
 }

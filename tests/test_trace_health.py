@@ -218,12 +218,8 @@ def test_an_infinite_norm_survives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "lie",
     [
-        "dtype = 99999",
-        "dtype = 'float32'",
-        "shape = (SELECT max(id) FROM string WHERE text = 'cpu')",
-        "numel = -1",
-        "bytes = x'00'",
-        "nan = 2, numbers = 1",
+        "tensor_type = 99999",
+        "nan = 1000",
         "nan = 1.5",
         "zero = 'nan'",
         "min = 'nan'",
@@ -235,16 +231,33 @@ def test_an_infinite_norm_survives(tmp_path: Path) -> None:
         "mean = NULL",
         "min = 5, max = 4",
         "norm = -1",
+    ],
+)
+def test_lies_are_refused(good: Path, lie: str) -> None:
+    refuses(good, f"UPDATE health SET {lie} WHERE seq = (SELECT min(seq) FROM health)")  # noqa: S608
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "dtype = 99999",
+        "dtype = 'float32'",
+        "shape = (SELECT max(id) FROM string WHERE text = 'cpu')",
+        "numel = -1",
+        "bytes = x'00'",
+        "numbers = 0",
         "unknown = -1",
         "numel = 9223372036854775807, numbers = 1e300",
     ],
 )
-def test_lies_are_refused(good: Path, lie: str) -> None:
+def test_lies_about_what_the_tensors_are_like_are_refused(good: Path, lie: str) -> None:
+    first = "SELECT tensor_type FROM health WHERE zero ORDER BY seq LIMIT 1"
+    refuses(good, f"UPDATE tensor_type SET {lie} WHERE id = ({first})")  # noqa: S608
+
+
+def refuses(good: Path, lie: str) -> None:
     database = sqlite3.connect(good, isolation_level=None)
-    changed = database.execute(
-        f"UPDATE health SET {lie} WHERE seq = (SELECT min(seq) FROM health)"  # noqa: S608
-    )
-    assert changed.rowcount == 1
+    assert database.execute(lie).rowcount == 1
     database.close()
     with Trace.open(good) as trace:
         assert trace.graph_tasks

@@ -150,7 +150,7 @@ def test_a_newer_format(good: bytes, tmp_path: Path) -> None:
         type = 'view', rootpage = 0 WHERE name = 'event'""",
         """UPDATE sqlite_schema SET sql = replace(sql, 'node INTEGER,', 'node TEXT,')
         WHERE name = 'event'""",
-        "DROP INDEX event_of_node",
+        "DROP INDEX event_of_execution",
     ],
 )
 def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) -> None:

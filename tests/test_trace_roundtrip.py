@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,14 +24,17 @@ from agviz.traces.nodes import short_name
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
-from agviz_engine import events
+from agviz_engine import events, installed
 from agviz_engine.events import EVENT_TYPES, NodeStarted
 from agviz_engine.instruments import ABSENT, BURSTS, Instrument, Live, Registry
+from tests.engine.programs import PROGRAMS
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from torch import Tensor
 
 
 def recorded(
@@ -243,10 +247,6 @@ def test_what_concerns_a_node_is_found_without_a_search(
         assert steps.of(lambda: read(trace, node)) < search / 5
 
 
-def test_a_node_and_a_kind_make_one_number() -> None:
-    assert len(EVENT_TYPES) < schema.MOST_KINDS
-
-
 def test_sqlite_itself_finds_the_facts(tmp_path: Path) -> None:
     simulator = recorded(tmp_path / "t.agviz")
     database = sqlite3.connect(tmp_path / "t.agviz")
@@ -329,6 +329,61 @@ def test_story_is_what_concerns_a_node(tmp_path: Path) -> None:
                 and node in {getattr(event, "node", None), getattr(event, "producer", None)}
             ]
             assert trace.story(1, node) == expected
+
+
+def about(trace: Trace, task: int, node: int) -> list[object]:
+    return [
+        trace.story(task, node),
+        trace.outline(task).story(node),
+        trace.seqs_where(task, node=node),
+        trace.seqs_where(task, [events.GradientAccumulated], node=node),
+        trace.seqs_where(task, [events.GradientAccumulated, NodeStarted], node=node),
+        trace.health(task, node),
+        trace.node(task, node),
+    ]
+
+
+class GivesNothing(torch.autograd.Function):
+    """Its input gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        return None
+
+
+def the_last_gives_nothing() -> None:
+    """Now and then, a block is left between the last gradient and what was decremented last."""
+    x = torch.ones(2, requires_grad=True)
+    for size in range(1, 20):
+        nothing: Any = GivesNothing.apply
+        terms = [nothing(x), *(x.exp() for _ in range(size))]
+        torch.autograd.backward(terms, [torch.ones(2)] * len(terms))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *map(PROGRAMS.__getitem__, ["undefined_gradients", "transformer_encoder", "node_hooks"]),
+        the_last_gives_nothing,
+    ],
+)
+def test_a_node_is_told_of_alike_where_its_blocks_are_not_known(
+    tmp_path: Path, program: Callable[[], object]
+) -> None:
+    closed, cut_off = tmp_path / "closed.agviz", tmp_path / "cut_off.agviz"
+    with Recorder(closed, values="health") as recorder, installed(recorder, nonfinite_check=True):
+        program()
+    cut_off.write_bytes(closed.read_bytes())
+    with contextlib.closing(sqlite3.connect(cut_off, isolation_level=None)) as database:
+        assert database.execute("DELETE FROM node_block").rowcount
+    with Trace.open(closed) as one, Trace.open(cut_off) as other:
+        for task in one.graph_tasks:
+            for node in range(task.nodes):
+                assert about(one, task.id, node) == about(other, task.id, node)
 
 
 def test_failed_graph_task(tmp_path: Path) -> None:
@@ -436,6 +491,16 @@ def test_reading_while_it_is_recorded(tmp_path: Path) -> None:
 def test_less_than_60_bytes_per_event(tmp_path: Path) -> None:
     simulator = recorded(tmp_path / "t.agviz", size=2000, tasks=4)
     assert (tmp_path / "t.agviz").stat().st_size < 60 * len(simulator.told)
+
+
+def test_less_than_60_bytes_per_event_with_all_that_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with Recorder(path, values="health") as recorder, installed(recorder, nonfinite_check=True):
+        x = torch.ones(4, requires_grad=True)
+        torch.stack([((x * n).sin() + x).sum() for n in range(2000)]).sum().backward()
+    with Trace.open(path) as trace:
+        assert trace.event_count() > 50_000
+        assert path.stat().st_size < 60 * trace.event_count()
 
 
 def test_names_without_namespaces() -> None:

@@ -201,7 +201,8 @@ def test_the_program_does_not_notice() -> None:
         "UPDATE measured SET nan = -1",
         "UPDATE measured SET zero = 1000",
         "UPDATE measured SET min = 5.0, max = 1.0, mean = 1.0, norm = 1.0",
-        "UPDATE measured SET numel = 'x'",
+        "UPDATE measured SET tensor_type = 99",
+        "UPDATE tensor_type SET numel = 'x' WHERE id = (SELECT tensor_type FROM measured)",
     ],
 )
 def test_lies_are_noticed(tmp_path: Path, lie: str) -> None:

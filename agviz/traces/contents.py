@@ -9,9 +9,10 @@ from operator import ge, ne
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import codec
-from agviz.traces.database import DURING, along, given, of, of_node, place
+from agviz.traces.database import DURING, along, given, of, place
 from agviz.traces.executions import END, STARTED, executions, self_times
 from agviz.traces.graph_shape import GraphShape, is_stored
+from agviz.traces.node_blocks import NodeBlocks
 from agviz.traces.nodes import NodeColumns, Nodes, Shape, make_row, short_name, undisturbed
 from agviz.traces.replay import Keyframe, Span
 from agviz.traces.rows import (
@@ -289,9 +290,10 @@ class Contents:
         )
         nodes = _NEVER if only is not None else len(self._short_names(graph_task))
         columns = list(zip(*rows, strict=True)) or [()] * 4
-        for numbers, end in zip(columns, (nodes, _MOST_OUTPUTS, nodes), strict=False):
-            if numbers and not 0 <= min(numbers) <= max(numbers) < end:
-                raise self._database.damaged("an edge leads to a node that is not there")
+        ranges = range(nodes), range(_MOST_OUTPUTS), range(1, nodes)  # none leads to the root
+        for numbers, allowed in zip(columns, ranges, strict=False):
+            if numbers and not (min(numbers) in allowed and max(numbers) in allowed):
+                raise self._database.damaged("an edge leads where none can")
         return rows
 
     def _short_names(self, graph_task: int) -> list[str]:
@@ -411,6 +413,11 @@ class Contents:
             self._database.value("SELECT EXISTS (SELECT 1 FROM anchor)")
         )
 
+    @cached_property
+    def blocks(self) -> NodeBlocks:
+        """Where events stand that concern a node."""
+        return NodeBlocks(self._database)
+
     def keyframe(self, seq: int) -> Keyframe | None:
         """The last stored keyframe that is not after ``seq``."""
         if not self.has_shortcuts:
@@ -469,23 +476,22 @@ class Contents:
 
     def _execution_events(self, graph_task: int | None, only: int | None) -> list[tuple[int, ...]]:
         """Seq, t, thread, graph task, kind and node of the events that say what was executed."""
-        first, last = 0, _NEVER
-        if graph_task in self.graph_tasks:
-            task = self.graph_tasks[graph_task]
-            first, last = task.begin_seq, task.last_seq
-        # Where one node is meant, there is an index for it; elsewhere the order of seq is wanted.
-        chosen = (
-            f"{EXECUTION} {along(graph_task)}"
-            if only is None
-            else f"TRUE {of(graph_task)} {of_node(only, _EXECUTION)}"
-        )
-        rows = self._database.integers(
-            "SELECT seq, t, thread, graph_task, kind, node FROM event"  # noqa: S608
-            f" WHERE {chosen} AND seq BETWEEN ? AND ? ORDER BY seq",
-            *given(graph_task),
-            first,
-            last,
-        )
+        columns = "seq, t, thread, graph_task, kind, node"
+        if graph_task is None or graph_task not in self.graph_tasks:
+            rows = self._database.integers(
+                f"SELECT {columns} FROM event WHERE {EXECUTION} {along(graph_task)} ORDER BY seq",  # noqa: S608
+                *given(graph_task),
+            )
+        elif only is None:
+            rows = self._database.integers(
+                f"SELECT {columns} FROM event WHERE {EXECUTION} AND {DURING} ORDER BY seq",  # noqa: S608
+                *place(self.graph_tasks[graph_task]),
+            )
+        else:
+            rows = self._database.integers(
+                f"SELECT {columns} FROM event WHERE"  # noqa: S608
+                f" {self.blocks.of(graph_task, only, _EXECUTION)} ORDER BY seq"
+            )
         if not {row[4] for row in rows} <= END.keys() | {STARTED}:
             raise self._database.damaged("an index does not fit its table")
         return rows
@@ -519,6 +525,11 @@ class Contents:
             if not {edge[2] for edge in edges} <= set(indexes):
                 raise self._database.damaged("an edge leads to a node that is not there")
             executed = self._execution_of(graph_task, only)
+        checked = (
+            f"{CHECK} AND graph_task = {graph_task:d}"
+            if only is None
+            else self.blocks.of(graph_task, only, [_CHECKED])
+        )
         return NodeColumns(
             graph_task=graph_task,
             node=rows if only is None else dict(zip(indexes, rows, strict=True)),
@@ -533,10 +544,7 @@ class Contents:
             nonfinite={
                 node: NonFinite(*counts)
                 for node, *counts in self._database.integers(
-                    "SELECT node, sum(b), sum(c), sum(d) FROM event"  # noqa: S608
-                    f" WHERE {CHECK if only is None else 'TRUE'} AND graph_task = ?"
-                    f" {'' if only is None else of_node(only, [_CHECKED])} GROUP BY node",
-                    graph_task,
+                    f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {checked} GROUP BY node"  # noqa: S608
                 )
             },
         )
@@ -579,8 +587,7 @@ class Contents:
             )
             if only is None
             else self._database.integers(
-                f"SELECT node FROM event WHERE graph_task = ? {of_node(only, [kind])}",  # noqa: S608
-                graph_task,
+                f"SELECT node FROM event WHERE {self.blocks.of(graph_task, only, [kind])}"  # noqa: S608
             )
         )
         return frozenset(node for (node,) in rows)

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.errors import TraceError
 from agviz.traces import schema
-from agviz.traces.schema import MOST_KINDS, NODE_AND_KIND
 from agviz.traces.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
     from os import PathLike
 
     from agviz.traces.rows import GraphTaskRow
@@ -232,7 +231,7 @@ def along(graph_task: int | None) -> str:
     return "" if graph_task is None else "AND +graph_task = ?"
 
 
-DURING: Final = "+graph_task = ? AND seq BETWEEN ? AND ?"
+DURING: Final = "+event.graph_task = ? AND event.seq BETWEEN ? AND ?"
 """The same where all events of a graph task are looked at; its parameters are those of
 :func:`place`."""
 
@@ -240,19 +239,6 @@ DURING: Final = "+graph_task = ? AND seq BETWEEN ? AND ?"
 def place(task: GraphTaskRow) -> tuple[int, int, int]:
     """A graph task, and between which events its own stand."""
     return task.id, task.begin_seq, task.last_seq
-
-
-def of_node(node: int, kinds: Collection[int] = ()) -> str:
-    """The condition that limits a query of a graph task's events to those of a node.
-
-    Args:
-        node: the node.
-        kinds: only events of these kinds; none: of any.
-    """
-    first = f"{node:d} * {MOST_KINDS}"
-    if not kinds:
-        return f"AND {NODE_AND_KIND} BETWEEN {first} AND {first} + {MOST_KINDS - 1}"
-    return f"AND {NODE_AND_KIND} IN ({', '.join(f'{first} + {kind:d}' for kind in kinds)})"
 
 
 def given(number: int | None) -> tuple[int, ...]:

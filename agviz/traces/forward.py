@@ -86,7 +86,7 @@ def _tensors(
     measured = health.read_measured(
         database,
         contents,
-        f"id IN (SELECT health FROM forward_tensor WHERE op IN ({ops}))",  # noqa: S608
+        f"SELECT health FROM forward_tensor WHERE op IN ({ops})",  # noqa: S608
         *parameters,
     )
     found: defaultdict[int, tuple[list[ForwardTensorRow], list[ForwardTensorRow]]]

@@ -38,6 +38,8 @@ _MEASURED: Final = (
     "dtype, shape, device, layout, numel, bytes, numbers, nan, posinf, neginf, zero, min, max,"
     " mean, norm, unknown"
 )
+_TYPE: Final = "LEFT JOIN tensor_type ON tensor_type.id = tensor_type"
+"""Where there is none, what is missing is found out when the row is made."""
 _COLUMNS: Final = f"event.seq, event.graph_task, event.node, {ROLE}, {SLOT}, {_MEASURED}"
 
 
@@ -94,7 +96,8 @@ def read(
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.reals(
-        f"SELECT {_COLUMNS} FROM event JOIN health ON health.seq = event.seq WHERE {condition}",  # noqa: S608 - the caller's own words
+        f"SELECT {_COLUMNS} FROM event JOIN health ON health.seq = event.seq"  # noqa: S608 - the caller's own words
+        f" {_TYPE} WHERE {condition}",
         *parameters,
     )
     try:
@@ -104,14 +107,19 @@ def read(
 
 
 def read_measured(
-    database: Database, contents: Contents, condition: str, *parameters: int
+    database: Database, contents: Contents, ids: str, *parameters: int
 ) -> dict[int, Health]:
     """What was measured of tensors that are no gradients, by ``id`` in the table ``measured``.
+
+    ``ids`` is an SQL query of those that are wanted.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    rows = database.reals(f"SELECT id, {_MEASURED} FROM measured WHERE {condition}", *parameters)  # noqa: S608 - the caller's own words
+    rows = database.reals(
+        f"SELECT measured.id, {_MEASURED} FROM measured {_TYPE} WHERE measured.id IN ({ids})",  # noqa: S608 - the caller's own words
+        *parameters,
+    )
     try:
         return {cast("int", number): _facts(contents, facts) for number, *facts in rows}
     except (IndexError, TypeError, ValueError, RecursionError) as error:

@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces import around, codec
-from agviz.traces.database import of_node
 from agviz.traces.executions import END, STARTED
 from agviz.traces.pages import Pages
 from agviz.traces.rows import EdgeRow
@@ -299,8 +298,8 @@ class Outline:
         """What happened to a node, in time that depends little on how many nodes feed it."""
         pages = Pages(self._database, self._contents)
         own = pages.where(
-            f"graph_task = ? {of_node(node, _OWN)} ORDER BY seq LIMIT ?",
-            *(self._graph_task, _MOST_EVENTS),
+            f"{self._contents.blocks.of(self._graph_task, node, _OWN)} ORDER BY seq LIMIT ?",
+            _MOST_EVENTS,
         )
         rows = self._arrived(node)
         finished = [event.seq for event in own if isinstance(event, events.NodeFinished)]
@@ -319,15 +318,12 @@ class Outline:
 
     def _arrived(self, node: int) -> list[tuple[int, ...]]:
         """By slot; where a node has one slot only, its events are counted, but not read."""
-        mine = f"FROM event WHERE graph_task = ? {of_node(node, [_ACCUMULATED])}"
-        task = self._graph_task
-        if not self._has_one_slot(node):
-            return self._database.integers(
-                f"SELECT b, count(*), d, max(seq) {mine} GROUP BY b ORDER BY b", task
-            )
-        last = self._database.integers(f"SELECT b, d, seq {mine} ORDER BY seq DESC LIMIT 1", task)
-        count = self._database.value(f"SELECT count(*) {mine}", task)
-        return [(slot, count, nbytes, seq) for slot, nbytes, seq in last]
+        if self._has_one_slot(node):
+            return self._contents.blocks.arrived(self._graph_task, node)
+        mine = self._contents.blocks.of(self._graph_task, node, [_ACCUMULATED])
+        return self._database.integers(
+            f"SELECT b, count(*), d, max(seq) FROM event WHERE {mine} GROUP BY b ORDER BY b"  # noqa: S608
+        )
 
     def _new(self, described: Sequence[Described]) -> set[int]:
         """Ids of texts that were not told yet."""

@@ -27,7 +27,7 @@ from agviz.traces import (
 from agviz.traces.arrivals import ArrivalRow, arrivals
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
-from agviz.traces.database import DURING, Database, along, given, of, of_node, place
+from agviz.traces.database import DURING, Database, given, of, place
 from agviz.traces.executions import self_times
 from agviz.traces.outline import Outline
 from agviz.traces.over_time import Bytes, Depth, Steps
@@ -54,7 +54,7 @@ from agviz.traces.rows import (
     TypeTime,
     VersionErrorRow,
 )
-from agviz.traces.schema import CHECK, MOST_KINDS, NODE_AND_KIND
+from agviz.traces.schema import CHECK
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -421,14 +421,14 @@ class Trace(Closable):
         """
         numbers = sorted(codec.KIND[kind] for kind in kinds)
         if node is not None:
-            mine = f"{of(graph_task)} {of_node(node, numbers)}"
+            mine = self._contents().blocks.of(graph_task, node, numbers)
         elif numbers:
-            mine = f"{along(graph_task)} AND kind IN ({', '.join(map(str, numbers))})"
+            of_kind = ", ".join(map(str, numbers))
+            mine = f"+graph_task = {graph_task:d} AND kind IN ({of_kind})"
         else:
-            mine = along(graph_task)
+            mine = f"+graph_task = {graph_task:d}"
         rows = self._database.integers(
-            f"SELECT seq FROM event WHERE TRUE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
-            graph_task,
+            f"SELECT seq FROM event WHERE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
             *given(thread),
         )
         return [row[0] for row in rows]
@@ -443,14 +443,8 @@ class Trace(Closable):
         Those of the node itself, and those in which it gave a gradient to a consumer.
         """
         self.graph_task(graph_task)
-        return self._pages().where(
-            f"seq IN (SELECT seq FROM event WHERE graph_task = ? {of_node(node)} UNION"  # noqa: S608
-            f" SELECT seq FROM event WHERE graph_task = ? AND a = ? AND {NODE_AND_KIND} IN"
-            f" (SELECT consumer * {MOST_KINDS} + column1 FROM edge JOIN (VALUES (9), (10))"
-            " WHERE graph_task = ? AND producer = ?)) ORDER BY seq",
-            graph_task,
-            *(graph_task, node) * 2,
-        )
+        chosen = self._contents().blocks.about(graph_task, node)
+        return self._pages().where(f"{chosen} ORDER BY seq")
 
     def nonfinite(self, graph_task: int | None = None, limit: int = 1000) -> list[NonFiniteRow]:
         """Outputs with NaN or infinities, in order of detection."""
@@ -585,7 +579,7 @@ class Trace(Closable):
             limit: at most this many.
         """
         return health.read(
-            self._database, self._contents(), *_flowed(graph_task, node, slot, limit)
+            self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
         )
 
     def ways_before(self, graph_task: int, seq: int) -> list[tuple[int, int, float]]:
@@ -613,7 +607,7 @@ class Trace(Closable):
         Takes the same arguments as :meth:`health`; :meth:`value` gives their elements.
         """
         return values.read(
-            self._database, self._contents(), *_flowed(graph_task, node, slot, limit)
+            self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
         )
 
     def value(self, seq: int) -> Tensor:
@@ -750,6 +744,22 @@ class Trace(Closable):
             raise self._database.damaged("a keyframe is of another graph")
         return state
 
+    def _flowed(
+        self, graph_task: int | None, node: int | None, slot: int | None, limit: int
+    ) -> tuple[str, *tuple[int, ...]]:
+        """The condition of the events in which a gradient flowed there, and its parameters."""
+        numbers: tuple[int, ...] = ()
+        task = None if graph_task is None else self._contents().graph_task(graph_task)
+        if task is None:
+            mine = f"TRUE {of(graph_task, 'event.graph_task')} {of(node, 'event.node')}"
+            numbers = *given(graph_task), *given(node)
+        elif node is None:
+            mine, numbers = DURING, place(task)
+        else:
+            mine = self._contents().blocks.of(task.id, node)
+        numbers = *numbers, *given(slot), max(limit, 0)
+        return (f"{mine} {of(slot, health.SLOT)} ORDER BY event.seq LIMIT ?", *numbers)
+
     def _value_row(self, seq: int) -> ValueRow:
         rows = values.read(self._database, self._contents(), "event.seq = ?", seq)
         if not rows:
@@ -783,15 +793,6 @@ class Trace(Closable):
             self._whole_replay = Replay.of(contents, self._all_pages, self._former_replay)
             self._former_replay = None
         return self._whole_replay
-
-
-def _flowed(
-    graph_task: int | None, node: int | None, slot: int | None, limit: int
-) -> tuple[str, *tuple[int, ...]]:
-    """The condition of the events in which a gradient flowed there, and its parameters."""
-    mine = f"{of(graph_task)} {'' if node is None else of_node(node)} {of(slot, health.SLOT)}"
-    numbers = *given(graph_task), *given(slot), max(limit, 0)
-    return (f"TRUE {mine} ORDER BY event.seq LIMIT ?", *numbers)
 
 
 def _longest_first(row: ExecutionRow) -> tuple[int, int]:

@@ -34,7 +34,7 @@ def read(
     measured = health.read_measured(
         database,
         contents,
-        f"id IN (SELECT health FROM saved_health WHERE {where})",  # noqa: S608
+        f"SELECT health FROM saved_health WHERE {where}",  # noqa: S608
         graph_task,
         *given(node),
     )

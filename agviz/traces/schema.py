@@ -15,13 +15,7 @@ SCHEMA_VERSION = 8
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
-    dtype INTEGER NOT NULL,        -- string: "float32"
-    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
-    device INTEGER NOT NULL,       -- string: "cpu"
-    layout INTEGER NOT NULL,       -- string: "strided"
-    numel INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,        -- in memory; 0: not known
-    numbers INTEGER NOT NULL,      -- how many were looked at
+    tensor_type INTEGER NOT NULL,  -- tensor_type
     nan INTEGER NOT NULL,
     posinf INTEGER NOT NULL,
     neginf INTEGER NOT NULL,
@@ -29,8 +23,7 @@ _MEASURED = """\
     min REAL,                      -- of the finite numbers, as are the following;
     max REAL,                      -- NULL: there are none
     mean REAL,
-    norm REAL,
-    unknown INTEGER NOT NULL       -- string, why nothing was measured; 0: it was
+    norm REAL
 """
 
 TABLES: dict[str, str] = {
@@ -144,6 +137,19 @@ CREATE TABLE saved_health (
     health INTEGER,                -- measured; NULL: no tensor
     PRIMARY KEY (graph_task, node, number)
 ) WITHOUT ROWID""",
+    # What the tensors that were measured are like.
+    "tensor_type": """
+CREATE TABLE tensor_type (
+    id INTEGER PRIMARY KEY,        -- from 1
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
+    device INTEGER NOT NULL,       -- string: "cpu"
+    layout INTEGER NOT NULL,       -- string: "strided"
+    numel INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,        -- in memory; 0: not known
+    numbers INTEGER NOT NULL,      -- how many are looked at
+    unknown INTEGER NOT NULL       -- string, why nothing is measured; 0: it is
+)""",
     # What was measured of tensors that are no gradients; columns as in health.
     "measured": f"""
 CREATE TABLE measured (
@@ -319,6 +325,17 @@ CREATE TABLE dump_call (
     definition INTEGER NOT NULL,   -- stack of the one frame where that is defined; 0: not known
     PRIMARY KEY (dump, thread, number)
 ) WITHOUT ROWID""",
+    # Where events stand that concern a node; an index of the events would be three times as large.
+    # Empty until the recording is closed.
+    "node_block": """
+CREATE TABLE node_block (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,         -- node of an event, or producer of a gradient that arrives
+    arrivals INTEGER NOT NULL,     -- 1: DependencyDecremented, GradientAccumulated at the node
+    block INTEGER NOT NULL,        -- seq / BLOCK of some of these events
+    gradients INTEGER NOT NULL,    -- how many of them are GradientAccumulated at the node
+    PRIMARY KEY (graph_task, node, arrivals, block)
+) WITHOUT ROWID""",
     # The first and the last event of each graph task (-1: of those that belong to none, -2: of
     # all), and where events of others stand in between the first of its own in every thousand.
     # Empty until the recording is closed.
@@ -355,21 +372,28 @@ them only for queries that hold these very words."""
 CHECK = "kind = 13"
 """The same for NonFiniteChecked."""
 
-MOST_KINDS = 32
-"""There are fewer kinds of events."""
-
-NODE_AND_KIND = f"node * {MOST_KINDS} + kind"
-"""Node and kind of an event as one number, which takes two bytes fewer for each than the two.
-SQLite takes the index for queries that hold these very words."""
-
 INDEXES: dict[str, str] = {
-    "event_of_node": f"CREATE INDEX event_of_node ON event (graph_task, {NODE_AND_KIND})",
     "event_of_execution": (
         f"CREATE INDEX event_of_execution ON event (graph_task, kind) WHERE {EXECUTION}"
     ),
     "event_of_check": f"CREATE INDEX event_of_check ON event (graph_task) WHERE {CHECK}",
 }
 """Built when the recording is closed; a file without them is read more slowly, but is read."""
+
+BLOCK = 64
+"""Events in a block."""
+
+ARRIVAL = "event.kind IN (9, 10)"
+"""Condition of DependencyDecremented and GradientAccumulated."""
+
+FILL_NODE_BLOCK = (
+    f"INSERT INTO node_block SELECT graph_task, node, 0, seq / {BLOCK}, 0 FROM event"  # noqa: S608 - our words
+    f" WHERE node IS NOT NULL AND NOT {ARRIVAL}"
+    f" UNION SELECT graph_task, a, 0, seq / {BLOCK}, 0 FROM event WHERE {ARRIVAL} AND a >= 0"
+    f" UNION SELECT graph_task, node, 1, seq / {BLOCK}, sum(kind = 10) FROM event"
+    f" WHERE {ARRIVAL} GROUP BY 1, 2, 3, 4"
+)
+"""The rows of node_block, once all events are there."""
 
 TEXT_LIMIT = 65_536
 """Longest stored text, in characters."""

@@ -12,7 +12,9 @@ import itertools
 import json
 import os
 import sqlite3
+from bisect import bisect_right
 from itertools import chain, repeat
+from operator import itemgetter, le
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -20,6 +22,8 @@ from agviz.errors import TraceError
 from agviz.traces import codec, schema
 from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.stacks import Stacks
+from agviz.traces.tensor_types import COLUMNS as TYPE_COLUMNS
+from agviz.traces.tensor_types import TensorTypes
 from agviz.traces.text import clean, storable
 from agviz_engine.events import (
     NO_GRAPH_TASK,
@@ -30,7 +34,7 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
-from agviz_engine.instruments import NUMBERS, Health, Plain, text_of_shape
+from agviz_engine.instruments import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,12 +45,15 @@ if TYPE_CHECKING:
     from agviz.traces.names import KnownParameters
     from agviz.traces.rows import Frame
     from agviz.traces.waiting import Waiting
+    from agviz_engine.instruments import Health
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
 """Gradients are written almost twice as fast with it; each table takes up at least one page."""
 _MOST_ROWS: Final = 128
-"""In one statement. Of what waits, so many are written before they are let go of."""
+"""In one statement."""
+_MOST_AT_ONCE: Final = 1024
+"""Of the events that wait, so many are put in order and written before they are let go of."""
 _TIMES_SMALLER: Final = 4
 """Is each statement than the next, so that there are few and SQLite knows most of them."""
 _STATEMENTS_KEPT: Final = 60
@@ -55,8 +62,6 @@ _CACHE_KIB: Final = 512
 """SQLite's, while the recording goes on: rows are put at the ends of tables."""
 _CACHE_KIB_FOR_INDEXES: Final = 2_000
 """As much as SQLite takes by itself."""
-_MOST_KINDS: Final = 10_000
-"""Kinds of tensors remembered in memory."""
 _MOST_SETS: Final = 1_000
 """Sets of parameters remembered in memory."""
 _MOST_STRINGS: Final = 100_000
@@ -67,7 +72,11 @@ FORGOTTEN: Final = "given up for newer values"
 _SEQUENCE_NR: Final = 2
 _MODULE: Final = 8
 _NODE_TEXTS: Final = (1, 7, 8, 9)
-_HEALTH_COLUMNS: Final = 1 + len(Health._fields)
+_HEALTH_COLUMNS: Final = 10
+_NAN: Final = 7
+_ZERO: Final = 10
+_UNKNOWN: Final = 15
+"""Among the fields of a Health; the numbers are those from NaN to before it."""
 _EDGE_FIELDS: Final = 4
 _SAVED_FIELDS: Final = 6
 _COLUMNS: Final = {"frame": 5, "stack": 3}
@@ -151,8 +160,9 @@ class Writer:
         self._next_parameters = 1
         self._first_early = 0
         """Id of the first torch function whose graph task may not have begun yet."""
-        self._kinds: dict[Plain, int] = {}
-        """Numbers of kinds of tensors, in a table that is not in the file."""
+        self._finite: list[tuple[Any, ...]] = []
+        """What was measured of gradients that are finite, as :data:`NUMBERS` values each."""
+        self._tensor_types = TensorTypes(self._string)
         self._stacks = Stacks(self._string)
         self._database = sqlite3.connect(
             path, timeout=30.0, isolation_level=None, cached_statements=_STATEMENTS_KEPT
@@ -162,7 +172,6 @@ class Writer:
         self._database.execute("PRAGMA synchronous = NORMAL")
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB:d}")
         self._database.execute("PRAGMA temp_store = MEMORY")
-        self._database.execute(_KIND_TABLE)
         self._bookkeeping: dict[type[Event], Callable[[Any], None]] = {
             GraphTaskBegun: self._begin_graph_task,
             DependenciesComputed: self._size_graph_task,
@@ -198,6 +207,7 @@ class Writer:
                 self._write_beside.get(type(thing), self._write_rows)(thing)
             self._insert("measured", self._new_measured, columns=_HEALTH_COLUMNS)
             self._new_measured = []
+            self._insert("tensor_type", self._tensor_types.taken(), columns=TYPE_COLUMNS)
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
             self._new_strings = []
             self._database.execute("COMMIT")
@@ -211,10 +221,11 @@ class Writer:
         write_meta(self._database, facts)
 
     def build_indexes(self) -> None:
-        """Index the events; done once, at the end."""
+        """Have events be found by what they are and where; done once, at the end."""
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB_FOR_INDEXES:d}")
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
+        self._database.execute(schema.FILL_NODE_BLOCK)
 
     @property
     def size(self) -> int:
@@ -262,11 +273,12 @@ class Writer:
 
     def _insert_events(self, waiting: list[Any], count: int) -> None:
         """Insert the events in the first ``count`` values, and take them out."""
-        for begin in range(0, count, _MOST_ROWS * codec.WIDTH):
-            end = min(count - begin, _MOST_ROWS * codec.WIDTH)
+        for begin in range(0, count, _MOST_AT_ONCE * codec.WIDTH):
+            end = min(count - begin, _MOST_AT_ONCE * codec.WIDTH)
             rows = waiting[:end]
             if not codec.ODD.isdisjoint(rows[codec.KIND_COLUMN :: codec.WIDTH]):
                 rows = self._without_objects(rows)
+            rows = _in_order(rows, codec.WIDTH)
             for size, part in _parts(rows, codec.WIDTH):
                 self._database.execute(codec.insertion(size), [self._start_ns, *part])
             del waiting[:end]
@@ -281,8 +293,11 @@ class Writer:
             if kind not in codec.ODD:
                 rows += row
             elif kind == codec.MEASURED:
-                facts = thing.flat
-                health += row[0], *(self._string(v) if type(v) is str else v for v in facts)
+                head = row[0], self._tensor_types.of(thing)
+                if thing.is_finite:
+                    self._finite.append((*head, *thing[_ZERO:_UNKNOWN]))
+                else:
+                    health += *head, *thing[_NAN:_UNKNOWN]
             elif kind == codec.COPIED:
                 copies.append((row[0], thing))
             else:
@@ -294,26 +309,23 @@ class Writer:
         return rows
 
     def _insert_numbers(self, waiting: list[Any], count: int) -> None:
-        """Insert the health in the first ``count`` values, and take them out."""
-        for begin in range(0, count, _MOST_ROWS * NUMBERS):
-            end = min(count - begin, _MOST_ROWS * NUMBERS)
+        """Insert the health in the first ``count`` values, and take them out; with the others."""
+        others = sorted(self._finite, key=itemgetter(0))
+        self._finite = []
+        for begin in range(0, count, _MOST_AT_ONCE * NUMBERS):
+            end = min(count - begin, _MOST_AT_ONCE * NUMBERS)
             rows = waiting[:end]
-            kinds = rows[1::NUMBERS]
-            if len(self._kinds) > _MOST_KINDS:
-                self._kinds.clear()
-            for kind in dict.fromkeys(kinds):
-                if kind not in self._kinds:
-                    self._add_kind(kind)
-            rows[1::NUMBERS] = map(self._kinds.__getitem__, kinds)
-            for size, part in _parts(rows, NUMBERS):
-                self._database.execute(_numbers_insertion(size), part)
+            rows[1::NUMBERS] = self._tensor_types.of_plain(rows[1::NUMBERS])
+            before = bisect_right(others, max(rows[::NUMBERS]), key=itemgetter(0))
+            rows += chain.from_iterable(others[:before])
+            self._insert_finite(_in_order(rows, NUMBERS))
+            del others[:before]
             del waiting[:end]
+        self._insert_finite(list(chain.from_iterable(others)))
 
-    def _add_kind(self, kind: Plain) -> None:
-        number = self._kinds[kind] = len(self._kinds)
-        dtype, shape, device, layout, *sizes = kind.facts
-        texts = map(self._string, (dtype, text_of_shape(shape), device, layout))
-        self._insert("temp.kind", (number, *texts, *sizes), columns=8)
+    def _insert_finite(self, rows: list[Any]) -> None:
+        for size, part in _parts(rows, NUMBERS):
+            self._database.execute(_numbers_insertion(size), part)
 
     def _insert_copies(self, copies: Iterable[tuple[int, Copy]]) -> None:
         tensors: list[int] = []
@@ -432,8 +444,8 @@ class Writer:
         """The id of a row of ``measured``, which is written with the rest."""
         number = self._next_measured
         self._next_measured += 1
-        facts = health.flat
-        self._new_measured += number, *(self._string(v) if type(v) is str else v for v in facts)
+        tensor_type = self._tensor_types.of(health)
+        self._new_measured += number, tensor_type, *health[_NAN:_UNKNOWN]
         return number
 
     def _write_parameters(self, parameters: Parameters) -> None:
@@ -519,6 +531,20 @@ class Writer:
             self._database.execute(sql, [graph_task, *facts, *values])
 
 
+def _in_order(values: list[Any], columns: int) -> list[Any]:
+    """Rows that follow each other in ``values``, by their first columns.
+
+    A row that comes before those of a former statement has SQLite split a page that was full.
+    """
+    firsts = values[::columns]
+    if all(map(le, firsts, firsts[1:])):
+        return values
+    rows: list[tuple[Any, ...]] = sorted(
+        zip(*[iter(values)] * columns, strict=True), key=itemgetter(0)
+    )
+    return list(chain.from_iterable(rows))
+
+
 def _parts(values: Sequence[Any], columns: int) -> Iterator[tuple[int, Sequence[Any]]]:
     """Numbers of rows for which there are statements, and the values of as many."""
     begin, rows, size = 0, len(values) // columns, _MOST_ROWS
@@ -536,21 +562,11 @@ def _insertion(table: str, columns: int, rows: int) -> str:
     return f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - one of our tables
 
 
-_KIND_TABLE: Final = (
-    "CREATE TEMP TABLE kind (id INTEGER PRIMARY KEY,"
-    " dtype, shape, device, layout, numel, bytes, numbers)"
-)
-
-
 @functools.cache
 def _numbers_insertion(rows: int) -> str:
-    """SQL that inserts the health of plain, finite gradients."""
-    values = ",".join([f"({','.join('?' * NUMBERS)})"] * rows)
-    return (
-        "INSERT OR REPLACE INTO health SELECT column1, dtype, shape, device, layout, numel, bytes,"  # noqa: S608 - question marks
-        " numbers, 0, 0, 0, column3, column4, column5, column6, column7, 0"
-        f" FROM (VALUES {values}) CROSS JOIN temp.kind ON id = column2"
-    )
+    """SQL that inserts the health of finite gradients."""
+    values = ",".join(["(?,?,0,0,0,?,?,?,?,?)"] * rows)
+    return f"INSERT OR REPLACE INTO health VALUES {values}"  # noqa: S608 - question marks
 
 
 @functools.lru_cache(maxsize=1024)

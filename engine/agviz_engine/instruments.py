@@ -85,11 +85,6 @@ class Health(NamedTuple):
         """Whether nothing non-finite was found."""
         return not (self.nan or self.posinf or self.neginf)
 
-    @property
-    def flat(self) -> tuple[Any, ...]:
-        """Its fields, the shape as a text that is empty where the shape is not known."""
-        return (self.dtype, text_of_shape(self.shape), *self[2:])
-
 
 @functools.lru_cache(maxsize=4096)
 def text_of_shape(shape: tuple[int, ...] | None) -> str:
