@@ -14,6 +14,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.errors import TraceError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -88,6 +90,11 @@ def spread(trace: Trace, graph_task: int) -> Spread | None:
             found[number] = _Gone(trace.graph_task(number), flows)
     if not found:
         return None
+    origins = tuple(sorted(_origins(found)))
+    if not origins:
+        raise TraceError(
+            f"{trace.path} is damaged (non-finite gradients begin nowhere in it); record it again"
+        )
     reached = {
         (number, node)
         for number, gone in found.items()
@@ -96,7 +103,7 @@ def spread(trace: Trace, graph_task: int) -> Spread | None:
         if gone.came_to(node)
     }
     return Spread(
-        origins=tuple(sorted(_origins(found))),
+        origins=origins,
         nodes=sum(len(gone.nodes) for gone in found.values()),
         leaves=tuple(sorted(reached)),
         captured=sum(
