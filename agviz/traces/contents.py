@@ -477,21 +477,18 @@ class Contents:
     def _execution_events(self, graph_task: int | None, only: int | None) -> list[tuple[int, ...]]:
         """Seq, t, thread, graph task, kind and node of the events that say what was executed."""
         columns = "seq, t, thread, graph_task, kind, node"
-        if graph_task is None or graph_task not in self.graph_tasks:
-            rows = self._database.integers(
-                f"SELECT {columns} FROM event WHERE {EXECUTION} {along(graph_task)} ORDER BY seq",  # noqa: S608
-                *given(graph_task),
-            )
-        elif only is None:
-            rows = self._database.integers(
-                f"SELECT {columns} FROM event WHERE {EXECUTION} AND {DURING} ORDER BY seq",  # noqa: S608
-                *place(self.graph_tasks[graph_task]),
-            )
+        task = None if graph_task is None else self.graph_tasks.get(graph_task)
+        numbers: tuple[int, ...] = ()
+        if graph_task is not None and only is not None:
+            chosen = self.blocks.of(graph_task, only, _EXECUTION)
+        elif task is not None:
+            chosen, numbers = f"{EXECUTION} AND {DURING}", place(task)
         else:
-            rows = self._database.integers(
-                f"SELECT {columns} FROM event WHERE"  # noqa: S608
-                f" {self.blocks.of(graph_task, only, _EXECUTION)} ORDER BY seq"
-            )
+            chosen, numbers = f"{EXECUTION} {along(graph_task)}", given(graph_task)
+        rows = self._database.integers(
+            f"SELECT {columns} FROM event WHERE {chosen} ORDER BY seq",  # noqa: S608
+            *numbers,
+        )
         if not {row[4] for row in rows} <= END.keys() | {STARTED}:
             raise self._database.damaged("an index does not fit its table")
         return rows

@@ -304,7 +304,7 @@ class Writer:
                 if (note := self._bookkeeping.get(type(thing))) is not None:
                     note(thing)
                 rows += codec.encode(thing, self._string)
-        self._insert("health", health, columns=_HEALTH_COLUMNS)
+        self._insert("health", _in_order(health, _HEALTH_COLUMNS), columns=_HEALTH_COLUMNS)
         self._insert_copies(copies)
         return rows
 
