@@ -14,8 +14,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.errors import TraceError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -92,9 +90,7 @@ def spread(trace: Trace, graph_task: int) -> Spread | None:
         return None
     origins = tuple(sorted(_origins(found)))
     if not origins:
-        raise TraceError(
-            f"{trace.path} is damaged (non-finite gradients begin nowhere in it); record it again"
-        )
+        raise trace.damaged("non-finite gradients begin nowhere")
     reached = {
         (number, node)
         for number, gone in found.items()

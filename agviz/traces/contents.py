@@ -576,17 +576,12 @@ class Contents:
         if task is None or task.status is GraphTaskStatus.FINISHED:
             return frozenset()
         kind = codec.KIND[events.QueuePush]
-        rows = (
-            self._database.integers(
-                f"SELECT node FROM event WHERE {DURING} AND kind = ?",  # noqa: S608
-                *place(task),
-                kind,
-            )
-            if only is None
-            else self._database.integers(
-                f"SELECT node FROM event WHERE {self.blocks.of(graph_task, only, [kind])}"  # noqa: S608
-            )
-        )
+        numbers: tuple[int, ...] = ()
+        if only is None:
+            chosen, numbers = f"{DURING} AND kind = {kind}", place(task)
+        else:
+            chosen = self.blocks.of(graph_task, only, [kind])
+        rows = self._database.integers(f"SELECT node FROM event WHERE {chosen}", *numbers)  # noqa: S608
         return frozenset(node for (node,) in rows)
 
     def _shapes(self, number: int) -> tuple[Shape, ...]:

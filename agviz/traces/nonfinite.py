@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.traces.database import place
 from agviz.traces.health import ROLE, ROLES, SLOT
 from agviz.traces.schema import CHECK
 
@@ -23,6 +22,7 @@ _EDGE: Final = (
     "LEFT JOIN edge ON edge.graph_task = event.graph_task AND edge.producer = event.node"
     " AND edge.output = event.a"
 )
+_NEVER: Final = 2**63 - 1
 _ONE_BY_ONE: Final = 1_000
 """Up to so many graph tasks, each is asked for its first by itself, which may end early."""
 
@@ -60,12 +60,12 @@ def flows(database: Database, contents: Contents, task: GraphTaskRow) -> Flows:
         f" coalesce(edge.slot, -1) FROM {_HEALTH if is_measured else 'event'} {_EDGE} WHERE"
         f" {f'{_IS_BAD} AND {CHECK}' if is_measured else _FAILED_CHECK}"
         f" AND {_within(is_measured)}",
-        *place(task),
+        *_place(task),
     )
     others = database.integers(
         f"SELECT event.seq, event.node, {ROLE}, {SLOT} FROM {_HEALTH} WHERE {_IS_BAD}"  # noqa: S608
         f" AND NOT {CHECK} AND {_within(is_measured=True)}",
-        *place(task),
+        *_place(task),
     )
     if any(row[2] >= len(ROLES) or not 0 <= row[1] < task.nodes for row in others):
         raise database.damaged("a gradient's health makes no sense")
@@ -88,7 +88,7 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
     for number, task in tasks.items():
         rows = database.integers(
             f"SELECT event.seq FROM {source} AND {_within(is_measured)} LIMIT 1",  # noqa: S608
-            *place(task),
+            *_place(task),
         )
         if rows:
             first[number] = rows[0]
@@ -96,6 +96,10 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
 
 
 def _within(is_measured: bool) -> str:
-    """The condition for what belongs to :func:`place`, in order of ``seq``."""
+    """The condition for what belongs to :func:`_place`, in order of ``seq``."""
     seq = "health.seq" if is_measured else "event.seq"
     return f"+event.graph_task = ? AND {seq} BETWEEN ? AND ? ORDER BY {seq}"
+
+
+def _place(task: GraphTaskRow) -> tuple[int, int, int]:
+    return task.id, task.begin_seq, _NEVER if task.end_seq is None else task.end_seq

@@ -125,6 +125,10 @@ class Trace(Closable):
         """The path that was opened, control characters replaced."""
         return self._database.name
 
+    def damaged(self, what: str) -> TraceError:
+        """The error for a file whose contents make no sense."""
+        return self._database.damaged(what)
+
     @property
     def meta(self) -> Meta:
         """What was recorded. ``meta.end_ns is None``: cut off, or still growing."""
@@ -422,11 +426,10 @@ class Trace(Closable):
         numbers = sorted(codec.KIND[kind] for kind in kinds)
         if node is not None:
             mine = self._contents().blocks.of(graph_task, node, numbers)
-        elif numbers:
-            of_kind = ", ".join(map(str, numbers))
-            mine = f"+graph_task = {graph_task:d} AND kind IN ({of_kind})"
         else:
             mine = f"+graph_task = {graph_task:d}"
+            if numbers:
+                mine += f" AND kind IN ({', '.join(map(str, numbers))})"
         rows = self._database.integers(
             f"SELECT seq FROM event WHERE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
             *given(thread),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz_engine.instruments import text_of_shape
+from agviz_engine.instruments import Health, text_of_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz_engine.instruments import Health, Plain
+    from agviz_engine.instruments import Plain
 
-COLUMNS: Final = 9
-_SIZES: Final = 7
-"""Where the fields of a Health that say what the tensor is like end."""
+_NUMBERS: Final = Health._fields.index("nan")
+"""The fields of a Health before these say what the tensor is like, as does ``unknown``."""
 _MOST: Final = 10_000
 """Remembered in memory; after that the table may hold one twice."""
 
@@ -31,7 +30,7 @@ class TensorTypes:
 
     def of(self, health: Health) -> int:
         """The id of what a tensor that was measured is like."""
-        return self._number((*health[:_SIZES], health.unknown))
+        return self._number((*health[:_NUMBERS], health.unknown))
 
     def of_plain(self, kinds: Sequence[Plain]) -> list[int]:
         """The ids of some whose numbers are known."""
@@ -43,7 +42,7 @@ class TensorTypes:
         return [self._plain[kind] for kind in kinds]
 
     def taken(self) -> list[int]:
-        """The values of rows that are to be written, :data:`COLUMNS` each."""
+        """The rows that are new since the last call, one after the other."""
         new, self._new = self._new, []
         return new
 

@@ -22,7 +22,6 @@ from agviz.errors import TraceError
 from agviz.traces import codec, schema
 from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.stacks import Stacks
-from agviz.traces.tensor_types import COLUMNS as TYPE_COLUMNS
 from agviz.traces.tensor_types import TensorTypes
 from agviz.traces.text import clean, storable
 from agviz_engine.events import (
@@ -34,7 +33,7 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
-from agviz_engine.instruments import NUMBERS
+from agviz_engine.instruments import NUMBERS, Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from agviz.traces.names import KnownParameters
     from agviz.traces.rows import Frame
     from agviz.traces.waiting import Waiting
-    from agviz_engine.instruments import Health
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -72,14 +70,11 @@ FORGOTTEN: Final = "given up for newer values"
 _SEQUENCE_NR: Final = 2
 _MODULE: Final = 8
 _NODE_TEXTS: Final = (1, 7, 8, 9)
-_HEALTH_COLUMNS: Final = 10
-_NAN: Final = 7
-_ZERO: Final = 10
-_UNKNOWN: Final = 15
-"""Among the fields of a Health; the numbers are those from NaN to before it."""
+_NAN, _ZERO, _UNKNOWN = map(Health._fields.index, ("nan", "zero", "unknown"))
+_HEALTH_COLUMNS: Final = 2 + _UNKNOWN - _NAN
 _EDGE_FIELDS: Final = 4
 _SAVED_FIELDS: Final = 6
-_COLUMNS: Final = {"frame": 5, "stack": 3}
+_COLUMNS: Final = {"frame": 5, "stack": 3, "tensor_type": 9}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
 )
@@ -207,7 +202,8 @@ class Writer:
                 self._write_beside.get(type(thing), self._write_rows)(thing)
             self._insert("measured", self._new_measured, columns=_HEALTH_COLUMNS)
             self._new_measured = []
-            self._insert("tensor_type", self._tensor_types.taken(), columns=TYPE_COLUMNS)
+            new_types = self._tensor_types.taken()
+            self._insert("tensor_type", new_types, columns=_COLUMNS["tensor_type"])
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
             self._new_strings = []
             self._database.execute("COMMIT")
