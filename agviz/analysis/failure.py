@@ -1,18 +1,22 @@
-"""Why a backward pass did not come to its end, where something can be said of that."""
+"""Why a backward pass did not come to its end: it raised, it hangs, or it was cut off."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
 from agviz.analysis.hang import Hang, hang
-from agviz.analysis.version_errors import version_error, version_errors
+from agviz.analysis.raised import raised
+from agviz.analysis.version_errors import version_error
+from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
     from agviz.analysis.modified import Modified
+    from agviz.analysis.raised import Raised
     from agviz.analysis.second_time import SecondTime
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow
 
-Failure: TypeAlias = "Modified | SecondTime | Hang"
+Failure: TypeAlias = "Modified | SecondTime | Raised | Hang"
 
 
 def failure(trace: Trace, graph_task: int | None = None) -> Failure | None:
@@ -20,8 +24,8 @@ def failure(trace: Trace, graph_task: int | None = None) -> Failure | None:
 
     Args:
         trace: the trace.
-        graph_task: the one that is asked about; None: what has not ended, else the last that failed
-            for a saved tensor that was modified or released.
+        graph_task: the one that is asked about; None: what has not ended, else the last that
+            raised.
 
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
@@ -29,10 +33,37 @@ def failure(trace: Trace, graph_task: int | None = None) -> Failure | None:
     found = hang(trace)
     if graph_task is not None:
         is_under_way = found is not None and graph_task in {task.id for task in found.tasks}
-        return found if is_under_way else version_error(trace, graph_task)
+        return found if is_under_way else _raised_in(trace, graph_task)
     if found is not None:
         return found
-    return next(reversed(version_errors(trace)), None)
+    failed = failed_graph_tasks(trace)
+    return why_raised(trace, failed[-1].id) if failed else None
+
+
+def failed_graph_tasks(trace: Trace) -> list[GraphTaskRow]:
+    """The graph tasks that raised, in order; of one inside another that raised, the outer one.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    failed = {t.id: t for t in trace.graph_tasks if t.status is GraphTaskStatus.FAILED}
+    return [task for task in failed.values() if task.parent not in failed]
+
+
+def why_raised(trace: Trace, graph_task: int) -> Modified | SecondTime | Raised:
+    """Why a graph task that failed did.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    return version_error(trace, graph_task) or raised(trace, graph_task)
+
+
+def _raised_in(trace: Trace, graph_task: int) -> Modified | SecondTime | Raised | None:
+    """The same of a graph task or of one inside it whose exception was caught there."""
+    family = {graph_task, *trace.family(graph_task)}
+    failed = [task.id for task in failed_graph_tasks(trace) if task.id in family]
+    return why_raised(trace, failed[-1]) if failed else None
 
 
 def is_wrong(found: Failure | None) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from agviz.analysis.modified import Modified, modified
+from agviz.analysis.raised import innermost
 from agviz.analysis.second_time import SecondTime, second_time
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow
 
 VersionError: TypeAlias = "Modified | SecondTime"
 
@@ -33,15 +33,13 @@ def version_error(trace: Trace, graph_task: int) -> VersionError | None:
     task = trace.graph_task(graph_task)
     if task.status is not GraphTaskStatus.FAILED or not _is_known(task.message):
         return None
-    innermost = _innermost(trace, task)
-    node = next(
-        (node for node in trace.nodes(innermost.id) if node.status is NodeStatus.FAILED), None
-    )
+    inner = innermost(trace, task)
+    node = next((node for node in trace.nodes(inner.id) if node.status is NodeStatus.FAILED), None)
     if node is None:
         return None
     if task.message.startswith(_MODIFIED):
-        return modified(trace, innermost.id, node, task.message)
-    return second_time(trace, innermost.id, node)
+        return modified(trace, inner.id, node, task.message)
+    return second_time(trace, inner.id, node)
 
 
 def version_errors(trace: Trace) -> list[VersionError]:
@@ -56,13 +54,3 @@ def version_errors(trace: Trace) -> list[VersionError]:
 
 def _is_known(message: str) -> bool:
     return message.startswith((_MODIFIED, _SECOND_TIME))
-
-
-def _innermost(trace: Trace, task: GraphTaskRow) -> GraphTaskRow:
-    """The reentrant call in which the exception was raised, or the call itself."""
-    inside = [
-        trace.graph_task(number)
-        for number in trace.family(task.id)
-        if trace.graph_task(number).message == task.message
-    ]
-    return max(inside, key=lambda task: task.reentrant_depth, default=task)

@@ -3,33 +3,36 @@
 Names the first gradient that was not finite, in causal order: its node, what went in and what came
 out, the line of the forward, the known pattern that fits and what to do, and what it reached.
 
-Of a backward pass that failed for a saved tensor: what had been modified and by which line, or
-which backward pass had gone through the graph before. Of one that has not ended, in a program that
-hangs or was killed: which thread is in which node, hook or callback, and what waits for it.
+Of a backward pass that failed: the exception, the node, hook or callback that raised it, and the
+line; for a saved tensor, what had been modified and by which line, or which backward pass had gone
+through the graph before. Of one that has not ended, in a program that hangs or was killed: which
+thread is in which node, hook or callback, and what waits for it.
 
-Exits with 1 where a non-finite gradient reached a parameter, or a backward pass failed so or hangs,
-else with 0.
+Exits with 0 where nothing unusual was found in what was recorded, with 1 where something was
+(✗), with 2 where it can't be told (?): no gradient was measured, or no backward pass recorded.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.explanation import explain
-from agviz.analysis.failure import failure, is_wrong
-from agviz.analysis.source import source_line
+from agviz.analysis.explanation import Explanation
+from agviz.analysis.explanation import Explanation
+from agviz.analysis.verdict import Outcome, verdicts
 from agviz.cli.console import stdout_console, write
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from rich.console import Console
 
-    from agviz.analysis.explanation import Explanation
-    from agviz.analysis.failure import Failure
+from agviz.analysis.verdict import Verdict
+
+EXIT_CODES: Final = {Outcome.FOUND: 1, Outcome.NOTHING_UNUSUAL: 0, Outcome.CANT_TELL: 2}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,62 +51,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print the answer; return 1 where gradients of parameters are not finite, else 0."""
+    """Print the answer; return 0, 1 or 2 by the worst outcome."""
     with Trace.open(arguments.file) as trace:
-        wrong = failure(trace, arguments.graph_task)
-        values = trace.meta.values != "none" or wrong is None
-        found = explain(trace, arguments.graph_task) if values else None
+        found = verdicts(trace, arguments.graph_task)
         name = trace.path
     if arguments.json:
-        answers = {
-            "explanation": None if found is None else found.as_json(),
-            "failure": None if wrong is None else wrong.as_json(),
-        }
-        print(json.dumps({"file": name, **answers}, indent=2))
+        print(json.dumps({"file": name, **_facts(found)}, indent=2))
     else:
-        console = stdout_console()
-        if wrong is not None:
-            _show_failure(wrong, console, verbose=arguments.verbose)
-            if found is not None:
-                console.print()
-        if wrong is None or found is not None:
-            show(found, console, verbose=arguments.verbose)
-    return int((found is not None and not found.is_harmless) or is_wrong(wrong))
+        show(found, stdout_console(), verbose=arguments.verbose)
+    return EXIT_CODES[found[0].outcome]
 
 
-def _show_failure(wrong: Failure, console: Console, *, verbose: bool) -> None:
-    style = "bold red" if is_wrong(wrong) else "bold"
-    write(f"{'✗ ' if is_wrong(wrong) else ''}{wrong.heading}", console, indent=0, style=style)
-    if wrong.frame is not None:
-        write(str(wrong.frame), console)
-        write(source_line(wrong.frame), console, indent=6, style="cyan")
-    write(wrong.paragraph, console)
-    if verbose:
-        console.print()
-        for line in wrong.details():
-            write(line, console)
+def _facts(found: Sequence[Verdict]) -> dict[str, Any]:
+    bases = [verdict.basis for verdict in found if verdict.basis is not None]
+    explained = next((each for each in bases if isinstance(each, Explanation)), None)
+    wrong = next((each for each in bases if not isinstance(each, Explanation)), None)
+    return {
+        "verdicts": [each.as_json() for each in found],
+        "explanation": None if explained is None else explained.as_json(),
+        "failure": None if wrong is None else wrong.as_json(),
+    }
 
 
-def show(found: Explanation | None, console: Console, *, verbose: bool = False) -> None:
-    """Print an answer.
+def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -> None:
+    """Print verdicts, one below the other.
 
     Args:
-        found: what :func:`agviz.analysis.explanation.explain` gave.
+        found: what :func:`agviz.analysis.verdict.verdicts` gave.
         console: where to.
-        verbose: print what it rests on as well.
+        verbose: print what they rest on as well.
     """
-    if found is None:
-        console.print("[green]✓[/] no non-finite gradient")
-        return
-    if found.is_harmless:
-        console.print("[green]✓[/] no non-finite gradient reached a parameter")
-        write(found.aside, console)
-    else:
-        write(f"✗ {found.heading}", console, indent=0, style="bold red")
-        write(found.line or "", console)
-        write(found.source, console, indent=6, style="cyan")
-        write(found.paragraph, console)
-    if verbose:
-        console.print()
-        for line in found.details():
-            write(line, console)
+    for number, verdict in enumerate(found):
+        if number:
+            console.print()
+        outcome = verdict.outcome
+        write(f"{outcome.glyph} {verdict.heading}", console, indent=0, style=outcome.style)
+        write(verdict.line, console)
+        write(verdict.source, console, indent=6, style="cyan")
+        write(verdict.paragraph, console)
+        if verbose and verdict.details:
+            console.print()
+            for line in verdict.details:
+                write(line, console)

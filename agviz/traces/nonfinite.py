@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.traces import codec
 from agviz.traces.health import ROLE, ROLES, SLOT
 from agviz.traces.schema import CHECK
+from agviz_engine.events import GradientCaptured, LeafAccumulated
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
@@ -22,6 +24,7 @@ _EDGE: Final = (
     "LEFT JOIN edge ON edge.graph_task = event.graph_task AND edge.producer = event.node"
     " AND edge.output = event.a"
 )
+_RESULTS: Final = f"{codec.KIND[LeafAccumulated]}, {codec.KIND[GradientCaptured]}"
 _NEVER: Final = 2**63 - 1
 _ONE_BY_ONE: Final = 1_000
 """Up to so many graph tasks, each is asked for its first by itself, which may end early."""
@@ -93,6 +96,20 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
         if rows:
             first[number] = rows[0]
     return sorted(first, key=first.__getitem__)
+
+
+def results(database: Database, contents: Contents) -> list[int]:
+    """The graph tasks that left a non-finite gradient behind: in a leaf, or as a result of grad.
+
+    Where only what nodes put out was looked at, those in which any of that was not finite.
+    """
+    if contents.meta.values == "none":
+        return graph_tasks(database, contents)
+    rows = database.integers(
+        f"SELECT DISTINCT event.graph_task FROM {_HEALTH}"  # noqa: S608
+        f" WHERE {_IS_BAD} AND event.kind IN ({_RESULTS})"
+    )
+    return sorted(number for (number,) in rows if number in contents.graph_tasks)
 
 
 def _within(is_measured: bool) -> str:

@@ -493,6 +493,10 @@ class Trace(Closable):
         """The graph tasks with such a gradient, in order of their first."""
         return nonfinite.graph_tasks(self._database, self._contents())
 
+    def nonfinite_results(self) -> list[int]:
+        """The graph tasks that left such a gradient in a leaf, or gave it back, in order of ids."""
+        return nonfinite.results(self._database, self._contents())
+
     def has_checks(self) -> bool:
         """Whether some output of a node was looked at for NaN and infinities."""
         return bool(self._database.value(f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK})"))  # noqa: S608

@@ -1,0 +1,263 @@
+"""What is to be said of backward passes: found, nothing unusual in what was recorded, can't tell.
+
+Everybody who says how a recording looks (``explain``, ``why``, ``summary``, ``diff``, the terminal
+UI, the pytest plugin, the sentence at the end of a run) asks here, and shows the glyph of the
+outcome. So ✓ stands only where something was looked at and is good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.explanation import explain
+from agviz.analysis.failure import failed_graph_tasks, failure, is_wrong, why_raised
+from agviz.analysis.hang import Hang
+from agviz.analysis.source import source_line
+from agviz.traces.rows import GraphTaskStatus
+from agviz.words import backward_passes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.explanation import Explanation
+    from agviz.analysis.failure import Failure
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, GraphTaskRow
+
+
+class Outcome(StrEnum):
+    """The three things that can be said."""
+
+    FOUND = "found"
+    NOTHING_UNUSUAL = "nothing unusual"
+    CANT_TELL = "can't tell"
+
+    @property
+    def glyph(self) -> str:
+        """What stands before a sentence of this outcome."""
+        return _GLYPHS[self]
+
+    @property
+    def style(self) -> str:
+        """The colour of the glyph, for Rich; it never says more than the glyph."""
+        return _STYLES[self]
+
+
+_GLYPHS: Final = {Outcome.FOUND: "✗", Outcome.NOTHING_UNUSUAL: "✓", Outcome.CANT_TELL: "?"}
+_STYLES: Final = {
+    Outcome.FOUND: "bold red",
+    Outcome.NOTHING_UNUSUAL: "green",
+    Outcome.CANT_TELL: "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One thing that is to be said."""
+
+    outcome: Outcome
+    heading: str
+    """One sentence without glyph, which says of which pass it speaks."""
+    graph_task: int | None = None
+    """The backward pass that it is about; None: the whole recording."""
+    frame: Frame | None = None
+    """The line to look at."""
+    source: str = ""
+    """Its text; empty where it can't be had."""
+    paragraph: str = ""
+    """What happened, and what to do; or what was looked at, and what was not."""
+    details: tuple[str, ...] = ()
+    """What it rests on, line by line."""
+    verb: str = "explain"
+    """What of ``agviz`` tells more."""
+    basis: Failure | Explanation | None = None
+    """What it was made of; None where nothing was found."""
+
+    @property
+    def is_found(self) -> bool:
+        """Whether something went wrong."""
+        return self.outcome is Outcome.FOUND
+
+    @property
+    def line(self) -> str:
+        """``model.py:42 in forward``; empty where it is not known."""
+        return "" if self.frame is None else str(self.frame)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "outcome": str(self.outcome),
+            "heading": self.heading,
+            "graph_task": self.graph_task,
+            "line": self.line or None,
+            "source": self.source or None,
+            "paragraph": self.paragraph,
+        }
+
+
+class Mark(StrEnum):
+    """What is unusual about a backward pass."""
+
+    FAILED = "failed"
+    CUT = "cut off"
+    UNDER_WAY = "under way"
+    NON_FINITE = "not finite"
+
+
+def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]:
+    """What is to be said of a recording or of one backward pass, the worst first; never nothing.
+
+    Args:
+        trace: the trace.
+        graph_task: the call of backward or grad that is asked about; None: the whole recording.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    return tuple(_found(trace, graph_task)) or (_not_found(trace, graph_task),)
+
+
+def marks(trace: Trace) -> dict[int, Mark]:
+    """The outermost backward passes that did not simply come to a finite end, by graph task.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    tasks = {task.id: task for task in trace.graph_tasks}
+    outermost: dict[int, int] = {}
+    for number, task in tasks.items():  # parents come before their children
+        outermost[number] = outermost.get(task.parent, number)
+    found: dict[int, Mark] = {}
+    for number in trace.nonfinite_results():
+        found[outermost[number]] = Mark.NON_FINITE
+    ends = {
+        GraphTaskStatus.RUNNING: Mark.UNDER_WAY,
+        GraphTaskStatus.CUT: Mark.CUT,
+        GraphTaskStatus.FAILED: Mark.FAILED,
+    }
+    for number, task in tasks.items():
+        if (mark := ends.get(task.status)) is not None:
+            found[outermost[number]] = mark
+    return dict(sorted(found.items()))
+
+
+def of_failure(wrong: Failure, trace: Trace) -> Verdict:
+    """The verdict on a pass that raised, hangs, was cut off or is under way."""
+    return Verdict(
+        outcome=Outcome.FOUND if is_wrong(wrong) else Outcome.CANT_TELL,
+        heading=wrong.heading,
+        graph_task=wrong.graph_task,
+        frame=wrong.frame,
+        source="" if wrong.frame is None else source_line(wrong.frame, trace.path),
+        paragraph=wrong.paragraph,
+        details=tuple(wrong.details()),
+        basis=wrong,
+    )
+
+
+def of_explanation(found: Explanation) -> Verdict:
+    """The verdict on gradients that are not finite."""
+    if found.is_harmless:
+        return Verdict(
+            outcome=Outcome.NOTHING_UNUSUAL,
+            heading=(
+                f"no non-finite gradient reached a parameter in backward pass {found.graph_task}"
+            ),
+            graph_task=found.graph_task,
+            frame=found.frame,
+            source=found.source,
+            paragraph=found.aside,
+            details=tuple(found.details()),
+            basis=found,
+        )
+    return Verdict(
+        outcome=Outcome.FOUND,
+        heading=found.heading,
+        graph_task=found.graph_task,
+        frame=found.frame,
+        source=found.source,
+        paragraph=found.paragraph,
+        details=tuple(found.details()),
+        basis=found,
+    )
+
+
+def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
+    """What went wrong, or can't be judged yet."""
+    wrong = failure(trace, graph_task)
+    if wrong is not None:
+        yield of_failure(wrong, trace)
+        if graph_task is None and isinstance(wrong, Hang):
+            failed = failed_graph_tasks(trace)
+            if failed:
+                yield of_failure(why_raised(trace, failed[-1].id), trace)
+    if _is_measured(trace):
+        found = explain(trace, graph_task)
+        if found is not None and not found.is_harmless:
+            yield of_explanation(found)
+
+
+def _is_measured(trace: Trace) -> bool:
+    return trace.meta.values != "none" or trace.has_checks()
+
+
+def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
+    """Nothing went wrong in what was looked at: says what that was, and what was not."""
+    tasks = trace.graph_tasks if graph_task is None else [trace.graph_task(graph_task)]
+    what = _passes(tasks, graph_task)
+    if not tasks:
+        return Verdict(
+            outcome=Outcome.CANT_TELL,
+            heading="no backward pass was recorded",
+            paragraph=" ".join(_not_looked_at(trace)),
+        )
+    if not _is_measured(trace):
+        return Verdict(
+            outcome=Outcome.CANT_TELL,
+            heading=f"whether gradients are finite can't be told of {what}",
+            graph_task=graph_task,
+            paragraph=(
+                "All came to their end, but no gradient was measured: record without --values none."
+            ),
+        )
+    harmless = explain(trace, graph_task)
+    if harmless is not None:
+        said = f"{harmless.aside} {_looked_at(trace, tasks, is_masked=True)}"
+        return replace(of_explanation(harmless), paragraph=said)
+    return Verdict(
+        outcome=Outcome.NOTHING_UNUSUAL,
+        heading=f"nothing unusual in {what}",
+        graph_task=graph_task,
+        paragraph=_looked_at(trace, tasks),
+        verb="view",
+    )
+
+
+def _passes(tasks: list[GraphTaskRow], graph_task: int | None) -> str:
+    if graph_task is not None:
+        return f"backward pass {graph_task}"
+    return backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
+
+
+def _looked_at(trace: Trace, tasks: list[GraphTaskRow], *, is_masked: bool = False) -> str:
+    ended = "It came to its end" if len(tasks) == 1 else "All came to their end"
+    but = "other " if is_masked else ""
+    finite = f"every {but}gradient that was measured is finite"
+    return " ".join([f"{ended}, and {finite}.", *_not_looked_at(trace)])
+
+
+def _not_looked_at(trace: Trace) -> Iterator[str]:
+    """What the verdict does not cover, in sentences."""
+    meta = trace.meta
+    missing = ["whether the gradients are right"]
+    if not meta.check_forward:
+        missing.append("the values of the forward (record with --check-forward)")
+    if meta.choice:
+        missing.append(f"what was left out of the recording: {meta.choice} were recorded")
+    yield f"Not looked at: {', '.join(missing)}."
+    if meta.stopped:
+        yield f"The recording stopped before the program's end: {meta.stopped}."
+    elif meta.end_ns is None and not trace.is_growing:
+        yield "The recording was cut off: the process ended without closing it."
