@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.explanation import Explanation
-from agviz.analysis.explanation import Explanation
 from agviz.analysis.verdict import Outcome, verdicts
 from agviz.cli.console import stdout_console, write
 from agviz.traces.reader import Trace

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.traces import codec
 from agviz.traces.health import ROLE, ROLES, SLOT
 from agviz.traces.schema import CHECK
-from agviz_engine.events import GradientCaptured, LeafAccumulated
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
@@ -24,7 +22,6 @@ _EDGE: Final = (
     "LEFT JOIN edge ON edge.graph_task = event.graph_task AND edge.producer = event.node"
     " AND edge.output = event.a"
 )
-_RESULTS: Final = f"{codec.KIND[LeafAccumulated]}, {codec.KIND[GradientCaptured]}"
 _NEVER: Final = 2**63 - 1
 _ONE_BY_ONE: Final = 1_000
 """Up to so many graph tasks, each is asked for its first by itself, which may end early."""
@@ -99,17 +96,26 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
 
 
 def results(database: Database, contents: Contents) -> list[int]:
-    """The graph tasks that left a non-finite gradient behind: in a leaf, or as a result of grad.
+    """The graph tasks of which something non-finite came to a leaf, or is a result of ``grad``.
 
     Where only what nodes put out was looked at, those in which any of that was not finite.
     """
+    affected = graph_tasks(database, contents)
     if contents.meta.values == "none":
-        return graph_tasks(database, contents)
-    rows = database.integers(
-        f"SELECT DISTINCT event.graph_task FROM {_HEALTH}"  # noqa: S608
-        f" WHERE {_IS_BAD} AND event.kind IN ({_RESULTS})"
+        return sorted(affected)
+    return sorted(
+        number
+        for number in affected
+        if database.integers(
+            "SELECT 1 FROM (SELECT event.graph_task AS task,"  # noqa: S608
+            f" CASE WHEN {CHECK} THEN edge.consumer ELSE event.node END AS reached"
+            f" FROM {_HEALTH} {_EDGE} AND {CHECK} WHERE {_IS_BAD} AND {_within(is_measured=True)})"
+            " JOIN graph_task ON graph_task.id = task"
+            " JOIN node ON node.graph_task = task AND node.idx = reached"
+            f" WHERE accumulate = 0 OR sequence_nr IS NULL LIMIT 1",
+            *_place(contents.graph_tasks[number]),
+        )
     )
-    return sorted(number for (number,) in rows if number in contents.graph_tasks)
 
 
 def _within(is_measured: bool) -> str:
