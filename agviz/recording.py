@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from agviz.after_import import after_import
 from agviz.analysis.failure import failure
 from agviz.errors import AgvizError, TraceError
+from agviz.leaving import Leaving
 from agviz.options import Options
 from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
+from agviz.traces.grad_mode import GradMode
 from agviz.traces.names import Names
 from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
@@ -63,6 +65,7 @@ class Recording(Instrument):
         self.options = options or Options()
         self.names = Names()
         self.provenance = Provenance() if self.options.provenance else None
+        self.grad_mode = GradMode()
         self.forward: CheckForward | None = None
         """What hears the program call torch functions, once torch is there, if it is wanted."""
         self.recorder: Recorder | None = None
@@ -75,6 +78,7 @@ class Recording(Instrument):
         self._heard: Recorder | Gate | None = None
         """Who hears the engine on its behalf; None: itself, to open the file."""
         self._listening: Listening | None = None
+        self._leaving = Leaving(lambda: self.recorder)
         self._opening = threading.Lock()
         self._is_over = False
         self._is_child = False
@@ -102,6 +106,7 @@ class Recording(Instrument):
         }
         self.recorder = self._make_recorder(common)
         self.recorder.forward = self.forward
+        self.recorder.grad_mode = self.grad_mode
         self.recorder.when_timed_out = self._timed_out
         if self._is_child and "multiprocessing.util" in sys.modules:
             # Its children leave without exit handlers, and forget what was said before they began.
@@ -134,6 +139,7 @@ class Recording(Instrument):
         )
         _active.append(self)
         self.names.start()
+        self.grad_mode.start()
         if self.provenance is not None:
             self.provenance.start()
         if self.options.check_forward:
@@ -211,6 +217,8 @@ class Recording(Instrument):
         if self.forward is not None:
             self.forward.stop()
         self.names.stop()
+        self.grad_mode.stop()
+        self._leaving.stop()
         if self.provenance is not None:
             self.provenance.stop()
         self._close(error)
@@ -222,6 +230,7 @@ class Recording(Instrument):
         this has to come before all of the program's own.
         """
         atexit.register(self._exit)
+        self._leaving.start()
         os.register_at_fork(after_in_child=self._forked)
 
     def outcome(self) -> str:
@@ -240,12 +249,18 @@ class Recording(Instrument):
         if self._heard is not None:
             self._heard.graph_task_begun(event, live)
 
+    def delegated(self, event: events.Delegated, live: Live) -> None:
+        """Open the file at a call that torch's own engine takes over, and hand over."""
+        self.open_now()
+        if self._heard is not None:
+            self._heard.delegated(event, live)
+
     def _timed_out(self) -> None:
         """Tell of it, past whatever hangs; on the thread of the recorder."""
         from agviz import stuck
 
         recorder, options = self.recorder, self.options
-        stuck.say(f"no backward pass has had an event for {options.timeout:g} s")
+        stuck.say(f"a backward pass has been under way for {options.timeout:g} s")
         stuck.tell(self.path)
         if options.stop_on_timeout and recorder is not None:
             stuck.stop(recorder, self.outcome)
@@ -288,8 +303,8 @@ class Recording(Instrument):
             self._listening = None
         self._is_over = True
         if self.recorder is not None:
-            if error is not None and isinstance(self.recorder, FlightRecorder):
-                self.recorder.exception()
+            if error is not None:
+                self.recorder.ended_with(error)
             self.recorder.close()
 
     def _exit(self) -> None:
@@ -370,6 +385,16 @@ class Gate(Instrument):
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """The same."""
         self._ended(event.graph_task)
+
+    def delegated(self, event: events.Delegated, live: Live) -> None:
+        """Have it keep that, whether it listens or not."""
+        if not self._wanted:
+            self.recorder.delegated(event, live)
+
+    def delegated_failed(self, event: events.DelegatedFailed, live: Live) -> None:
+        """The same."""
+        if not self._wanted:
+            self.recorder.delegated_failed(event, live)
 
     def _ended(self, graph_task: int) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
-from agviz.analysis.standing import find_stands, find_waits
+from agviz.analysis.standing import HOOKS, find_stands, find_waits, named
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
 from agviz.words import duration, plural
 
@@ -23,13 +23,6 @@ STILL_NS: Final = 5_000_000_000
 """A backward pass without an event for so long stands still."""
 _MOST_SHOWN: Final = 5
 _MOST_OTHERS: Final = 3
-_KINDS: Final = {
-    "tensor_pre": "tensor hook",
-    "pre": "pre-hook",
-    "post": "post-hook",
-    "post_accumulate_grad": "post-accumulate-grad hook",
-    "final_callback": "final callback",
-}
 _UNDER_WAY: Final = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
 
 
@@ -276,15 +269,10 @@ def _last_ns(trace: Trace, task: GraphTaskRow) -> int:
 def _held_in(stand: Stand) -> str:
     """The innermost node, and the hook or callback that holds it."""
     call = stand.call
-    hook = "" if call is None else f"{_KINDS.get(call.kind, call.kind)} {_named(call)}"
+    hook = "" if call is None else f"{HOOKS.get(call.kind, call.kind)} {named(call)}"
     if not stand.running:
         return f"the {hook}"
     return described(stand.running[-1]) + (f", held by its {hook}" if hook else "")
-
-
-def _named(call: DumpedCall) -> str:
-    where = "" if call.definition is None else f" ({call.definition.file}:{call.definition.line})"
-    return f"{call.name or 'or several'}{where}"
 
 
 def _at(frame: Frame | None, source: str) -> str:
@@ -302,8 +290,8 @@ def _stand_lines(stand: Stand) -> Iterator[str]:
     nothing = "takes no part" if stand.thread is None else "runs no node"
     yield f"{stand.title} {', inside it '.join(doing) or nothing}"
     for call in stand.calls:
-        if call.kind in _KINDS:
-            yield f"  in the {_KINDS[call.kind]} {_named(call)}"
+        if call.kind in HOOKS:
+            yield f"  in the {HOOKS[call.kind]} {named(call)}"
     frame = stand.frame or visible(stand.stack)
     if frame is not None:
         yield f"  at {frame}" + (f": {stand.source}" if stand.source else "")

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
+from agviz.analysis.standing import HOOKS, inside_engine, named
 from agviz.traces.rows import NodeStatus, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow, NodeRow
+    from agviz.traces.rows import DumpedCall, Frame, GraphTaskRow, NodeRow
 
 _LONGEST: Final = 600
 """Characters of a message that are shown; ``as_json`` has all of it."""
@@ -28,21 +29,32 @@ class Raised:
     """The graph task in which it was raised: a reentrant one inside, or ``graph_task``."""
     node: NodeRow | None
     """The node that was running; None: none was, as in a final callback or a check before."""
+    hook: DumpedCall | None
+    """The hook or final callback that raised; None: none did, or it is not known."""
     error: str
     """Type of the exception."""
     message: str
+    raised_at: Frame | None
+    """The innermost line of the program from which it came; None: it came from torch's C++ code
+    while no line of the program was running inside the engine, or that was not recorded."""
+    stack: tuple[Frame, ...]
+    """Where it was raised, outermost frame first; empty where that was not recorded."""
     call: Frame | None
     """The line that called ``graph_task``."""
 
     @property
     def frame(self) -> Frame | None:
-        """The line to look at: where the node was made, else the call."""
-        return self.call if self.node is None else self.node.frame or self.call
+        """The line to look at: where it was raised, else where the node was made, or the call."""
+        made = None if self.node is None else self.node.frame
+        return self.raised_at or made or self.call
 
     @property
     def heading(self) -> str:
         """Which pass failed, where."""
         where = "" if self.node is None else f" in {place(self.node)}"
+        if self.hook is not None:
+            where = f" in the {HOOKS[self.hook.kind]} {self.hook.name or 'of several'}"
+            where += "" if self.node is None else f" of {place(self.node)}"
         return f"backward pass {self.graph_task} failed{where}: {self.error}"
 
     @property
@@ -55,17 +67,21 @@ class Raised:
         if said:
             shown = said[:_LONGEST] + "…" if len(said) > _LONGEST else said
             yield shown if shown.endswith((".", "!", "?", "…", ":")) else f"{shown}."
-        inside = (
-            "" if self.inner == self.graph_task else f" of reentrant backward pass {self.inner}"
-        )
+        inside = f" of reentrant backward pass {self.inner}"
+        where = "" if self.inner == self.graph_task else inside
+        held = "" if self.hook is None else f"the {HOOKS[self.hook.kind]} {named(self.hook)}"
         if self.node is not None:
-            yield f"It was raised in {described(self.node)}{inside}."
+            on = f"{held} of " if held else ""
+            yield f"It was raised in {on}{described(self.node)}{where}."
+        elif held:
+            yield f"It was raised in {held}{where}."
         if self.call is not None:
             yield f"Backward was called at {self.call}."
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
         yield f"graph task {self.inner} failed with {self.error}: {self.message}"
+        yield from (f"raised at {frame}" for frame in self.stack if not frame.hidden)
         if self.node is not None:
             yield from (f"created at {frame}" for frame in self.node.stack if not frame.hidden)
 
@@ -77,10 +93,13 @@ class Raised:
             "inner_graph_task": self.inner,
             "node": None if self.node is None else self.node.index,
             "name": None if self.node is None else self.node.short_name,
+            "hook": None if self.hook is None else self.hook.name,
+            "hook_kind": None if self.hook is None else self.hook.kind,
             "line": None if self.frame is None else str(self.frame),
             "error": self.error,
             "message": self.message,
             "called_at": None if self.call is None else str(self.call),
+            "stack": [str(frame) for frame in self.stack],
         }
 
 
@@ -97,12 +116,19 @@ def raised(trace: Trace, graph_task: int) -> Raised:
     task = trace.graph_task(graph_task)
     inner = innermost(trace, task)
     failed = (node for node in trace.nodes(inner.id) if node.status is NodeStatus.FAILED)
+    dump = trace.raised(inner.id)
+    thread = dump.threads[0] if dump is not None and dump.threads else None
+    stack = () if thread is None else thread.stack
+    calls = [] if thread is None else [c for c in thread.calls if c.graph_task == inner.id]
     return Raised(
         graph_task=graph_task,
         inner=inner.id,
         node=next(failed, None),
+        hook=calls[-1] if calls and calls[-1].kind in HOOKS else None,
         error=task.error,
         message=task.message,
+        raised_at=visible(inside_engine(stack)),
+        stack=stack,
         call=visible(trace.call_site(graph_task)),
     )
 

@@ -32,6 +32,16 @@ _LEAVING: Final = "_wait_for_hosts"
 """The function of the engine in which a caller waits for device threads."""
 
 
+HOOKS: Final = {
+    "tensor_pre": "tensor hook",
+    "pre": "pre-hook",
+    "post": "post-hook",
+    "post_accumulate_grad": "post-accumulate-grad hook",
+    "final_callback": "final callback",
+}
+"""Kinds of what the engine calls besides nodes, in words."""
+
+
 class Wait(NamedTuple):
     """A node that waits for gradients, or in a ReadyQueue."""
 
@@ -75,12 +85,12 @@ class Stand:
     @property
     def frame(self) -> Frame | None:
         """Where in the user's code it is, inside what the engine called; None where not there."""
-        return visible(_inside_engine(self.stack))
+        return visible(inside_engine(self.stack))
 
     @property
     def is_in_torch(self) -> bool:
         """Whether it is in torch's C++ code, as far as its stack tells."""
-        return bool(self.stack) and not _inside_engine(self.stack)
+        return bool(self.stack) and not inside_engine(self.stack)
 
     @property
     def is_with_native_hooks(self) -> bool:
@@ -134,7 +144,7 @@ def find_stands(
         seen = dumped.pop(thread.native_id, None)
         called = [task for task in tasks if task.thread == number]
         waits = _is_waiting(called, inside, seen)
-        frame = None if seen is None else visible(_inside_engine(seen.stack))
+        frame = None if seen is None else visible(inside_engine(seen.stack))
         stands.append(
             Stand(
                 name=thread.name,
@@ -168,11 +178,17 @@ def _is_waiting(
     return innermost.executed < innermost.nodes
 
 
+def named(call: DumpedCall) -> str:
+    """A hook or callback by its name, and where that is defined."""
+    where = "" if call.definition is None else f" ({call.definition.file}:{call.definition.line})"
+    return f"{call.name or 'or several'}{where}"
+
+
 def _own(stack: Sequence[Frame]) -> list[Frame]:
     return [frame for frame in stack if _ENGINE.search(frame.file)]
 
 
-def _inside_engine(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def inside_engine(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """What lies inside the innermost frame of the engine."""
     own = [i for i, frame in enumerate(stack) if _ENGINE.search(frame.file)]
     return stack[own[-1] + 1 :] if own else stack

@@ -303,6 +303,10 @@ class _Export:
         args = {"reason": event.reason}
         yield self._instant("delegated", "handed to the native engine", event, args)
 
+    def _delegated_failed(self, event: events.DelegatedFailed) -> Iterator[str]:
+        args = {"error": event.error, "message": event.message}
+        yield self._instant("failure", "the native engine raised", event, args)
+
     def _intervened(self, event: events.Intervened) -> Iterator[str]:
         args = self._about(event) | {"kind": event.kind, "slot": event.slot}
         yield self._instant("intervened", f"changed by hand: {event.kind}", event, args)
@@ -331,6 +335,7 @@ class _Export:
         events.NonFiniteChecked: _checked,
         events.Delegated: _delegated,
         events.Intervened: _intervened,
+        events.DelegatedFailed: _delegated_failed,
     }
 
 

@@ -92,6 +92,7 @@ class Contents:
                 values=clean(_is_a(str, facts["values"])),
                 values_stopped=clean(_is_a(str, facts["values_stopped"])),
                 stopped=clean(_is_a(str, facts["stopped"])),
+                ended=clean(_is_a(str, facts["ended"])),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._database.damaged("it does not say what was recorded") from error

@@ -3,14 +3,15 @@
 Note [Looking where nothing moves]
 A hook that never returns tells of nothing, and a process that is killed can't be asked. So the
 recorder's thread looks whether anything has happened since it last wrote. Where nothing has for
-some seconds although a graph task is under way, it writes what every thread is doing: its stack,
-and what of the engine it is in the midst of (``agviz_engine.under_way``). It looks again after
-twice that time, and so on, as long as nothing happens. A thread that holds the interpreter lock all
-the while keeps it from looking.
+some seconds, it writes what every thread is doing: its stack, and what of the engine it is in the
+midst of (``agviz_engine.under_way``). It looks again after twice that time, and so on, as long as
+nothing happens; outside of backward as well, where a program may hang too. A thread that holds the
+interpreter lock all the while keeps it from looking.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -21,17 +22,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import FrameType
 
     from agviz.traces.provenance import Files
     from agviz.traces.rows import Frame
+    from agviz_engine.under_way import Call
 
 log = logging.getLogger("agviz")
 
 SIGNAL: Final = "signal"
 TIMEOUT: Final = "timeout"
 STALL: Final = "stall"
+EXIT: Final = "exit"
+RAISED: Final = "raised"
 
 PATIENCE_NS: Final = 5_000_000_000
 """After this time without an event the threads are looked at."""
@@ -89,6 +93,20 @@ class Dump(NamedTuple):
                 yield "dump_call", (self.number, i, j, *call)
 
 
+class Raised(NamedTuple):
+    """Where the exception came from with which a graph task failed, on its way to the file."""
+
+    graph_task: int
+    dump: Dump
+
+    def rows(
+        self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        yield from self.dump.rows(text, stack)
+        yield "raised", (self.graph_task, self.dump.number)
+
+
 def dumped(files: Files) -> list[_Thread]:
     """What the threads of this process are doing, but for agviz's own.
 
@@ -104,21 +122,50 @@ def dumped(files: Files) -> list[_Thread]:
         name = f"thread {ident}" if thread is None else thread.name
         if name.startswith(OWN_THREADS) or ident == threading.get_ident():
             continue
-        calls = [
-            (*call[:4], files.frame(call.file, call.line, call.name) if call.file else None)
-            for call in under_way(innermost)
-        ]
         native_id = None if thread is None else thread.native_id
-        found.append(_Thread(name, native_id or 0, _stack(innermost, files), calls))
+        stack = stack_of(innermost, files)
+        found.append(_Thread(name, native_id or 0, stack, _calls(under_way(innermost), files)))
     return found
 
 
-def _stack(innermost: FrameType, files: Files) -> tuple[Frame, ...]:
+def _raised(error: BaseException, files: Files) -> _Thread:
+    """Where an exception that this thread handles was raised, as far as the engine called it."""
+    from agviz_engine.under_way import under_way
+
+    lines: dict[FrameType, int] = {}
+    trace, innermost = error.__traceback__, sys._getframe(1)
+    while trace is not None:
+        innermost = trace.tb_frame
+        lines[innermost] = trace.tb_lineno  # the frame itself has gone on to its last line
+        trace = trace.tb_next
+    thread = threading.current_thread()
+    calls = _calls(under_way(innermost), files)
+    return _Thread(thread.name, thread.native_id or 0, stack_of(innermost, files, lines), calls)
+
+
+def _calls(calls: Iterable[Call], files: Files) -> list[tuple[str, int, int, str, Frame | None]]:
+    return [
+        (*call[:4], files.frame(call.file, call.line, call.name) if call.file else None)
+        for call in calls
+    ]
+
+
+def stack_of(
+    innermost: FrameType | None, files: Files, lines: Mapping[FrameType, int] | None = None
+) -> tuple[Frame, ...]:
+    """The stack of a frame, outermost frame first.
+
+    Args:
+        innermost: the frame.
+        files: gives files the names that a reader knows them by.
+        lines: where frames were whose functions have been left.
+    """
     frames: list[Frame] = []
-    frame: FrameType | None = innermost
+    frame = innermost
     while frame is not None and len(frames) < _MOST_FRAMES:
         code = frame.f_code
-        frames.append(files.frame(code.co_filename, frame.f_lineno or 0, code.co_name))
+        line = (lines or {}).get(frame) or frame.f_lineno or 0
+        frames.append(files.frame(code.co_filename, line, code.co_name))
         frame = frame.f_back
     return tuple(reversed(frames))
 
@@ -130,23 +177,26 @@ class Lookout:
 
     Args:
         start_ns: ``time.monotonic_ns()`` at the start of the recording.
-        timeout: seconds without an event after which to look whatever was seen before; None: never.
+        timeout: seconds that a graph task may take; after them the threads are looked at whatever
+            was seen before; None: any time.
         files: gives files the names that a reader knows them by; None: made when needed.
     """
 
     def __init__(self, start_ns: int, timeout: float | None, files: Files | None) -> None:
-        self.under_way: set[int] = set()
-        """Graph tasks that are recorded and have not ended."""
+        self.under_way: dict[int, int] = {}
+        """Graph tasks that are recorded and have not ended, and when they began (monotonic, ns)."""
         self.moved = False
         """Whether anything has happened since it was last looked."""
         self._start_ns = start_ns
         self._timeout_ns = None if timeout is None else int(timeout * 1e9)
         self._files = files
         self._asked: deque[str] = deque()
-        self._number = 0
+        self._next_number = itertools.count(1).__next__
         self._since_ns = 0
         self._next_ns = 0
-        self._timed_out = False
+        self._rested_ns = start_ns
+        self._overdue: set[int] = set()
+        """Graph tasks under way of which it was said that they take longer than the timeout."""
         self._stand_still()
 
     def ask(self, reason: str) -> None:
@@ -154,38 +204,71 @@ class Lookout:
         self._asked.append(reason)
 
     def due(self) -> str | None:
-        """The reason to look at the threads now, :data:`STALL` or :data:`TIMEOUT`; None: none."""
-        moved, self.moved = self.moved or not self.under_way, False
+        """The reason to look at the threads now, :data:`STALL` or :data:`TIMEOUT`; None: none.
+
+        A pass under way for longer than the timeout counts, whatever goes on in it: a hook that
+        calls backward again and again never stands still.
+        """
+        moved, self.moved = self.moved, False
         if moved:
             self._stand_still()
-            return None
-        still_ns = time.monotonic_ns() - self._since_ns
-        if self._timeout_ns is not None and still_ns >= self._timeout_ns and not self._timed_out:
-            self._timed_out = True
+        now_ns = time.monotonic_ns()
+        if self._is_overdue(now_ns):
             return TIMEOUT
+        still_ns = now_ns - self._since_ns
         if still_ns < self._next_ns:
             return None
         self._next_ns *= 2
         return STALL
 
+    def _is_overdue(self, now_ns: int) -> bool:
+        """Whether a pass has come to last longer than the timeout since it was asked."""
+        if self._timeout_ns is None:
+            return False
+        self._overdue &= self.under_way.keys()
+        late = {
+            number
+            for number, began_ns in list(self.under_way.items())
+            if now_ns - max(began_ns, self._rested_ns) >= self._timeout_ns
+        }
+        is_new = bool(late) and not self._overdue
+        self._overdue |= late
+        return is_new
+
+    def rest(self) -> None:
+        """Nothing is expected to happen: a debugger has stopped the program."""
+        self.moved = True
+        self._rested_ns = time.monotonic_ns()
+
     def _stand_still(self) -> None:
         self._since_ns = time.monotonic_ns()
         self._next_ns = PATIENCE_NS
-        self._timed_out = False
 
     def dumps(self) -> list[Dump]:
         """What was asked for."""
         return [self._dump(self._asked.popleft()) for _ in range(len(self._asked))]
 
+    @property
+    def files(self) -> Files:
+        """Gives files the names that a reader knows them by."""
+        if self._files is None:
+            from agviz.traces.provenance import Files
+
+            self._files = Files()
+        return self._files
+
+    def raised(self, graph_task: int, error: BaseException) -> Raised:
+        """Where the exception came from that this thread handles; on any thread."""
+        return Raised(graph_task, self._made(RAISED, lambda: [_raised(error, self.files)]))
+
     def _dump(self, reason: str) -> Dump:
-        self._number += 1
+        return self._made(reason, lambda: dumped(self.files))
+
+    def _made(self, reason: str, look: Callable[[], list[_Thread]]) -> Dump:
+        number, since_ns = self._next_number(), time.monotonic_ns() - self._start_ns
         threads: list[_Thread] = []
         try:
-            if self._files is None:
-                from agviz.traces.provenance import Files
-
-                self._files = Files()
-            threads = dumped(self._files)
+            threads = look()
         except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
             log.warning("what the threads are doing is not recorded (%r)", error)
-        return Dump(self._number, time.monotonic_ns() - self._start_ns, reason, threads)
+        return Dump(number, since_ns, reason, threads)

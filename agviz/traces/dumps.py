@@ -14,16 +14,31 @@ if TYPE_CHECKING:
 
 
 def read(database: Database, contents: Contents) -> list[DumpRow]:
-    """In order of time.
+    """Those of all threads, in order of time.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
+    return _read(database, contents, "SELECT id FROM dump EXCEPT SELECT dump FROM raised")
+
+
+def raised(database: Database, contents: Contents, graph_task: int) -> DumpRow | None:
+    """What the thread was doing that raised in a graph task; None where that was not recorded.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    chosen = "SELECT dump FROM raised WHERE graph_task = ?"
+    return next(iter(_read(database, contents, chosen, graph_task)), None)
+
+
+def _read(database: Database, contents: Contents, chosen: str, *given: int) -> list[DumpRow]:
     text = contents.name
     calls: defaultdict[tuple[int, int], list[DumpedCall]] = defaultdict(list)
     for dump, thread, kind, graph_task, node, name, definition in database.integers(
-        "SELECT dump, thread, kind, graph_task, node, name, definition FROM dump_call"
-        " ORDER BY dump, thread, number"
+        "SELECT dump, thread, kind, graph_task, node, name, definition FROM dump_call"  # noqa: S608
+        f" WHERE dump IN ({chosen}) ORDER BY dump, thread, number",
+        *given,
     ):
         frames = stack(database, contents, definition)
         where = frames[-1] if frames else None
@@ -31,7 +46,9 @@ def read(database: Database, contents: Contents) -> list[DumpRow]:
         calls[dump, thread].append(call)
     threads: defaultdict[int, list[DumpedThread]] = defaultdict(list)
     for dump, number, name, native_id, frames_of in database.integers(
-        "SELECT dump, number, name, native_id, stack FROM dump_thread ORDER BY dump, number"
+        "SELECT dump, number, name, native_id, stack FROM dump_thread"  # noqa: S608
+        f" WHERE dump IN ({chosen}) ORDER BY dump, number",
+        *given,
     ):
         frames = stack(database, contents, frames_of)
         inside = tuple(calls[dump, number])
@@ -39,7 +56,10 @@ def read(database: Database, contents: Contents) -> list[DumpRow]:
     start_ns = contents.meta.start_ns
     return [
         DumpRow(t + start_ns, text(reason), tuple(threads[dump]))
-        for dump, t, reason in database.integers("SELECT id, t, reason FROM dump ORDER BY t, id")
+        for dump, t, reason in database.integers(
+            f"SELECT id, t, reason FROM dump WHERE id IN ({chosen}) ORDER BY t, id",  # noqa: S608
+            *given,
+        )
     ]
 
 

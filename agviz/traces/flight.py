@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.traces.codec import GRAPH_TASK_COLUMN, row_of
 from agviz.traces.copies import Copier
 from agviz.traces.dumping import STALL
+from agviz.traces.native_calls import NativeCall
 from agviz.traces.recorder import Recorder
 from agviz.traces.waiting import Waiting
 from agviz.traces.writer import Introduction
@@ -132,6 +133,11 @@ class FlightRecorder(Recorder):
         self._wake.set()
         return len(fresh)
 
+    def ended_with(self, error: BaseException) -> None:
+        """An occasion."""
+        super().ended_with(error)
+        self.exception()
+
     def exception(self) -> None:
         """An exception has ended a graph task, or the program: an occasion."""
         if EXCEPTION in self._on:
@@ -172,6 +178,11 @@ class FlightRecorder(Recorder):
         if flight is not None and not flight.is_written:
             self.exception()
         self._end(event.graph_task)
+
+    def delegated_failed(self, event: events.DelegatedFailed, live: Live) -> None:
+        """An occasion."""
+        super().delegated_failed(event, live)
+        self.exception()
 
     def non_finite_checked(self, event: events.NonFiniteChecked, live: Live) -> None:  # noqa: ARG002
         """An occasion, where the graph task before was finite."""
@@ -267,7 +278,7 @@ class FlightRecorder(Recorder):
         return freed
 
     def _keep_beside(self, thing: Beside) -> None:
-        if isinstance(thing, Introduction):
+        if isinstance(thing, Introduction | NativeCall):
             self._beside.append(thing)
             return
         with self._ring:

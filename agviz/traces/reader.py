@@ -15,11 +15,13 @@ from agviz.traces import (
     forward,
     health,
     hook_calls,
+    native_calls,
     nonfinite,
     outline,
     over_time,
     parameters,
     process,
+    roots,
     saved_health,
     values,
     version_errors,
@@ -42,10 +44,12 @@ from agviz.traces.rows import (
     GraphTaskRow,
     HookTime,
     Meta,
+    NativeCallRow,
     NodeRow,
     NodeStatus,
     NonFiniteRow,
     ParameterRow,
+    RootRow,
     SavedHealthRow,
     SavedRow,
     Slowest,
@@ -318,6 +322,24 @@ class Trace(Closable):
         """The line that called backward or grad, outermost frame first; empty where not known."""
         self.graph_task(graph_task)
         return dumps.call_site(self._database, self._contents(), graph_task)
+
+    def native_calls(self) -> list[NativeCallRow]:
+        """The calls that were handed to torch's own engine, in order of time."""
+        return native_calls.read(self._database, self._contents())
+
+    def roots(self, graph_task: int) -> list[RootRow]:
+        """The small tensors that backward or grad was called on; none at ``--values none``."""
+        self.graph_task(graph_task)
+        return roots.read(self._database, self._contents(), graph_task)
+
+    def nonfinite_roots(self) -> list[int]:
+        """The graph tasks of which such a tensor is not finite, in order of ids."""
+        return roots.nonfinite(self._database, self._contents())
+
+    def raised(self, graph_task: int) -> DumpRow | None:
+        """What the thread was doing that raised; None where that was not recorded."""
+        self.graph_task(graph_task)
+        return dumps.raised(self._database, self._contents(), graph_task)
 
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""

@@ -32,12 +32,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz import __version__
 from agviz.errors import TraceError
-from agviz.traces import codec, shortcuts
+from agviz.traces import codec, roots, shortcuts
 from agviz.traces.closable import Closable
 from agviz.traces.copies import MOST_BYTES, Copier
-from agviz.traces.dumping import TIMEOUT, Lookout
+from agviz.traces.dumping import TIMEOUT, Lookout, stack_of
 from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.modified import modified
+from agviz.traces.native_calls import NativeCall
+from agviz.traces.roots import Roots
 from agviz.traces.text import clean
 from agviz.traces.waiting import Waiting
 from agviz.traces.writer import (
@@ -52,6 +54,7 @@ from agviz.traces.writer import (
     Writer,
     create,
 )
+from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import NUMBERS, Instrument, Live, NoteFlat
 
@@ -64,11 +67,13 @@ if TYPE_CHECKING:
 
     from agviz.traces.check_forward import CheckForward
     from agviz.traces.copies import Copy
+    from agviz.traces.grad_mode import GradMode
     from agviz.traces.measured import Values
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
     from agviz_engine import events
     from agviz_engine.graph_task import GraphTask
+    from agviz_engine.instruments import SavedValue
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
@@ -115,8 +120,8 @@ class Recorder(Instrument, Closable):
         nodes: keep only the events of nodes in whose name, parameter or module this is found, and
             of the gradients they hand on; None: of all. Graphs are kept whole.
         max_bytes: end the recording before the file becomes larger than this; None: no limit.
-        timeout: write what the threads are doing, and call ``when_timed_out``, after so many
-            seconds in a graph task without an event; None: never.
+        timeout: write what the threads are doing, and call ``when_timed_out``, when a graph task
+            has been under way for so many seconds; None: never.
         script: what is being run, for the reader; ``sys.argv[0]`` by default.
         argv: its arguments; ``sys.argv[1:]`` by default.
 
@@ -129,7 +134,7 @@ class Recorder(Instrument, Closable):
     now_and_then: Callable[[], None] | None = None
     """Called on the writer's thread some times a second. It must not raise."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - what it holds, one by one
         self,
         path: str | PathLike[str],
         *,
@@ -170,6 +175,11 @@ class Recorder(Instrument, Closable):
         """Called on the writer's thread after ``timeout``, when all is in the file."""
         if max_bytes is not None:
             max_values_bytes = min(max_values_bytes, int(max_bytes * _SHARE_OF_VALUES))
+        self.grad_mode: GradMode | None = None
+        """Knows where the program turned gradients off."""
+        self._last_begun = NO_GRAPH_TASK
+        self._raised: set[int] = set()
+        """Graph tasks under way of which it is kept where their exception came from."""
         self._writes_forward_early = steps is None
         self._copier = self._make_copier(max_values_bytes) if values == "full" else None
         self.gradient_measured = None if values == "none" else self._note_health
@@ -203,6 +213,7 @@ class Recorder(Instrument, Closable):
             "values": values,
             "values_stopped": "",
             "stopped": "",
+            "ended": "",
         }
         self._closing, self._writing = threading.Event(), threading.RLock()
         self._values_stopped = ""
@@ -210,6 +221,8 @@ class Recorder(Instrument, Closable):
         self._stopped = ""
         """Why the recording has come to a regular end before it was closed."""
         self._wake = threading.Event()
+        self._ended = ""
+        """The exception that ended what is recorded; empty: none did."""
         self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
         _recorders.add(self)
         self._begin_writing()
@@ -277,6 +290,12 @@ class Recorder(Instrument, Closable):
         self._lookout.ask(reason)
         self._wake.set()
 
+    def ended_with(self, error: BaseException) -> None:
+        """Note what ended the program, or the block that is recorded, before the file is closed."""
+        if self.is_recording:
+            self._ended = f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")
+            self._keep_beside(self._lookout.raised(NO_GRAPH_TASK, error))
+
     def any_event(self, event: events.Event, live: Live) -> None:  # noqa: ARG002
         """Keep an event; the registry calls this directly for every kind not named below."""
         self._note(codec.row_of(event))
@@ -294,8 +313,9 @@ class Recorder(Instrument, Closable):
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
         if self._steps is not None:
             self._choose(event, self._steps)
+        self._last_begun = event.graph_task
         if self.wants(event.graph_task):
-            self._lookout.under_way.add(event.graph_task)
+            self._lookout.under_way[event.graph_task] = event.time_ns
         if self._provenance is not None:
             self._provenance.renew()
             site = self._provenance.call_site(event.graph_task)
@@ -324,13 +344,16 @@ class Recorder(Instrument, Closable):
             if self._provenance is not None:
                 refs = live.graph_task.nodes
                 self._keep_beside(self._provenance.of(event.graph_task, refs))
+            if self.gradient_measured is not None:
+                self._keep_roots(live.graph_task)
             known = None if self._names is None else self._names.parameters()
             if known is not None:
                 self._keep_beside(Parameters(event.graph_task, known))
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
-        """Find what had been modified, where that is why."""
+        """Find where the exception comes from, and what had been modified, where that is why."""
         self._note(codec.row_of(event))
+        self._keep_raised(event.graph_task)
         ref = live.node
         if ref is None or event.graph_task not in self._lookout.under_way:
             return
@@ -357,11 +380,62 @@ class Recorder(Instrument, Closable):
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the writer commit soon."""
         self._note(codec.row_of(event))
+        self._keep_raised(event.graph_task)
         self._keep_forward(event.graph_task)
         self._end_of(event.graph_task)
 
+    def delegated(self, event: events.Delegated, live: Live) -> None:  # noqa: ARG002
+        """Keep that a call went to torch's own engine, of which nothing else is known."""
+        self._note(codec.row_of(event))
+        self._here.delegated = event
+        self._keep_beside(self._native_call(event, None))
+
+    def delegated_failed(self, event: events.DelegatedFailed, live: Live) -> None:  # noqa: ARG002
+        """Keep why torch's own engine raised, where it was called, and where gradients were off."""
+        self._note(codec.row_of(event))
+        began = getattr(self._here, "delegated", None)
+        if began is not None:
+            self._keep_beside(self._native_call(began, event))
+        self._wake.set()
+
+    def _native_call(
+        self, began: events.Delegated, failed: events.DelegatedFailed | None
+    ) -> NativeCall:
+        import torch
+
+        grad_enabled = torch.is_grad_enabled()
+        stack = disabled = ()
+        if failed is not None:
+            files = self._lookout.files
+            stack = stack_of(sys._getframe(1), files)
+            if self.grad_mode is not None and not grad_enabled:
+                disabled = self.grad_mode.disabled_at(files)
+        return NativeCall(
+            began, failed, self._last_begun, self._start_ns, grad_enabled, stack, disabled
+        )
+
+    def _keep_raised(self, graph_task: int) -> None:
+        """Keep where the exception comes from that ends a graph task; it is being handled here."""
+        error = sys.exception()
+        if error is None or graph_task in self._raised:
+            return
+        if graph_task in self._lookout.under_way:
+            self._raised.add(graph_task)
+            self._keep_beside(self._lookout.raised(graph_task, error))
+
+    def _keep_roots(self, task: GraphTask) -> None:
+        """Keep what was measured of what is differentiated, and what made it non-finite."""
+        measured = roots.measured(task)
+        if not measured:
+            return
+        self._keep_beside(Roots(task.id, measured))
+        if any(not health.is_finite for _, health in measured):
+            for ref, saved in roots.saved_near(task):
+                self._keep_saved(task.id, ref.index, saved)
+
     def _end_of(self, graph_task: int) -> None:
-        self._lookout.under_way.discard(graph_task)
+        self._lookout.under_way.pop(graph_task, None)
+        self._raised.discard(graph_task)
         self._large.discard(graph_task)
         self._chosen.pop(graph_task, None)
         self._wake.set()
@@ -481,10 +555,14 @@ class Recorder(Instrument, Closable):
     def _note_saved(self, event: events.NonFiniteChecked, live: Live) -> None:
         if not self.is_recording or not self._is_wanted(codec.row_of(event)):
             return
+        self._keep_saved(event.graph_task, event.node, live.saved)
+
+    def _keep_saved(self, graph_task: int, node: int, saved: Sequence[SavedValue]) -> None:
+        """Keep what a node had saved."""
         values = [
-            (name, self._owner(tensor), value, health) for name, tensor, value, health in live.saved
+            (name, self._owner(tensor), value, health) for name, tensor, value, health in saved
         ]
-        self._keep_beside(SavedHealth(event.graph_task, event.node, values))
+        self._keep_beside(SavedHealth(graph_task, node, values))
 
     def _owner(self, tensor: Tensor | None) -> str:
         """Name of the parameter whose elements a tensor has."""
@@ -557,7 +635,8 @@ class Recorder(Instrument, Closable):
 
     def _complete(self, writer: Writer) -> None:
         writer.build_indexes()
-        writer.write_meta({"end_ns": time.monotonic_ns(), "stopped": self._stopped})
+        facts = {"end_ns": time.monotonic_ns(), "stopped": self._stopped, "ended": self._ended}
+        writer.write_meta(facts)
         with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
             shortcuts.store(self.path, writer)  # the file is complete without them
 
@@ -586,7 +665,7 @@ class Recorder(Instrument, Closable):
     def _look(self, writer: Writer) -> bool:
         """Write what the threads are doing where nothing moves; whether that was written."""
         if self.is_paused:
-            self._lookout.moved = True
+            self._lookout.rest()
         reason = self._lookout.due()
         if reason is None or not self._writes_on(reason):
             return False

@@ -76,6 +76,8 @@ class Meta(NamedTuple):
     """Why, of later gradients, only the health was recorded; empty where that did not happen."""
     stopped: str
     """Why the recording stopped before its end (disk full, …); empty where it did not."""
+    ended: str
+    """The exception that ended the program, or the block that was recorded; empty: none did."""
 
     @property
     def partial(self) -> bool:
@@ -301,6 +303,36 @@ class VersionErrorRow(NamedTuple):
     """As in :class:`ForwardTensorRow`; -1: not known."""
 
 
+class NativeCallRow(NamedTuple):
+    """A call of backward or grad that was handed to torch's own engine."""
+
+    seq: int
+    """Of its Delegated."""
+    time_ns: int
+    graph_task: int
+    """The last that had begun before; -1: none."""
+    reason: str
+    """Why it was handed over."""
+    error: str
+    """Type of the exception; empty: it returned."""
+    message: str
+    grad_enabled: bool
+    """Whether gradients were on at the call."""
+    stack: tuple[Frame, ...]
+    """Of the call, outermost frame first; empty where it did not fail."""
+    disabled: tuple[Frame, ...]
+    """Where gradients had been turned off; empty where they were not, or it is not known."""
+
+
+class RootRow(NamedTuple):
+    """A tensor that backward or grad was called on."""
+
+    graph_task: int
+    number: int
+    """Among those of the call."""
+    health: Health
+
+
 class DumpedCall(NamedTuple):
     """A node, hook or final callback that a thread was in the midst of."""
 
@@ -337,7 +369,8 @@ class DumpRow(NamedTuple):
 
     time_ns: int
     reason: str
-    """``signal`` (SIGUSR1), ``timeout``, or ``stall``: nothing had happened for a while."""
+    """``signal`` (SIGUSR1), ``timeout``, ``stall`` (nothing had happened for a while), ``exit``
+    (the program called ``os._exit``), ``raised`` (one thread: where an exception came from)."""
     threads: tuple[DumpedThread, ...]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -281,6 +281,34 @@ CREATE TABLE call_site (
     graph_task INTEGER PRIMARY KEY,
     stack INTEGER NOT NULL         -- stack
 )""",
+    # Calls of backward and grad that were handed to torch's own engine: no graph task of ours.
+    "native_call": """
+CREATE TABLE native_call (
+    seq INTEGER PRIMARY KEY,       -- seq of its Delegated
+    t INTEGER NOT NULL,            -- ns since the start of the recording
+    graph_task INTEGER NOT NULL,   -- the last that had begun before, -1: none
+    reason INTEGER NOT NULL,       -- string, why it was handed over
+    error INTEGER NOT NULL,        -- string, type of the exception; 0: it returned
+    message INTEGER NOT NULL,      -- string
+    grad_enabled INTEGER NOT NULL, -- 0 or 1: whether gradients were on at the call
+    stack INTEGER NOT NULL,        -- stack of the call; 0: it did not fail, or not known
+    disabled INTEGER NOT NULL      -- stack where gradients were turned off; 0: not, or not known
+)""",
+    # Where the exception came from with which a graph task failed: a dump of the one thread.
+    "raised": """
+CREATE TABLE raised (
+    graph_task INTEGER PRIMARY KEY,
+    dump INTEGER NOT NULL          -- dump
+)""",
+    # The tensors that backward or grad was called on, as far as they are small. Empty at
+    # --values none.
+    "root": """
+CREATE TABLE root (
+    graph_task INTEGER NOT NULL,
+    number INTEGER NOT NULL,       -- among those of the call, from 0
+    health INTEGER NOT NULL,       -- measured
+    PRIMARY KEY (graph_task, number)
+) WITHOUT ROWID""",
     # What nodes could not use because it had been modified since they saved it.
     "version_error": """
 CREATE TABLE version_error (
@@ -296,12 +324,13 @@ CREATE TABLE version_error (
     memory INTEGER NOT NULL,       -- as in forward_tensor; -1: not known
     PRIMARY KEY (graph_task, node)
 ) WITHOUT ROWID""",
-    # What all threads of the process were doing, at moments when somebody asked or nothing moved.
+    # What all threads of the process were doing, at moments when somebody asked or nothing moved;
+    # what the one thread was doing that raised.
     "dump": """
 CREATE TABLE dump (
     id INTEGER PRIMARY KEY,        -- from 1, in order of time
     t INTEGER NOT NULL,            -- ns since the start of the recording
-    reason INTEGER NOT NULL        -- string: "signal", "timeout", "stall"
+    reason INTEGER NOT NULL        -- string: "signal", "timeout", "stall", "exit", "raised"
 )""",
     "dump_thread": """
 CREATE TABLE dump_thread (

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from agviz.errors import TraceError
 from agviz.traces import codec, schema
 from agviz.traces.forward_ops import ForwardOps
+from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.traces.tensor_types import TensorTypes
 from agviz.traces.text import clean, storable
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.copies import Contents, Copy
-    from agviz.traces.dumping import CallSite, Dump
+    from agviz.traces.dumping import CallSite, Dump, Raised
     from agviz.traces.modified import Modified
     from agviz.traces.names import KnownParameters
+    from agviz.traces.native_calls import NativeCall
     from agviz.traces.rows import Frame
     from agviz.traces.waiting import Waiting
 
@@ -134,7 +136,7 @@ class Introduction(NamedTuple):
 
 Beside: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
-    " | CallSite | Modified | Dump"
+    " | CallSite | Modified | Dump | Raised | NativeCall | Roots"
 )
 """What goes to the file beside events."""
 
@@ -180,6 +182,7 @@ class Writer:
             SavedHealth: self._write_saved_health,
             Parameters: self._write_parameters,
             ForwardOps: self._write_forward,
+            Roots: self._write_roots,
             Introduction: self._introduce,
         }
 
@@ -423,7 +426,7 @@ class Writer:
         self._insert("origin", list(rows), columns=3)
         self._insert("saved", saved, columns=1 + _SAVED_FIELDS)
 
-    def _write_rows(self, thing: CallSite | Modified | Dump) -> None:
+    def _write_rows(self, thing: CallSite | Modified | Dump | Raised | NativeCall) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))
         self._write_stacks()
@@ -435,6 +438,9 @@ class Writer:
             rows += self._string(parameter), None if value is None else self._string(value)
             rows.append(None if health is None else self._measured(health))
         self._insert("saved_health", rows, columns=7)
+
+    def _write_roots(self, roots: Roots) -> None:
+        self._insert("root", roots.rows(self._measured), columns=3)
 
     def _measured(self, health: Health) -> int:
         """The id of a row of ``measured``, which is written with the rest."""

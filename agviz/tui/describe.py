@@ -36,6 +36,7 @@ SHORT: Final[dict[type[e.Event], str]] = {
     e.WorkerStopped: "worker end",
     e.ShutdownTaskPushed: "shutdown",
     e.Delegated: "delegated",
+    e.DelegatedFailed: "refused",
     e.Intervened: "changed",
 }
 """A word for each kind of event, where there is no room for the name of its class."""
@@ -83,7 +84,10 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
             return f"callback {index}, {duration(ns)}"
         case e.GraphTaskFinished(executed=executed):
             return f"{count(executed, 'node')} executed"
-        case e.GraphTaskFailed(error=error, message=message):
+        case (
+            e.GraphTaskFailed(error=error, message=message)
+            | e.DelegatedFailed(error=error, message=message)
+        ):
             return f"{error}: {one_line(message)}"
         case e.WorkerStarted(name=name, queue=queue):
             return f"{name}, {queue_label(queue)}"

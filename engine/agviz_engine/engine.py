@@ -139,6 +139,7 @@ class Engine:
         inputs: Callable[[GraphTask], Sequence[Edge | None]] | None,
         number_of_inputs: int = 0,
         min_topological_nr: int = 0,
+        tensors: Sequence[object] = (),
     ) -> list[Tensor | None]:
         """Run one backward pass (``Engine::execute``).
 
@@ -152,6 +153,7 @@ class Engine:
             number_of_inputs: how many it will find, for the event.
             min_topological_nr: the smallest topological number among them, at which the walk over
                 the graph may stop (``compute_min_topological_nr``).
+            tensors: what ``backward`` or ``grad`` was called on, for instruments.
 
         Returns:
             The captured gradients of ``grad``, None where an input was not reached.
@@ -171,6 +173,7 @@ class Engine:
             thread_locals=ThreadLocalState(grad_mode=create_graph),
         )
         graph_task.min_topological_nr = min_topological_nr
+        graph_task.root_tensors = tensors
         enclosing, node = current().current_graph_task, current().current_node
         if enclosing is not None and node is not None:
             graph_task.parent = enclosing.id

@@ -12,3 +12,11 @@ class AbortHost(BaseException):
 
     Never seen by users. A ``BaseException``, so that no ``except Exception`` on the way eats it.
     """
+
+
+def text_of(error: BaseException) -> str:
+    """The exception's message; making it runs the user's code, which may fail in turn."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever the user's __str__ raises
+        return f"({type(error).__name__} has no text: its __str__ raised)"

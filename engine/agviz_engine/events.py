@@ -340,6 +340,17 @@ class Intervened(NamedTuple):
     """Input number of the gradient; -1 for the other kinds."""
 
 
+class DelegatedFailed(NamedTuple):
+    """The native engine refused the call that was handed to it, or failed in it."""
+
+    seq: int
+    time_ns: int
+    thread: int
+    graph_task: int
+    error: str
+    message: str
+
+
 Event: TypeAlias = (
     GraphTaskBegun
     | DependenciesComputed
@@ -365,6 +376,7 @@ Event: TypeAlias = (
     | ShutdownTaskPushed
     | Delegated
     | Intervened
+    | DelegatedFailed
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -392,5 +404,6 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ShutdownTaskPushed,
     Delegated,
     Intervened,
+    DelegatedFailed,
 )
 """All kinds, in an order that never changes: a kind's position is its number in trace files."""

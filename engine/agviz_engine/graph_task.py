@@ -146,6 +146,7 @@ class GraphTask:
         "reentrant_depth",
         "root_edges",
         "root_gradients",
+        "root_tensors",
         "stacks",
         "streams",
         "tells_turns",
@@ -153,7 +154,7 @@ class GraphTask:
         "threaded",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - torch's fields, one by one
         self,
         *,
         keep_graph: bool,
@@ -175,6 +176,8 @@ class GraphTask:
         self.nodes: list[NodeRef] = []
         self._by_node: dict[Node, NodeRef] = {}
         self.root_edges: list[Edge] = []
+        self.root_tensors: Sequence[object] = ()
+        """What ``backward`` or ``grad`` was called on: tensors, or gradient edges."""
         self.root_gradients: Sequence[Tensor] = ()
         self.host_gradients: Sequence[Tensor] = ()
         """``root_gradients`` for the hosts of this task; with ``inputs=`` only."""
@@ -336,7 +339,7 @@ class GraphTask:
         self.nodes.clear()
         self._by_node.clear()
         self.root_edges.clear()
-        self.root_gradients = self.host_gradients = ()
+        self.root_tensors = self.root_gradients = self.host_gradients = ()
         self.output_edges.clear()
         self.not_ready.clear()
         self.looked.clear()

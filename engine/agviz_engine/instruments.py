@@ -350,6 +350,7 @@ class Registry:
     shutdown_task_pushed: tuple[Listener, ...]
     delegated: tuple[Listener, ...]
     intervened: tuple[Listener, ...]
+    delegated_failed: tuple[Listener, ...]
     gradient_measured: tuple[Listener, ...]
     saved_measured: tuple[Listener, ...]
     """Both are no events of their own, see :class:`Instrument`."""

@@ -34,6 +34,8 @@ _UNUSED = (
     "The differentiated Tensor at index {} appears to not have been used in the graph. Set "
     "allow_unused=True if this is the desired behavior."
 )
+UNJUDGED = "an argument that only torch can judge"
+"""Why a call is handed to the native engine whose arguments it may refuse."""
 _CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 _prefers_native = threading.local()
@@ -99,11 +101,9 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         """
         with interrupt.held_back():
             call = _parse(args, kwargs)
-            reason = "an argument that only torch can judge" if call is None else _why_native()
+            reason = UNJUDGED if call is None else _why_native()
             if call is None or reason is not None:
-                if reason:
-                    self.engine.tell.delegated(reason)
-                return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
+                return self._delegate(reason or "", args, kwargs)
             if call.accumulate_grad:
                 for given in call.inputs:
                     if isinstance(given, Tensor):
@@ -120,6 +120,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                     inputs=(lambda task: _find_inputs(task, call.inputs)) if call.inputs else None,
                     number_of_inputs=len(call.inputs),
                     min_topological_nr=_min_topological_nr(call.inputs),
+                    tensors=call.tensors,
                 )
             finally:
                 deep_graphs.let_go_with(call.tensors)
@@ -129,6 +130,20 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                 if gradient is None and not call.allow_unreachable:
                     raise RuntimeError(_UNUSED.format(index))
             return tuple(captured)
+
+    def _delegate(
+        self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Tensor | None, ...] | None:
+        """Hand a call to the native engine, and say so; silently where there is no reason."""
+        tell = self.engine.tell
+        if reason:
+            tell.delegated(reason)
+        try:
+            return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
+        except BaseException as error:
+            if reason:
+                tell.delegated_failed(error)
+            raise
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` at the end of the current backward pass (``Engine::queue_callback``).

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from agviz_engine import events, saved_values
+from agviz_engine.errors import text_of
 from agviz_engine.health import FINITE, found_at_once, health_in, health_of, held_bytes
 from agviz_engine.instruments import (
     ABSENT,
@@ -64,14 +65,6 @@ class Arrival(NamedTuple):
     gradient: Tensor
     seq: int
     time_ns: int
-
-
-def _text(error: BaseException) -> str:
-    """The exception's message; making it runs the user's code, which may fail in turn."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - whatever the user's __str__ raises
-        return f"({type(error).__name__} has no text: its __str__ raised)"
 
 
 def _stamp(graph_task: GraphTask) -> tuple[int, int, int, int]:
@@ -159,6 +152,13 @@ class Telling:
             event = events.Delegated(*_stamp_of_none(), reason)
             hear.emit(hear.delegated, event, Live(None))
 
+    def delegated_failed(self, error: BaseException) -> None:
+        """The native engine raised in a call that was handed to it."""
+        hear = self._hear
+        if hear.delegated_failed:
+            event = events.DelegatedFailed(*_stamp_of_none(), type(error).__name__, text_of(error))
+            hear.emit(hear.delegated_failed, event, Live(None))
+
     # -- graph tasks ----------------------------------------------------------------------------
 
     def begun(self, graph_task: GraphTask, roots: int, inputs: int) -> None:
@@ -196,7 +196,9 @@ class Telling:
         """A graph task ended with an exception."""
         hear = self._hear
         if hear.graph_task_failed:
-            event = events.GraphTaskFailed(*_stamp(graph_task), type(error).__name__, _text(error))
+            event = events.GraphTaskFailed(
+                *_stamp(graph_task), type(error).__name__, text_of(error)
+            )
             hear.emit(hear.graph_task_failed, event, self.live(graph_task))
 
     def callback_queued(
@@ -284,7 +286,7 @@ class Telling:
         hear = self._hear
         if hear.node_failed:
             event = events.NodeFailed(
-                *_stamp(graph_task), ref.index, type(error).__name__, _text(error)
+                *_stamp(graph_task), ref.index, type(error).__name__, text_of(error)
             )
             hear.emit(hear.node_failed, event, self.live(graph_task, ref))
 

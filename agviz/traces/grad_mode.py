@@ -1,0 +1,72 @@
+"""Where the program turned gradients off: ``no_grad``, ``set_grad_enabled(False)``.
+
+torch says whether gradients are on, not since which line they are off. All its Python ways to turn
+them off make a ``set_grad_enabled``, so its ``__init__`` is wrapped while a recording goes on; what
+was there is put back after it. Compiled code, and ``inference_mode``, do not come this way.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+    from agviz.traces.rows import Frame
+
+_MOST_FRAMES = 12
+"""Callers that are remembered: torch's own, and the first of the program behind them."""
+
+
+class GradMode:
+    """Remembers, for each thread, where gradients were turned off last."""
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+        self._native: Any = None
+        self._ours: Any = None
+
+    def start(self) -> None:
+        """Begin to remember. Imports torch."""
+        from torch.autograd.grad_mode import set_grad_enabled
+
+        native = self._native = set_grad_enabled.__init__
+        here = self._here
+
+        @functools.wraps(native)
+        def init(self: Any, mode: bool) -> None:
+            native(self, mode)
+            here.places = None if mode else _places(sys._getframe(1))
+
+        set_grad_enabled.__init__ = init  # type: ignore[method-assign]
+        self._ours = init
+
+    def stop(self) -> None:
+        """Put back what was there, unless somebody has wrapped it since."""
+        from torch.autograd.grad_mode import set_grad_enabled
+
+        if self._native is not None and set_grad_enabled.__init__ is self._ours:
+            set_grad_enabled.__init__ = self._native  # type: ignore[method-assign]
+        self._native = None
+
+    def disabled_at(self, files: Any) -> tuple[Frame, ...]:
+        """Where this thread turned gradients off last, outermost frame first; empty: not known.
+
+        Args:
+            files: gives files the names that a reader knows them by.
+        """
+        places = getattr(self._here, "places", None) or ()
+        return tuple(
+            files.frame(code.co_filename, line, code.co_name) for code, line in reversed(places)
+        )
+
+
+def _places(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    found: list[tuple[CodeType, int]] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found
