@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from agviz.after_import import after_import
-from agviz.analysis.failure import failure
+from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.leaving import Leaving
 from agviz.options import Options
@@ -24,7 +24,6 @@ from agviz.traces.names import Names
 from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
-from agviz.traces.rows import GraphTaskStatus
 from agviz.traces.text import clean
 from agviz.words import backward_passes
 from agviz_engine.instruments import Instrument, Live, Registry
@@ -32,12 +31,9 @@ from agviz_engine.instruments import Instrument, Live, Registry
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.analysis.explanation import Explanation
     from agviz.signals import Listening
     from agviz.traces.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
-
-_WRONG = {GraphTaskStatus.FAILED, GraphTaskStatus.CUT}
 
 
 class Recording(Instrument):
@@ -426,32 +422,18 @@ def outcome(path: Path) -> str:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
             stopped = trace.meta.stopped
-            outermost = [task for task in tasks if task.parent < 0]
-            is_wrong = bool(outermost) and outermost[-1].status in _WRONG
-            wrong = failure(trace, outermost[-1].id) if is_wrong else None
-            found = _explanation(trace) if wrong is None else None
+            said = verdicts(trace)[0]
     except TraceError as error:
         return str(error)
-    if not tasks:
+    if not tasks and not said.is_found:
         return f"no backward pass was recorded in {path}"
     passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
     recorded = f"recorded {passes} in {path}{until}"
-    said = wrong or found
-    if said is None:
+    if not said.is_found:
         return f"{recorded}; to look at it: agviz view {path}"
-    line = "" if said.frame is None else f" ({said.frame})"
+    line = f" ({said.line})" if said.line and said.line not in said.heading else ""
     return f"{recorded}; {said.heading}{line}; to read why: agviz explain {path}"
-
-
-def _explanation(trace: Trace) -> Explanation | None:
-    """Why gradients of parameters are not finite, where some are and it was recorded."""
-    from agviz.analysis.explanation import explain
-
-    with contextlib.suppress(AgvizError):
-        found = explain(trace)
-        return None if found is None or found.is_harmless else found
-    return None
 
 
 def say(sentence: str) -> None:

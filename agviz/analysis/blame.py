@@ -16,7 +16,6 @@ from agviz.analysis.measures import bad
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.origins import Origin
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
     from agviz_engine.instruments import Health
@@ -96,16 +95,16 @@ _SAME: Final = {
 }  # fmt: skip
 
 
-def blame(trace: Trace, origin: Origin) -> Blame | None:
-    """The function of the forward that made what the node of ``origin`` works with non-finite.
+def blame(trace: Trace, graph_task: int, node: int) -> Blame | None:
+    """The function of the forward that made what a node works with non-finite.
 
     None where that was all finite, or where the forward was not recorded (``check_forward``).
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    start = trace.forward_op(origin.graph_task, origin.node)
-    saved = trace.saved_health(origin.graph_task, origin.node)
+    start = trace.forward_op(graph_task, node)
+    saved = trace.saved_health(graph_task, node)
     if start is None and not any(bad(row.health) for row in saved):
         return None
     found = trace.forward_nonfinite(limit=_MOST_READ)

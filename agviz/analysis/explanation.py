@@ -337,7 +337,7 @@ def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
 def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Explanation:
     origin = found.first
     node = trace.node(origin.graph_task, origin.node)
-    evidence = gather(trace, origin, blame(trace, origin))
+    evidence = gather(trace, origin, blame(trace, origin.graph_task, origin.node))
     finding = find(evidence)
     if finding is not None and finding.pattern.startswith("overflow in"):
         evidence = with_norms(trace, origin, evidence)

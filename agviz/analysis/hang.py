@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
 from agviz.analysis.standing import HOOKS, find_stands, find_waits, named
+from agviz.traces.dumping import EXIT
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
 from agviz.words import duration, plural
 
@@ -17,12 +18,18 @@ if TYPE_CHECKING:
 
     from agviz.analysis.standing import Stand, Wait
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import DumpedCall, Frame, GraphTaskRow, NodeRow
+    from agviz.traces.rows import DumpedCall, DumpRow, Frame, GraphTaskRow, NodeRow
 
 STILL_NS: Final = 5_000_000_000
 """A backward pass without an event for so long stands still."""
 _MOST_SHOWN: Final = 5
 _MOST_OTHERS: Final = 3
+_FEW: Final = 3
+"""Threads of which the same is to be said that are told one by one; times that are no recursion."""
+_MOST_STANDS: Final = 16
+_OUTERMOST: Final = 8
+_INNERMOST: Final = 56
+"""Of very many graph tasks inside each other, those that are looked at."""
 _UNDER_WAY: Final = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
 
 
@@ -33,7 +40,13 @@ class Hang:
     graph_task: int
     """The outermost call of backward or grad that has waited longest for its next event."""
     tasks: tuple[GraphTaskRow, ...]
-    """All that have not ended, outer ones before those inside them."""
+    """Those that have not ended, outer ones before those inside them; of very many, the outermost
+    and the innermost."""
+    count: int
+    """How many have not ended."""
+    repeated: DumpedCall | None
+    """The hook or callback that is under way most often, one inside the other; None: none is more
+    than a few times."""
     call: Frame | None
     """The line that called ``graph_task``."""
     is_growing: bool
@@ -46,6 +59,8 @@ class Hang:
     """Time without an event of ``graph_task`` until then."""
     is_dumped: bool
     """Whether the stacks were recorded since."""
+    is_exit: bool
+    """Whether the program called ``os._exit`` then."""
     stands: tuple[Stand, ...]
     """The threads: held ones first, those that take no part last."""
     waits: tuple[Wait, ...]
@@ -56,7 +71,7 @@ class Hang:
     @property
     def is_still(self) -> bool:
         """Whether nothing has happened for so long that nothing may happen any more."""
-        return self.is_dumped or self.still_ns >= STILL_NS
+        return (self.is_dumped and not self.is_exit) or self.still_ns >= STILL_NS
 
     @property
     def is_over_due(self) -> bool:
@@ -75,6 +90,8 @@ class Hang:
         if self.is_growing:
             doing = "stands still" if self.is_still else "is under way"
             return f"backward pass {self.graph_task} {doing}"
+        if self.is_exit:
+            return f"backward pass {self.graph_task} was under way when the program called os._exit"
         did = "stood still" if self.is_still else "was under way"
         return f"backward pass {self.graph_task} {did} when the recording {self._ended}"
 
@@ -99,12 +116,27 @@ class Hang:
         return "ended" if self.is_closed else "was cut off"
 
     def _where(self) -> Iterator[str]:
-        for stand in self.stands:
-            if stand.is_held:
-                yield f"{_upper(stand.title)} {self._holds(stand)}."
+        if self.repeated is not None:
+            kind = HOOKS.get(self.repeated.kind, self.repeated.kind)
+            yield (
+                f"The {kind} {named(self.repeated)} calls backward, in which it is called again:"
+                f" {self.count - 1:,} reentrant backward passes are inside each other."
+            )
+        held = [stand for stand in self.stands if stand.is_held]
+        for stand in held[:_MOST_SHOWN]:
+            yield f"{_upper(stand.title)} {self._holds(stand)}."
+        if len(held) > _MOST_SHOWN:
+            yield f"{len(held) - _MOST_SHOWN:,} more threads are in nodes."
+        waiting = defaultdict(list)
         for stand in self.stands:
             if stand.waits_for is not None:
-                inside = f", inside {_held_in(stand)}" if stand.running else ""
+                waiting[_held_in(stand) if stand.running else ""].append(stand)
+        for around, stands in waiting.items():
+            inside = f", inside {around}" if around else ""
+            if len(stands) > _FEW:
+                yield f"{len(stands):,} threads wait at their ReadyQueues for others{inside}."
+                continue
+            for stand in stands:
                 passes = f"backward pass {stand.waits_for}"
                 yield f"{_upper(stand.title)} waits at its ReadyQueue for {passes}{inside}."
         if not self.is_dumped and any(stand.running for stand in self.stands):
@@ -115,7 +147,7 @@ class Hang:
 
     def _holds(self, stand: Stand) -> str:
         for_ = "" if stand.for_ns is None else f"for {duration(stand.for_ns)} "
-        nested = f", at reentrant depth {stand.depth}" if stand.depth else ""
+        nested = f", at reentrant depth {stand.depth:,}" if stand.depth else ""
         now = _at(stand.frame, stand.source)
         if stand.is_with_native_hooks:
             now = ", in torch's C++ code, with hooks made there, such as DDP's: look at other ranks"
@@ -148,17 +180,23 @@ class Hang:
 
     def details(self) -> Iterator[str]:
         """Where every thread stands, line by line."""
-        for task in self.tasks:
+        told = self.tasks
+        if len(told) > 2 * _MOST_SHOWN:
+            told = (*told[:_MOST_SHOWN], *told[-_MOST_SHOWN:])
+            yield f"{self.count:,} backward passes have not ended, of which {len(told)} are shown"
+        for task in told:
             inside = f" inside backward pass {task.parent}" if task.parent >= 0 else ""
             yield (
                 f"backward pass {task.id}{inside} has run for"
                 f" {_seconds(self.now_ns - task.begin_ns)}:"
                 f" {task.executed:,} of {task.nodes:,} nodes done"
             )
-        for stand in self.stands:
+        for stand in self.stands[:_MOST_STANDS]:
             yield from _stand_lines(stand)
+        if len(self.stands) > _MOST_STANDS:
+            yield f"{len(self.stands) - _MOST_STANDS:,} more threads"
         yield from self._queue_lines()
-        for task in self.tasks:
+        for task in told:
             yield from self._wait_lines(task.id)
         if not self.knows_all:
             yield "not all nodes are recorded: more may be running, queued or waiting"
@@ -228,14 +266,18 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    tasks = tuple(task for task in trace.graph_tasks if task.status in _UNDER_WAY)
-    if not tasks:
+    every = tuple(task for task in trace.graph_tasks if task.status in _UNDER_WAY)
+    if not every:
         return None
+    tasks = every
+    if len(every) > _OUTERMOST + _INNERMOST:
+        tasks = (*every[:_OUTERMOST], *every[-_INNERMOST:])
     last = {task.id: _last_ns(trace, task) for task in tasks}
+    unfinished = {task.id for task in every}
     moved = {
         task.id: max(last.get(number, 0) for number in trace.family(task.id))
         for task in tasks
-        if task.parent not in last
+        if task.parent not in unfinished
     } or last
     stuck = min(moved, key=lambda number: (moved[number], number))
     dumps = trace.dumps()
@@ -247,18 +289,34 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
     return Hang(
         graph_task=stuck,
         tasks=tasks,
+        count=len(every),
+        repeated=_repeated(dumps[-1] if dumps else None),
         call=visible(trace.call_site(stuck)),
         is_growing=trace.is_growing,
         is_closed=trace.meta.end_ns is not None,
         now_ns=now_ns,
         still_ns=max(now_ns - moved[stuck], 0),
         is_dumped=dump is not None,
+        is_exit=dump is not None and dump.reason == EXIT,
         stands=tuple(find_stands(trace, tasks, nodes, dump, now_ns)),
         waits=tuple(find_waits(trace, tasks, nodes)),
         knows_all=all(
             node.status is not NodeStatus.UNKNOWN for found in nodes.values() for node in found
         ),
     )
+
+
+def _repeated(dump: DumpRow | None) -> DumpedCall | None:
+    """The hook or callback that is under way most often."""
+    threads = () if dump is None else dump.threads
+    calls = [call for thread in threads for call in thread.calls if call.kind in HOOKS]
+    places = Counter((call.kind, call.name, call.definition) for call in calls)
+    if not places:
+        return None
+    ((common, times),) = places.most_common(1)
+    if times <= _FEW:
+        return None
+    return next(call for call in calls if (call.kind, call.name, call.definition) == common)
 
 
 def _last_ns(trace: Trace, task: GraphTaskRow) -> int:
@@ -282,16 +340,18 @@ def _at(frame: Frame | None, source: str) -> str:
 
 
 def _stand_lines(stand: Stand) -> Iterator[str]:
-    doing = [f"runs {_node(node)} of backward pass {node.graph_task}" for node in stand.running]
+    doing = [
+        f"runs {_node(node)} of backward pass {node.graph_task}"
+        for node in stand.running[-_MOST_SHOWN:]
+    ]
     if doing and stand.for_ns is not None:
         doing[-1] += f" for {_seconds(stand.for_ns)}"
     if stand.waits:
         doing.append("waits for its ReadyQueue")
     nothing = "takes no part" if stand.thread is None else "runs no node"
     yield f"{stand.title} {', inside it '.join(doing) or nothing}"
-    for call in stand.calls:
-        if call.kind in HOOKS:
-            yield f"  in the {HOOKS[call.kind]} {named(call)}"
+    for call in [call for call in stand.calls if call.kind in HOOKS][-_MOST_SHOWN:]:
+        yield f"  in the {HOOKS[call.kind]} {named(call)}"
     frame = stand.frame or visible(stand.stack)
     if frame is not None:
         yield f"  at {frame}" + (f": {stand.source}" if stand.source else "")

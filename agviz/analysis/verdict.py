@@ -9,22 +9,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failure, is_wrong, why_raised
 from agviz.analysis.hang import Hang
+from agviz.analysis.loss import nonfinite_loss
+from agviz.analysis.outside import outside
+from agviz.analysis.refused import refused
 from agviz.analysis.source import source_line
-from agviz.traces.rows import GraphTaskStatus
-from agviz.words import backward_passes
+from agviz.traces.rows import GraphTaskStatus, visible
+from agviz.words import backward_passes, plural
+from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
+    from agviz.analysis.loss import NonFiniteLoss
+    from agviz.analysis.outside import Outside
+    from agviz.analysis.refused import Refused
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
+
+
+Basis: TypeAlias = "Failure | Refused | Outside | NonFiniteLoss"
+"""What a verdict is made of, besides gradients that are not finite."""
 
 
 class Outcome(StrEnum):
@@ -72,7 +83,7 @@ class Verdict:
     """What it rests on, line by line."""
     verb: str = "explain"
     """What of ``agviz`` tells more."""
-    basis: Failure | Explanation | None = None
+    basis: Basis | Explanation | None = None
     """What it was made of; None where nothing was found."""
 
     @property
@@ -104,6 +115,8 @@ class Mark(StrEnum):
     CUT = "cut off"
     UNDER_WAY = "under way"
     NON_FINITE = "not finite"
+    """A gradient of a parameter, or a result of grad."""
+    LOSS = "loss not finite"
 
 
 def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]:
@@ -130,6 +143,8 @@ def marks(trace: Trace) -> dict[int, Mark]:
     for number, task in tasks.items():  # parents come before their children
         outermost[number] = outermost.get(task.parent, number)
     found: dict[int, Mark] = {}
+    for number in trace.nonfinite_roots():
+        found[outermost[number]] = Mark.LOSS
     for number in trace.nonfinite_results():
         found[outermost[number]] = Mark.NON_FINITE
     ends = {
@@ -143,10 +158,10 @@ def marks(trace: Trace) -> dict[int, Mark]:
     return dict(sorted(found.items()))
 
 
-def of_failure(wrong: Failure, trace: Trace) -> Verdict:
-    """The verdict on a pass that raised, hangs, was cut off or is under way."""
+def of_failure(wrong: Basis, trace: Trace, outcome: Outcome = Outcome.FOUND) -> Verdict:
+    """The verdict on what went wrong, or can't be judged."""
     return Verdict(
-        outcome=Outcome.FOUND if is_wrong(wrong) else Outcome.CANT_TELL,
+        outcome=outcome,
         heading=wrong.heading,
         graph_task=wrong.graph_task,
         frame=wrong.frame,
@@ -188,15 +203,45 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     """What went wrong, or can't be judged yet."""
     wrong = failure(trace, graph_task)
     if wrong is not None:
-        yield of_failure(wrong, trace)
-        if graph_task is None and isinstance(wrong, Hang):
-            failed = failed_graph_tasks(trace)
-            if failed:
-                yield of_failure(why_raised(trace, failed[-1].id), trace)
-    if _is_measured(trace):
-        found = explain(trace, graph_task)
-        if found is not None and not found.is_harmless:
-            yield of_explanation(found)
+        is_due = is_wrong(wrong)
+        yield of_failure(wrong, trace, Outcome.FOUND if is_due else Outcome.CANT_TELL)
+    if graph_task is None:
+        yield from _around_passes(trace, wrong)
+    explained = explain(trace, graph_task) if _is_measured(trace) else None
+    lost = _loss(trace, graph_task, explained)
+    if lost is not None:
+        yield of_failure(lost, trace)
+    if explained is not None and not explained.is_harmless:
+        yield of_explanation(explained)
+
+
+def _around_passes(trace: Trace, wrong: Failure | None) -> Iterator[Verdict]:
+    """What is to be said of a whole recording besides one pass that did not come to its end."""
+    failed = failed_graph_tasks(trace)
+    if isinstance(wrong, Hang) and failed:
+        yield of_failure(why_raised(trace, failed[-1].id), trace)
+    call = refused(trace)
+    if call is not None:
+        yield of_failure(call, trace)
+    between = None if isinstance(wrong, Hang) else outside(trace)
+    if between is not None and not between.is_exit:
+        outcome = Outcome.CANT_TELL if between.is_growing else Outcome.FOUND
+        yield of_failure(between, trace, outcome)
+
+
+def _loss(
+    trace: Trace, graph_task: int | None, explained: Explanation | None
+) -> NonFiniteLoss | None:
+    """A loss that is not finite, where no gradient of the same pass or an earlier one says so."""
+    passes = trace.nonfinite_roots()
+    if graph_task is not None:
+        family = {graph_task, *trace.family(graph_task)}
+        passes = [number for number in passes if number in family]
+    if not passes:
+        return None
+    if explained is not None and not explained.is_harmless and explained.graph_task <= passes[0]:
+        return None
+    return nonfinite_loss(trace, passes[0], later=len(passes) - 1)
 
 
 def _is_measured(trace: Trace) -> bool:
@@ -244,7 +289,7 @@ def _passes(tasks: list[GraphTaskRow], graph_task: int | None) -> str:
 def _looked_at(trace: Trace, tasks: list[GraphTaskRow], *, is_masked: bool = False) -> str:
     ended = "It came to its end" if len(tasks) == 1 else "All came to their end"
     but = "other " if is_masked else ""
-    finite = f"every {but}gradient that was measured is finite"
+    finite = f"every loss and every {but}gradient that was measured is finite"
     return " ".join([f"{ended}, and {finite}.", *_not_looked_at(trace)])
 
 
@@ -257,7 +302,18 @@ def _not_looked_at(trace: Trace) -> Iterator[str]:
     if meta.choice:
         missing.append(f"what was left out of the recording: {meta.choice} were recorded")
     yield f"Not looked at: {', '.join(missing)}."
+    calls = [call for call in trace.native_calls() if not call.error]
+    if calls:
+        ran = plural(len(calls), "call")
+        yield f"{ran} of backward ran on torch's own engine ({calls[-1].reason}), unseen."
     if meta.stopped:
         yield f"The recording stopped before the program's end: {meta.stopped}."
-    elif meta.end_ns is None and not trace.is_growing:
-        yield "The recording was cut off: the process ended without closing it."
+    if meta.ended:
+        at = trace.raised(NO_GRAPH_TASK)
+        frame = visible(at.threads[0].stack) if at is not None and at.threads else None
+        where = "" if frame is None else f" at {frame}"
+        yield f"The program ended with {meta.ended}{where}, outside of backward."
+    between = outside(trace)
+    if between is not None and between.is_exit:
+        where = "" if between.frame is None else f" at {between.frame}"
+        yield f"The program ended itself by os._exit{where}, in no backward pass."

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from agviz.analysis.contradiction import contradiction
 from agviz.analysis.course import courses
 from agviz.analysis.origins import Kind, spread
+from agviz.analysis.verdict import Outcome, marks, verdicts
 from agviz.analysis.version_errors import version_error
 from agviz.cli.chart import size, sparkline
-from agviz.cli.console import columns_table, stdout_console
+from agviz.cli.console import columns_table, stdout_console, write
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.words import backward_passes, duration, plural
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agviz.analysis.origins import Origin
+    from agviz.analysis.verdict import Mark
 
 CHART_COLUMNS = 40
 
@@ -75,6 +77,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
     if len(shown_tasks) == len(tasks):
         shown_tasks = tasks
     slowest = trace.slowest(top, graph_task)
+    unusual = marks(trace)
     thread_rows = {thread.id: thread for thread in trace.threads}
     return {
         "file": trace.path,
@@ -93,7 +96,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
             "reentrant": sum(task.parent >= 0 for task in tasks),
             "failed": sum(task.status is GraphTaskStatus.FAILED for task in tasks),
             "total_ns": wall,
-            "shown": [_graph_task(task) for task in shown_tasks],
+            "shown": [_graph_task(task, unusual.get(task.id)) for task in shown_tasks],
         },
         "threads": [
             {
@@ -120,6 +123,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "hooks": [hook._asdict() for hook in trace.hook_times(graph_task)[:top]],
         "over_time": _over_time(trace, outermost),
         "non_finite": _nonfinite(trace, tasks, top),
+        "verdicts": [each.as_json() for each in verdicts(trace, graph_task)],
         "errors": [
             {
                 "graph_task": task.id,
@@ -168,7 +172,7 @@ def _over_time(trace: Trace, tasks: list[GraphTaskRow]) -> dict[str, Any] | None
     }
 
 
-def _graph_task(task: GraphTaskRow) -> dict[str, Any]:
+def _graph_task(task: GraphTaskRow, mark: Mark | None) -> dict[str, Any]:
     return {
         "graph_task": task.id,
         "parent": task.parent if task.parent >= 0 else None,
@@ -178,6 +182,7 @@ def _graph_task(task: GraphTaskRow) -> dict[str, Any]:
         "executed": task.executed,
         "duration_ns": _duration(task),
         "status": str(task.status),
+        "mark": None if mark is None else str(mark),
     }
 
 
@@ -256,9 +261,8 @@ def show(facts: dict[str, Any], console: Console) -> None:
             console.print(table)
             console.print()
     show_nonfinite(facts, console)
-    if facts["non_finite"]:
-        console.print(_text(f"  why: agviz explain {shlex.quote(facts['file'])}"))
     _show_errors(facts, console)
+    _show_verdicts(facts, console)
 
 
 def _show_heading(facts: dict[str, Any], console: Console) -> None:
@@ -301,7 +305,7 @@ def _graph_task_table(facts: dict[str, Any]) -> Table:
         ("time", True), ("status", False),
     )  # fmt: skip
     for task in tasks["shown"]:
-        status = "[red]✗ failed[/]" if task["status"] == "failed" else task["status"]
+        status = f"[red]✗ {task['mark']}[/]" if task["mark"] else task["status"]
         inside = "" if task["parent"] is None else f" in #{task['parent']}"
         table.add_row(
             str(task["graph_task"]),
@@ -421,9 +425,6 @@ _PLACES = {
 
 def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
     """Print where NaN and infinities began, and what they reached."""
-    if not facts["non_finite"]:
-        console.print("[green]✓[/] no NaN and no infinity was found in the gradients")
-        return
     for found in facts["non_finite"]:
         first = found["first"]
         counts = ", ".join(
@@ -453,6 +454,23 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
                 + (f": {shown}" if shown else "")
             )
         )
+
+
+def _show_verdicts(facts: dict[str, Any], console: Console) -> None:
+    """Print what is to be said that the tables do not say, and where more is."""
+    told = {row["graph_task"] for row in (*facts["non_finite"], *facts["errors"])}
+    is_found = False
+    for verdict in facts["verdicts"]:
+        outcome = Outcome(verdict["outcome"])
+        is_found = is_found or outcome is Outcome.FOUND
+        if outcome is Outcome.FOUND and verdict["graph_task"] in told:
+            continue
+        glyph = _text(f"{outcome.glyph} ", style=outcome.style)
+        console.print(glyph.append(verdict["heading"], style="default"))
+        if outcome is not Outcome.FOUND:
+            write(verdict["paragraph"], console)
+    if is_found:
+        console.print(_text(f"  why: agviz explain {shlex.quote(facts['file'])}"))
 
 
 def _show_errors(facts: dict[str, Any], console: Console) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from functools import cached_property
 from operator import ge, ne
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import codec
@@ -44,6 +46,8 @@ _NODES_KEPT: Final = 100_000
 """Shapes with fewer nodes in all are kept, however many they are."""
 _TEXTS: Final = 255
 """How many more texts are read beside the one that is asked for."""
+_ONE_BY_ONE: Final = 16
+"""Up to so many graph tasks that did not finish, each is counted by itself."""
 _NEVER: Final = 2**63 - 1
 _EXECUTION: Final = (STARTED, *END)
 _CHECKED: Final = codec.KIND[events.NonFiniteChecked]
@@ -187,14 +191,28 @@ class Contents:
             ],
             [names[error] for error in errors],
             [texts[message] for message in messages],
-            [
-                self._executed(number) if count is None else count
-                for number, count in zip(numbers, executed, strict=True)
-            ],
+            self._all_executed(numbers, executed),
         ]
         truths = [list(map(bool, column)) for column in columns[4:7]]
         every = zip(*columns[:4], *truths, *columns[7:13], *rest, strict=True)
         return dict(zip(numbers, map(GraphTaskRow._make, every), strict=True))
+
+    def _all_executed(
+        self, graph_tasks: Sequence[int], executed: Sequence[int | None]
+    ) -> list[int]:
+        """How many nodes each has executed, counted where it did not finish."""
+        known = dict(zip(graph_tasks, executed, strict=True))
+        missing = [number for number, count in known.items() if count is None]
+        if len(missing) <= _ONE_BY_ONE:
+            found = {number: self._executed(number) for number in missing}
+        else:
+            rows = self._database.integers(
+                f"SELECT graph_task, count(*) FROM event WHERE {EXECUTION} AND kind = 5"  # noqa: S608
+                " GROUP BY graph_task"
+            )
+            counts = dict(rows)
+            found = {number: counts.get(number, 0) for number in missing}
+        return [found.get(number, count or 0) for number, count in known.items()]
 
     def _executed(self, graph_task: int) -> int:
         return self._database.value(
@@ -606,10 +624,13 @@ def _is_a(kind: type[Any], value: Any) -> Any:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number."""
+    """Whether there is a process of this number that runs: one that nobody waits for has ended."""
     try:
         if pid > 0:
             os.kill(pid, 0)
+            with contextlib.suppress(OSError):  # where there is no /proc
+                stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+                return stat.rpartition(")")[2].split()[:1] != ["Z"]
     except PermissionError:
         return True
     except (OSError, OverflowError):

@@ -195,6 +195,7 @@ class Lookout:
         self._since_ns = 0
         self._next_ns = 0
         self._rested_ns = start_ns
+        self._has_begun = False
         self._overdue: set[int] = set()
         """Graph tasks under way of which it was said that they take longer than the timeout."""
         self._stand_still()
@@ -210,7 +211,9 @@ class Lookout:
         calls backward again and again never stands still.
         """
         moved, self.moved = self.moved, False
-        if moved:
+        # Before the first event the program may be importing torch, which looking would, too.
+        self._has_begun = self._has_begun or bool(self.under_way)
+        if moved or not self._has_begun:
             self._stand_still()
         now_ns = time.monotonic_ns()
         if self._is_overdue(now_ns):

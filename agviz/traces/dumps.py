@@ -25,6 +25,8 @@ def read(database: Database, contents: Contents) -> list[DumpRow]:
 def raised(database: Database, contents: Contents, graph_task: int) -> DumpRow | None:
     """What the thread was doing that raised in a graph task; None where that was not recorded.
 
+    Of graph task -1: what raised the exception that ended the program.
+
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """

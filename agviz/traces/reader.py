@@ -337,8 +337,11 @@ class Trace(Closable):
         return roots.nonfinite(self._database, self._contents())
 
     def raised(self, graph_task: int) -> DumpRow | None:
-        """What the thread was doing that raised; None where that was not recorded."""
-        self.graph_task(graph_task)
+        """What the thread was doing that raised; None where that was not recorded.
+
+        Args:
+            graph_task: which failed; -1: the program, or the block that was recorded.
+        """
         return dumps.raised(self._database, self._contents(), graph_task)
 
     def dumps(self) -> list[DumpRow]:

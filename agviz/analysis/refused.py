@@ -1,0 +1,183 @@
+"""Calls of backward that torch refused before a pass began: no graph, no scalar, no such input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.traces.rows import visible
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import ForwardOpRow, Frame
+
+_NO_GRAPH: Final = "does not require grad and does not have a grad_fn"
+_NOT_SCALAR: Final = "grad can be implicitly created only for scalar outputs"
+_DOOR: Final = "torch/autograd/__init__.py"
+"""The file of torch that refuses a call before the engine is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A call of backward or grad that torch refused."""
+
+    graph_task: int | None
+    """The last pass that had begun before; None: there was none."""
+    error: str
+    """Type of the exception."""
+    message: str
+    call: Frame | None
+    """The line of the call."""
+    grad_enabled: bool | None
+    """Whether gradients were on at the call; None: that is not known."""
+    disabled: Frame | None
+    """The line that had turned them off."""
+    cut: ForwardOpRow | None
+    """The last function of the recorded forward that took what requires a gradient and gave what
+    does not; None: there is none, or the forward was not recorded."""
+    is_recorded: bool
+    """Whether the forward was recorded."""
+    count: int = 1
+    """How many calls were refused in all."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line to look at: where gradients were turned off, the graph was cut, or the call."""
+        if self.disabled is not None:
+            return self.disabled
+        return (None if self.cut is None else self.cut.frame) or self.call
+
+    @property
+    def heading(self) -> str:
+        """What was refused, and why."""
+        after = "" if self.graph_task is None else f" after backward pass {self.graph_task}"
+        return f"a call of backward{after} was refused: {self._why()}"
+
+    def _why(self) -> str:
+        if _NO_GRAPH in self.message:
+            if self.grad_enabled is False:
+                at = "" if self.disabled is None else f" from {self.disabled}"
+                return f"no graph: gradients were off{at}"
+            if self.cut is not None:
+                return f"no graph: it was cut at {self.cut.line}"
+            return "no graph: the loss requires no gradient"
+        if _NOT_SCALAR in self.message:
+            return "the loss is no scalar"
+        return self.error
+
+    @property
+    def paragraph(self) -> str:
+        """What torch said, and what to do."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        call = "" if self.call is None else f" at {self.call}"
+        said = " ".join(self.message.split())
+        yield f"It was called{call}; torch said: {said or self.error}."
+        if _NO_GRAPH in self.message:
+            yield from self._about_no_graph()
+        elif _NOT_SCALAR in self.message:
+            yield "Reduce it, by mean() or sum(), or give backward the gradient of each element."
+        if self.count > 1:
+            yield f"{self.count:,} calls were refused in all."
+
+    def _about_no_graph(self) -> Iterator[str]:
+        if self.grad_enabled is False:
+            if self.disabled is None:
+                yield "Gradients were off; which line turned them off is not known."
+            yield (
+                "set_grad_enabled(False) stays until it is undone; `with torch.no_grad():` ends by"
+                " itself."
+            )
+        elif self.cut is not None:
+            off = "" if self.cut.grad_enabled else ", under no_grad"
+            yield f"{self.cut.name} took what requires a gradient and gave what does not{off}."
+        else:
+            yield (
+                "Gradients were on at the call: the loss was computed while they were off, went"
+                " through detach() or item(), or nothing that it is made of requires a gradient."
+            )
+            if not self.is_recorded:
+                yield "Record with --check-forward to learn which line cut it off."
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        if self.grad_enabled is not None:
+            yield f"gradients were {'on' if self.grad_enabled else 'off'} at the call"
+        if self.disabled is not None:
+            yield f"turned off at {self.disabled}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "refused",
+            "after_graph_task": self.graph_task,
+            "error": self.error,
+            "message": self.message,
+            "called_at": None if self.call is None else str(self.call),
+            "grad_enabled": self.grad_enabled,
+            "disabled_at": None if self.disabled is None else str(self.disabled),
+            "cut_at": None if self.cut is None else self.cut.line,
+            "line": None if self.frame is None else str(self.frame),
+            "calls": self.count,
+        }
+
+
+def refused(trace: Trace) -> Refused | None:
+    """The last call that torch refused; None: there is none in the trace.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    calls = [call for call in trace.native_calls() if call.error]
+    is_recorded = trace.meta.check_forward
+    if calls:
+        last = calls[-1]
+        return Refused(
+            graph_task=None if last.graph_task == NO_GRAPH_TASK else last.graph_task,
+            error=last.error,
+            message=last.message,
+            call=visible(last.stack),
+            grad_enabled=last.grad_enabled,
+            disabled=visible(last.disabled),
+            cut=_cut(trace) if last.grad_enabled else None,
+            is_recorded=is_recorded,
+            count=len(calls),
+        )
+    return _by_python(trace)
+
+
+def _by_python(trace: Trace) -> Refused | None:
+    """The call that ended the program, where torch's Python code refused it."""
+    dump = trace.raised(NO_GRAPH_TASK)
+    if dump is None or not dump.threads or not dump.threads[0].stack:
+        return None
+    stack = dump.threads[0].stack
+    error, _, message = trace.meta.ended.partition(": ")
+    has_begun = any(task.message == message for task in trace.graph_tasks)
+    if has_begun or not stack[-1].file.endswith(_DOOR):
+        return None
+    last = max((task.id for task in trace.graph_tasks), default=None)
+    return Refused(
+        graph_task=last,
+        error=error,
+        message=message,
+        call=visible(stack),
+        grad_enabled=None,
+        disabled=None,
+        cut=None,
+        is_recorded=trace.meta.check_forward,
+    )
+
+
+def _cut(trace: Trace) -> ForwardOpRow | None:
+    """The last function since the last pass that lost the graph."""
+    for op in reversed(trace.forward_ops(NO_GRAPH_TASK)):
+        tensors = [row for row in op.outputs if not row.is_leaf or not row.requires_grad]
+        is_lost = bool(tensors) and not any(row.requires_grad for row in op.outputs)
+        if is_lost and any(row.requires_grad for row in op.inputs):
+            return op
+    return None
