@@ -10,6 +10,7 @@ from agviz.analysis.alignment import NOWHERE, Graph, align
 from agviz.analysis.comparing import Elements, Tolerance, compare_elements, differing
 from agviz.analysis.diff_rows import Change, Divergence, Kind, Level, PassDiff, TraceDiff
 from agviz.analysis.first_divergence import INPUT_ROLES, Causes, turn
+from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.traces.nodes import undisturbed
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
@@ -64,6 +65,8 @@ def diff(
         raise AgvizError(f"neither {a.path} nor {b.path} holds a backward pass")
     children = _children(a), _children(b)
     _compare_all(found, (a, b), outermost, children)
+    for trace, wrong, number in zip((a, b), found.wrong, graph_tasks or (None, None), strict=True):
+        wrong += [each.heading for each in verdicts(trace, number) if each.is_found]
     return found
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.analysis.outcome import Outcome
+
 if TYPE_CHECKING:
     from agviz.analysis.comparing import Tolerance
     from agviz.traces.health import HealthRow
@@ -146,6 +148,16 @@ class TraceDiff:
     only_in_a: list[GraphTaskRow] = field(default_factory=list)
     """Graph tasks that have no counterpart."""
     only_in_b: list[GraphTaskRow] = field(default_factory=list)
+    wrong: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    """What went wrong in what was compared, in A and in B, whether they differ or not."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """✓ only where nothing differs, gradients were compared, and nothing went wrong in them."""
+        if not self.same or any(self.wrong):
+            return Outcome.FOUND
+        is_compared = all(each.level is not Level.STRUCTURE for each in self.passes)
+        return Outcome.NOTHING_UNUSUAL if is_compared else Outcome.CANT_TELL
 
     @property
     def same(self) -> bool:

@@ -71,6 +71,13 @@ def _same(found: TraceDiff) -> Iterator[str]:
     other = next((each for each in found.passes if each.other_order), None)
     if other is not None:
         yield f"{order(other)} That is no difference."
+    in_a, in_b = found.wrong
+    if in_a and in_a == in_b:
+        yield f"But something went wrong in both: {'; '.join(in_a)}."
+    else:
+        for side, wrong in (("A", in_a), ("B", in_b)):
+            if wrong:
+                yield f"But something went wrong in {side}: {'; '.join(wrong)}."
 
 
 def compared(passes: Sequence[PassDiff]) -> str:

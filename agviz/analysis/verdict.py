@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failure, is_wrong, why_raised
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
+from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.refused import refused
 from agviz.analysis.source import source_line
@@ -36,32 +37,6 @@ if TYPE_CHECKING:
 
 Basis: TypeAlias = "Failure | Refused | Outside | NonFiniteLoss"
 """What a verdict is made of, besides gradients that are not finite."""
-
-
-class Outcome(StrEnum):
-    """The three things that can be said."""
-
-    FOUND = "found"
-    NOTHING_UNUSUAL = "nothing unusual"
-    CANT_TELL = "can't tell"
-
-    @property
-    def glyph(self) -> str:
-        """What stands before a sentence of this outcome."""
-        return _GLYPHS[self]
-
-    @property
-    def style(self) -> str:
-        """The colour of the glyph, for Rich; it never says more than the glyph."""
-        return _STYLES[self]
-
-
-_GLYPHS: Final = {Outcome.FOUND: "✗", Outcome.NOTHING_UNUSUAL: "✓", Outcome.CANT_TELL: "?"}
-_STYLES: Final = {
-    Outcome.FOUND: "bold red",
-    Outcome.NOTHING_UNUSUAL: "green",
-    Outcome.CANT_TELL: "yellow",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,9 +113,9 @@ def show(found: TraceDiff, console: Console, *, verbose: bool = False) -> None:
     for side, path in (("A", found.a), ("B", found.b)):
         console.print(f"{side}: {path}", markup=False)
     for number, sentence in enumerate(diff_words.sentences(found)):
-        glyph = "[green]✓[/] " if found.same else "[red]✗[/] "
-        line = Text.from_markup(glyph) if not number else Text()
-        console.print(line.append(sentence))
+        outcome = found.outcome
+        line = Text() if number else Text(f"{outcome.glyph} ", style=outcome.style)
+        console.print(line.append(sentence, style="not bold default"))
     if found.first is not None and found.first[1].health_a and found.first[1].health_b:
         console.print()
         _show_numbers(found.first[1], console)
@@ -179,6 +179,9 @@ def facts(found: TraceDiff) -> dict[str, Any]:
         "a": found.a,
         "b": found.b,
         "same": found.same,
+        "outcome": str(found.outcome),
+        "wrong_in_a": found.wrong[0],
+        "wrong_in_b": found.wrong[1],
         "rtol": found.tolerance.rtol,
         "atol": found.tolerance.atol,
         "answer": "\n".join(diff_words.sentences(found)),

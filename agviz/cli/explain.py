@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.explanation import Explanation
-from agviz.analysis.verdict import Outcome, verdicts
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import verdicts
 from agviz.cli.console import stdout_console, write
 from agviz.traces.reader import Trace
 

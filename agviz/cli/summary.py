@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from agviz.analysis.contradiction import contradiction
 from agviz.analysis.course import courses
 from agviz.analysis.origins import Kind, spread
-from agviz.analysis.verdict import Outcome, marks, verdicts
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import marks, verdicts
 from agviz.analysis.version_errors import version_error
 from agviz.cli.chart import size, sparkline
 from agviz.cli.console import columns_table, stdout_console, write
