@@ -270,6 +270,8 @@ class Lookout:
     def _made(self, reason: str, look: Callable[[], list[_Thread]]) -> Dump:
         number, since_ns = self._next_number(), time.monotonic_ns() - self._start_ns
         threads: list[_Thread] = []
+        if "agviz_engine.engine" not in sys.modules:  # to look imports it, and torch
+            return Dump(number, since_ns, reason, threads)
         try:
             threads = look()
         except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on

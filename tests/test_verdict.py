@@ -1,0 +1,441 @@
+"""Never a tick over a failure: what is said of passes that raised, were cut, refused or are NaN."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import agviz
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import Mark, marks, verdicts
+from agviz.cli.main import main
+from agviz.traces.reader import Trace
+from tests.gallery_frame import Program, programs
+from tests.test_cli_run import agviz as command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MODEL = """
+import os, torch, torch.nn as nn, torch.nn.functional as F
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+def loss():
+    return model(torch.randn(5, 4)).pow(2).mean()
+"""
+
+
+def run(tmp_path: Path, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as a user does; its trace is ``t.agviz``."""
+    (tmp_path / "program.py").write_text(MODEL + textwrap.dedent(program))
+    return command("run", "-o", "t.agviz", *options, "program.py", cwd=tmp_path)
+
+
+def said(capsys: pytest.CaptureFixture[str], *call: object) -> tuple[int, str]:
+    """Exit code and words of a verb, on one line."""
+    capsys.readouterr()
+    code = main([str(each) for each in call])
+    return code, " ".join(capsys.readouterr().out.split())
+
+
+def test_a_hook_that_raises_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = """
+        def clip(gradient):
+            if step == 2:
+                raise ValueError("too large to clip")
+        model[0].weight.register_hook(clip)
+        for step in range(4):
+            loss().backward()
+    """
+    ended = run(tmp_path, program)
+    assert ended.returncode == 1
+    assert "backward pass 2 failed in the tensor hook clip" in ended.stderr
+    code, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert code == 1
+    assert "✓" not in words
+    for part in ("backward pass 2", "clip", "0.weight", "ValueError", "too large to clip"):
+        assert part in words
+    assert "program.py:10 in clip" in words
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert marks(trace) == {2: Mark.FAILED}
+
+
+@pytest.mark.parametrize("kind", ["post_hook", "node", "final_callback", "post_accumulate_grad"])
+def test_whatever_raises_is_named(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Variants that no rule was made for."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(_ctx: Any, _gradient: torch.Tensor) -> Any:
+            raise KeyError("no such key")
+
+    def fails(*_: Any) -> None:
+        raise KeyError("no such key")
+
+    path = tmp_path / "t.agviz"
+    with contextlib.suppress(KeyError), agviz.trace(path=path):
+        x = torch.ones(3, requires_grad=True)
+        y = Doubled.apply(x) if kind == "node" else x * 2
+        if kind == "post_hook":
+            y.grad_fn.register_hook(fails)
+        if kind == "post_accumulate_grad":
+            x.register_post_accumulate_grad_hook(fails)
+        if kind == "final_callback":
+            engine = torch.autograd.Variable._execution_engine
+            y.register_hook(lambda _: engine.queue_callback(fails))
+        y.sum().backward()
+    code, words = said(capsys, "explain", path)
+    assert code == 1
+    assert "KeyError" in words
+    assert ("Doubled" if kind == "node" else "fails") in words
+    assert "test_verdict.py" in words
+
+
+def test_gloo_that_times_out_in_a_hook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"""
+        import datetime, torch.distributed as dist
+        store = dist.FileStore({str(tmp_path / "store")!r}, 2)
+        rank = int(os.environ["RANK_"])
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2,
+                                timeout=datetime.timedelta(seconds=3))
+        def average(parameter):
+            if rank == 0:
+                dist.all_reduce(parameter.grad)
+        model[2].weight.register_post_accumulate_grad_hook(average)
+        loss().backward()
+        import time; time.sleep(0 if rank == 0 else 12)
+    """
+    (tmp_path / "program.py").write_text(MODEL + textwrap.dedent(program))
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    other = subprocess.Popen(
+        [sys.executable, "program.py"], cwd=tmp_path, env=environment | {"RANK_": "1"}
+    )
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "program.py"],
+            cwd=tmp_path, env=environment | {"RANK_": "0"}, check=False, capture_output=True,
+            timeout=300,
+        )  # fmt: skip
+    finally:
+        other.kill()
+        other.wait()
+    code, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert code == 1
+    assert "✓" not in words
+    assert "average" in words
+    assert "2.weight" in words
+
+
+def test_a_process_that_leaves_in_backward(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = """
+        def leave(gradient):
+            if step == 1:
+                os._exit(7)
+        model[0].weight.register_hook(leave)
+        for step in range(3):
+            loss().backward()
+    """
+    assert run(tmp_path, program).returncode == 7
+    code, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert code == 1
+    assert words.startswith(
+        "✗ backward pass 1 was under way when the program called os._exit program.py:10 in leave"
+    )
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert marks(trace) == {1: Mark.CUT}
+
+
+def test_a_call_that_torch_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = """
+        def evaluate():
+            torch.set_grad_enabled(False)
+            return loss()
+        for step in range(3):
+            loss().backward()
+            if step == 1:
+                evaluate()
+    """
+    run(tmp_path, program)
+    code, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert code == 1
+    assert "✓" not in words
+    assert "no graph: gradients were off from program.py:9 in evaluate" in words
+    assert "program.py:12 in <module>" in words
+
+
+@pytest.mark.parametrize("is_off", [True, False])
+def test_a_refused_call_that_is_caught(
+    is_off: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.agviz"
+    x = torch.ones(3, requires_grad=True)
+    with agviz.trace(path=path):
+        (x * 2).sum().backward()
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            if is_off:
+                with torch.no_grad():
+                    (x * 2).sum().backward()
+            else:
+                with torch.no_grad():
+                    loss = (x * 2).sum()
+                loss.backward()
+    code, words = said(capsys, "explain", path)
+    assert code == 1
+    assert ("gradients were off from" in words) is is_off
+    assert ("the loss requires no gradient" in words) is not is_off
+    assert torch.autograd.grad_mode.set_grad_enabled.__init__.__module__.startswith("torch")
+
+
+def test_a_loss_that_is_no_scalar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, "loss().backward(); model(torch.randn(5, 4)).backward()")
+    code, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert code == 1
+    assert "the loss is no scalar" in words
+
+
+LOSSES: dict[str, tuple[Callable[[nn.Module], torch.Tensor], str]] = {
+    "ignored targets": (
+        lambda m: nn.functional.cross_entropy(m(torch.randn(5, 4)), torch.full((5,), -100)),
+        "every target is ignore_index (-100)",
+    ),
+    "ignored targets, beside another term": (
+        lambda m: (
+            0.1 * m(torch.ones(1, 4)).sum()
+            + nn.functional.cross_entropy(m(torch.randn(2, 4)), torch.full((2,), 3), ignore_index=3)
+        ),
+        "every target is ignore_index (3)",
+    ),
+    "mean of nothing": (
+        lambda m: m(torch.randn(5, 4))[torch.zeros(5, dtype=torch.bool)].mean(),
+        "a mean over no numbers",
+    ),
+    "a term without gradient": (
+        lambda m: m(torch.randn(5, 4)).sum() + torch.zeros(()).log().detach() * 0,
+        "why is not known",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_that_is_not_finite(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, why = LOSSES[name]
+    model = nn.Linear(4, 3)
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        for step in range(3):
+            value = make(model) if step == 1 else model(torch.randn(5, 4)).pow(2).mean()
+            value.backward()
+            assert bool(value.isnan()) is (step == 1)
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+    code, words = said(capsys, "explain", path)
+    assert code == 1
+    assert "✓" not in words
+    assert "the loss of backward pass" in words
+    assert "is NaN" in words
+    assert why in words
+    with Trace.open(path) as trace:
+        assert list(marks(trace).values()) == [Mark.LOSS]
+
+
+def test_recursion_is_summed_up_and_times_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Events go on all the while; the timeout counts the pass."""
+    program = """
+        import time
+        w = torch.ones(3, requires_grad=True)
+        @torch.enable_grad()
+        def smooth(gradient):
+            time.sleep(0.02)
+            h = w * 2
+            h.register_hook(smooth)
+            h.sum().backward()
+        x = w * 3
+        x.register_hook(smooth)
+        x.sum().backward()
+    """
+    ended = run(tmp_path, program, "--timeout", "3", "--stop-on-timeout")
+    assert ended.returncode == 124
+    assert "a backward pass has been under way for 3 s" in ended.stderr
+    code, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert code == 1
+    assert len(words) < 2_000
+    assert "The tensor hook smooth (program.py:10) calls backward, in which it is called" in words
+    assert words.count("smooth") < 12
+
+
+def test_a_program_that_hangs_outside_of_backward(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = """
+        import threading
+        lock = threading.Lock()
+        def save():
+            with lock, lock:
+                pass
+        loss().backward()
+        save()
+    """
+    (tmp_path / "program.py").write_text(MODEL + textwrap.dedent(program))
+    call = [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "program.py"]
+    child = subprocess.Popen(call, cwd=tmp_path)
+    path = tmp_path / "t.agviz"
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            time.sleep(0.3)
+            with contextlib.suppress(agviz.AgvizError), Trace.open(path) as trace:
+                if trace.dumps():
+                    break
+        code, words = said(capsys, "explain", path)
+    finally:
+        child.kill()
+        child.wait()
+    assert code == 2
+    assert words.startswith("? no backward is running; MainThread is at program.py:11 in save")
+    code, words = said(capsys, "explain", path)  # after it was killed
+    assert code == 1
+    assert words.startswith("✗ the recording was cut off after backward pass 0")
+    assert "MainThread was at program.py:11 in save" in words
+
+
+def test_nothing_unusual_says_what_was_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Linear(4, 3)
+    paths = [tmp_path / f"{values}.agviz" for values in ("health", "none")]
+    for path in paths:
+        with agviz.trace(path=path, values=path.stem):
+            model(torch.randn(5, 4)).sum().backward()
+    code, words = said(capsys, "explain", paths[0])
+    assert code == 0
+    assert words.startswith("✓ nothing unusual in 1 backward pass")
+    assert "Not looked at: whether the gradients are right" in words
+    code, words = said(capsys, "explain", paths[1])
+    assert code == 2
+    assert words.startswith("? whether gradients are finite can't be told of 1 backward pass")
+    code, words = said(capsys, "diff", paths[1], paths[1])
+    assert "✓" not in words
+    code, words = said(capsys, "diff", paths[0], paths[0])
+    assert "✓ No difference" in words
+
+
+def ticked(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The verbs that put a tick on a whole recording."""
+    found = []
+    for verb in (["explain", path], ["summary", path], ["diff", path, path]):
+        _, words = said(capsys, *verb)
+        if "✓" in words:
+            found.append(f"{verb[0]}: {words}")
+    said_json = json.loads(_json(capsys, path))
+    if said_json["verdicts"][0]["outcome"] == Outcome.NOTHING_UNUSUAL:
+        found.append("explain --json")
+    return found
+
+
+def _json(capsys: pytest.CaptureFixture[str], path: Path) -> str:
+    capsys.readouterr()
+    main(["explain", "--json", str(path)])
+    return capsys.readouterr().out
+
+
+BAD = [*programs("nonfinite"), *programs("version")]
+
+
+@pytest.mark.filterwarnings("ignore:std\\(\\). degrees of freedom:UserWarning")
+@pytest.mark.parametrize("program", BAD, ids=lambda program: f"{program.kind}/{program.name}")
+def test_no_tick_over_the_gallery(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.agviz"
+    with contextlib.suppress(RuntimeError):
+        program.record(path)
+    assert not ticked(path, capsys)
+
+
+KINDS = ("fine", "nan", "hook", "refused", "loss", "inside")
+
+
+def _pass(kind: str, model: nn.Module) -> None:
+    loss = model(torch.randn(2, 4)).pow(2).mean()
+    if kind == "nan":
+        loss = loss + (model(torch.zeros(2, 4)) * 0).sqrt().sum()
+    elif kind == "hook":
+        loss.register_hook(lambda _: 1 / 0)
+    elif kind == "refused":
+        loss = loss.detach()
+    elif kind == "loss":
+        loss = loss + torch.tensor(float("nan"))
+    elif kind == "inside":
+        inner = (torch.ones(1, requires_grad=True) * 0).sqrt().sum()
+
+        def call(_: torch.Tensor) -> None:
+            with contextlib.suppress(RuntimeError):
+                inner.register_hook(lambda _: 1 / 0)
+                inner.backward()
+
+        loss.register_hook(call)
+    with contextlib.suppress(RuntimeError, ZeroDivisionError):
+        loss.backward()
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
+    cut=st.booleans(),
+    parameterless=st.booleans(),
+)
+def test_no_tick_over_drawn_failures_and_cut_files(
+    kinds: list[str],
+    cut: bool,
+    parameterless: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "t.agviz"
+    path.unlink(missing_ok=True)
+    model = nn.Sequential(nn.Linear(4, 3, bias=not parameterless), nn.Tanh())
+    left = tmp_path / "cut.agviz"
+    with agviz.trace(path=path) as t:
+        for kind in kinds:
+            _pass(kind, model)
+        if cut:
+            t.flush()
+            for end in ("", "-wal"):
+                shutil.copy(f"{path}{end}", f"{left}{end}")
+    if cut:
+        with contextlib.closing(sqlite3.connect(left)) as database, database:
+            database.execute("UPDATE meta SET value = '999999999' WHERE key = 'pid'")
+        path = left
+    if cut or set(kinds) != {"fine"}:
+        assert not ticked(path, capsys)
+    else:
+        with Trace.open(path) as trace:
+            assert [v.outcome for v in verdicts(trace)] == [Outcome.NOTHING_UNUSUAL]
