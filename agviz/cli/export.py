@@ -15,9 +15,9 @@ json                 everything the trace holds
   agviz export train.agviz --format svg --to blocks.0.mlp.0.weight
   agviz export train.agviz --format svg --diff yesterday.agviz
 
-The `dot` program draws where there is one, otherwise the Graphviz that came
-with agviz. chrome-trace and json are compressed where OUT ends in .gz;
-docs/formats.md describes them.
+The Graphviz that came with agviz draws, else a `dot` program that can do what
+it can (agviz doctor tells). chrome-trace and json are compressed where OUT ends
+in .gz; docs/formats.md describes them.
 """
 
 from __future__ import annotations

@@ -42,6 +42,9 @@ HURRY = {"splines": "line", "nslimit": "0.1", "mclimit": "0.1"}
 """Straight edges, and less searching for good places: 2 s where it would be 12, or minutes with
 curves. ``nslimit1`` is not among them: cut short, the ranking it limits crashes Graphviz 14.1."""
 
+UNSEEN = {"style": "invis", "margin": "0", "label": ""}
+"""A cluster of which nothing is seen."""
+
 
 def to_dot(
     trace: Trace,
@@ -133,7 +136,8 @@ class _Drawing:
     def _draw_columns(self) -> None:
         """The columns, each held together by an invisible node above it.
 
-        Graphviz lays out unconnected parts one by one and sets them side by side in this order.
+        Graphviz lays out unconnected parts one by one and sets them side by side in this order, but
+        those without any cluster last: so each column begins with one, which shows nothing.
         """
         picture, dot = self._picture, self._dot
         if len(picture.columns) > 1:
@@ -145,7 +149,8 @@ class _Drawing:
         fed = {head for tail, head in ends if column_of[tail] == column_of[head]}
         for number, column in enumerate(picture.columns):
             if len(picture.columns) > 1:
-                dot.node(f"column {number}", label="", style="invis", shape="point")
+                with dot.subgraph(name=f"cluster column {number}", graph_attr=UNSEEN) as top:
+                    top.node(f"column {number}", label="", style="invis", shape="point")
                 for place in sorted(set(_boxes(column)) - fed):
                     dot.edge(f"column {number}", self._names[place], style="invis", weight="0")
             self._draw_cluster(dot, column)
