@@ -169,7 +169,7 @@ def _nonfinite(graph: Graph, row: NodeRow) -> Iterator[Finding]:
 def leaf_findings(graph: Graph, leaf: Leaf) -> list[Finding]:
     """The same about a parameter's line."""
     found = [each for each in _findings(graph, leaf.row) if each.words != FAILED]
-    if (leaf.edge.producer, leaf.edge.output) in graph.marks.zeros:
+    if leaf.row.index in graph.marks.got_zeros:
         found.append(Finding(f"{ZERO} all zero", True))
     if (leaf.edge.producer, leaf.edge.output) in graph.marks.nonfinite and not any(
         each.words.startswith(NON_FINITE) for each in found

@@ -53,6 +53,7 @@ def at_event(graph: Graph, trace: Trace, seq: int) -> Graph:
         growth={index: grew for index, grew in graph.marks.growth.items() if index in done},
         nonfinite=frozenset(edge for edge in graph.marks.nonfinite if edge[0] in done),
         zeros=frozenset(edge for edge in graph.marks.zeros if edge[0] in done),
+        got_zeros=graph.marks.got_zeros & done,
         hooks={index: hooks for index, hooks in graph.marks.hooks.items() if index in done},
         critical=NO_PATH,
     )
