@@ -56,7 +56,7 @@ def to_dot(
 
     Args:
         trace: where it is recorded.
-        graph_task: its id; None: see :func:`agviz.graph.model.choose_graph_task`.
+        graph_task: its id; None: the one that is meant where none is named.
         budget: number of nodes to draw; more than that are folded.
 
     Raises:
@@ -186,8 +186,7 @@ class _Drawing:
 
     def _draw_link(self, link: Link) -> None:
         picture, dot = self._picture, self._dot
-        first = link.edges[0].row
-        name = f"edge-{first.producer}-{first.output}"
+        name = facts.link_id(link)
         tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
         start = self._names[tail]
         if picture.column_of[tail] != picture.column_of[head]:
@@ -243,6 +242,8 @@ class _Drawing:
             look |= {"color": theme.alarm, "penwidth": "2.6"}
         if not any(all(facts.is_executed(graph, item) for item in pair) for pair in items):
             look["style"] = "dashed"
+        if all(edge.is_call for link in links for edge in link.edges):
+            look |= {"style": "dotted", "color": theme.faint, "penwidth": "1.5"}
         if graph.difference is not None:
             differs = {graph.difference.edges.get(place) for place in places}
             if differs & {Differs.ONLY_HERE, Differs.ONLY_THERE}:
@@ -256,6 +257,8 @@ class _Drawing:
         Where the consumer has but one input, or all have one shape, its own line tells that.
         """
         consumer = self._picture.items[link.consumer]
+        if link.edges[0].is_call:
+            return "calls"
         if len(link.edges) > 1:
             return f"{len(link.edges):,} edges"
         if consumer.kind is not Kind.NODE or consumer.nodes[0].row.num_inputs < 2:
@@ -268,7 +271,7 @@ class _Drawing:
 
     def _number(self, item: int) -> str:
         rows = [node.row for node in self._picture.items[item].nodes]
-        return facts.numbers(rows) or text.shorten(rows[0].short_name)
+        return facts.numbers(self._picture.graph, rows) or text.shorten(rows[0].short_name)
 
 
 def _box_name(picture: Picture, place: int) -> str:

@@ -37,6 +37,11 @@ class Drawing:
     dot_path: Path
     notes: tuple[str, ...]
     """What was folded or simplified, in sentences; empty where the picture shows everything."""
+    graph_tasks: tuple[int, ...]
+    """What is drawn: a graph task, then those inside of it."""
+    nodes: int
+    """How many these have in all, whatever the view leaves out of them."""
+    edges: int
 
 
 def render(dot_text: str, format: str, timeout_s: float = TIMEOUT_S) -> bytes:  # noqa: A002
@@ -94,14 +99,22 @@ def render_graph(
         kept = True
 
     try:
-        content, notes = _draw(trace, format, view or View(), look, other, timeout_s, keep)
+        content, notes, graph = _draw(trace, format, view or View(), look, other, timeout_s, keep)
     except DrawingError as error:
         if not kept:
             raise
         raise DrawingError(f"{error} The graph as DOT is in {clean(str(dot_path))}.") from error
     if format != "dot":
         _write(path, content)
-    return Drawing(path, dot_path, notes)
+    tasks = [graph.task, *(inner.task for inner in graph.inside.values())]
+    return Drawing(
+        path,
+        dot_path,
+        notes,
+        tuple(task.id for task in tasks),
+        sum(task.nodes for task in tasks),
+        sum(task.edges for task in tasks),
+    )
 
 
 def drawn(
@@ -125,8 +138,8 @@ def _draw(
     other: Trace | None,
     timeout_s: float,
     keep: Callable[[str], None],
-) -> tuple[bytes, tuple[str, ...]]:
-    """The picture and its notes; ``keep`` gets the DOT of every attempt before it is drawn."""
+) -> tuple[bytes, tuple[str, ...], Graph]:
+    """The picture, its notes and graph; ``keep`` gets each attempt's DOT before it is drawn."""
     from agviz.export.page import page
 
     if format not in {"dot", "html"}:
@@ -137,7 +150,7 @@ def _draw(
     for attempt in attempts(graph, view, look, one_column=format == "html"):
         keep(attempt.dot)
         if format == "dot":
-            return attempt.dot.encode(), attempt.notes
+            return attempt.dot.encode(), attempt.notes, graph
         try:
             content = render(attempt.dot, "svg" if format == "html" else format, timeout_s)
         except NoGraphvizError:
@@ -147,7 +160,7 @@ def _draw(
         else:
             if format == "html":
                 content = page(attempt.picture, content.decode(), look).encode()
-            return content, attempt.notes
+            return content, attempt.notes, graph
     raise failure
 
 
