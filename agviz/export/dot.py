@@ -20,7 +20,7 @@ from agviz.export.digraph import Picture as Drawn
 from agviz.export.labels import Labels, relative
 from agviz.export.legend import heading, summary, title
 from agviz.export.look import Look
-from agviz.graph.items import Kind
+from agviz.graph.items import Kind, pass_frames
 from agviz.graph.model import Differs
 from agviz.graph.picture import Cluster, Picture, compose
 from agviz.graph.view import DEFAULT_BUDGET, View, read_view
@@ -91,6 +91,9 @@ class _Drawing:
         self._names = [_box_name(picture, place) for place in range(len(picture.boxes))]
         self._critical = set(pairwise(picture.graph.marks.critical.nodes))
         self._frames = 0
+        self._frame_of: dict[tuple[int, str], str] = {}
+        """Names of the frames in each column, by path."""
+        self._passes = pass_frames(picture.graph, picture.by)
         self._dot: Drawn
 
     def dot(self, *, hurry: bool) -> Drawn:
@@ -110,6 +113,8 @@ class _Drawing:
                 "ranksep": "0.3",
                 "pad": "0.3",
                 "tooltip": " ",
+                # The line to a pass inside of a node ends at the frame around it.
+                **({"compound": "true"} if picture.graph.inside else {}),
                 **(HURRY if hurry else {}),
             },
             node_attr={
@@ -153,9 +158,9 @@ class _Drawing:
                     top.node(f"column {number}", label="", style="invis", shape="point")
                 for place in sorted(set(_boxes(column)) - fed):
                     dot.edge(f"column {number}", self._names[place], style="invis", weight="0")
-            self._draw_cluster(dot, column)
+            self._draw_cluster(dot, column, number)
 
-    def _draw_cluster(self, dot: graphviz.Digraph, cluster: Cluster) -> None:
+    def _draw_cluster(self, dot: graphviz.Digraph, cluster: Cluster, column: int) -> None:
         picture, theme = self._picture, self._theme
         for place in cluster.boxes:
             box = picture.boxes[place]
@@ -181,8 +186,9 @@ class _Drawing:
                 "margin": "8",
             }
             name = f"cluster {_plain_name(path)} {self._frames}"
+            self._frame_of[column, path] = name
             with dot.subgraph(name=name, graph_attr=frame) as sub:
-                self._draw_cluster(sub, inner)
+                self._draw_cluster(sub, inner, column)
 
     def _draw_link(self, link: Link) -> None:
         picture, dot = self._picture, self._dot
@@ -193,7 +199,11 @@ class _Drawing:
             start = f"{name} from"
             dot.node(start, label=_escaped([f"from {self._number(link.producer)}"]), **self._sign)
             dot.edge(f"column {picture.column_of[head]}", start, style="invis", weight="0")
-        dot.edge(start, self._names[head], id=name, **self._link_look([link]))
+        look = self._link_look([link])
+        frame = self._frame_of.get((picture.column_of[head], self._passes.get(_called(link), "")))
+        if frame is not None:
+            look["lhead"] = frame
+        dot.edge(start, self._names[head], id=name, **look)
 
     @property
     def _sign(self) -> dict[str, str]:
@@ -258,7 +268,7 @@ class _Drawing:
         """
         consumer = self._picture.items[link.consumer]
         if link.edges[0].is_call:
-            return "calls"
+            return ""
         if len(link.edges) > 1:
             return f"{len(link.edges):,} edges"
         if consumer.kind is not Kind.NODE or consumer.nodes[0].row.num_inputs < 2:
@@ -272,6 +282,12 @@ class _Drawing:
     def _number(self, item: int) -> str:
         rows = [node.row for node in self._picture.items[item].nodes]
         return facts.numbers(self._picture.graph, rows) or text.shorten(rows[0].short_name)
+
+
+def _called(link: Link) -> int:
+    """The pass that a link calls; -1 where gradients flow along it."""
+    called = {edge.called for edge in link.edges}
+    return called.pop() if len(called) == 1 else -1
 
 
 def _box_name(picture: Picture, place: int) -> str:

@@ -199,7 +199,7 @@ def _marks(picture: Picture) -> Iterator[str]:
             marks.nonfinite,
             f"{facts.NON_FINITE} and bold coloured lines: the path of NaN and infinities",
         ),
-        (graph.inside, "dotted: a node calls a pass inside of it; 5.3 runs third inside of 5"),
+        (graph.inside, "arrow to a frame: the node calls that pass; 5.3 ran third inside of 5"),
         (marks.saved, f"{facts.SAVED} tensor saved for backward"),
         (graph.cut, f"{facts.CUT} neighbours left out"),
         (graph.difference, f"{facts.DIFFERENCES[Differs.AFTERWARDS]} differs from B"),

@@ -64,8 +64,13 @@ class Edge:
     """Shape of the gradient, where it was recorded."""
     meeting: int
     """Number of gradients that arrive in this slot of the consumer; above 1 they are added up."""
-    is_call: bool = False
-    """No gradient's way: the producer called the backward pass that begins at the consumer."""
+    called: int = -1
+    """The pass that begins at the consumer and that the producer called; -1: a gradient's way."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether no gradient flows here."""
+        return self.called >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +274,7 @@ def build_graph(
         nodes=tuple(Node(rows[index], tuple(leaves.get(index, ()))) for index in order),
         edges=(
             *(Edge(edge, _shape(edge, rows), meeting[edge.consumer, edge.slot]) for edge in edges),
-            *(Edge(edge, None, 1, is_call=True) for edge in calls),
+            *(Edge(edge, None, 1, rows[edge.consumer].graph_task) for edge in calls),
         ),
         meeting=_most_meeting(meeting),
         lanes=_lanes(rows, threads),
