@@ -26,6 +26,7 @@ from agviz.graph.picture import Cluster, compose
 from agviz.graph.view import By, View, read_view
 from agviz.traces.reader import Trace
 from agviz.traces.rows import NodeStatus
+from agviz_engine.events import NodeStarted
 from tests import svg_reader
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def test_a_moment_inside_of_a_pass_inside(trace: Trace) -> None:
         started = {
             (event.graph_task, event.node)
             for event in events
-            if event.seq <= at.seq and type(event).__name__ == "NodeStarted"
+            if event.seq <= at.seq and isinstance(event, NodeStarted)
         }
         rows = [node.row for node in graph.nodes]
         rows += [leaf.row for node in graph.nodes for leaf in node.leaves]
@@ -281,7 +282,7 @@ def test_what_a_comparison_leaves_out_is_said(tmp_path: Path) -> None:
 
 
 def compiled(backend: str) -> None:
-    torch._dynamo.reset()  # type: ignore[no-untyped-call]
+    torch._dynamo.reset()
     model = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(4, 4), nn.Tanh())))
     step = torch.compile(model, backend=backend)
     # What was compiled before is not traced again.
@@ -292,7 +293,7 @@ def compiled(backend: str) -> None:
 
 def compiled_and_grad() -> None:
     """The user's own passes are calls of grad, too, and smaller than what is traced."""
-    torch._dynamo.reset()  # type: ignore[no-untyped-call]
+    torch._dynamo.reset()
     model = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(4, 4), nn.Tanh())))
     loss = torch.compile(model, backend="aot_eager")(torch.ones(2, 4)).sum()
     torch.autograd.grad(loss, list(model.parameters()))

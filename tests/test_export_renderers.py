@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -133,7 +133,7 @@ def test_a_real_old_dot_is_told_by_what_it_can_not(
 def test_columns_without_a_frame_stay_in_their_places(by: By) -> None:
     rows = Rows()
     above = rows.node("MeanBackward0")
-    waiting = {"thread": None, "order": None} if by is By.DEVICE else {}
+    waiting: dict[str, Any] = {"thread": None, "order": None} if by is By.DEVICE else {}
     for index in range(170):
         if 70 <= index < 100:
             above = block(rows, f"layer{index}", above, thread=index // 3 % 2 + 1)

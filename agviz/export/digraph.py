@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import graphviz
 
@@ -34,6 +34,45 @@ class Picture(graphviz.Digraph):
             agviz.errors.DrawingError: Graphviz is absent, failed, or took too long.
         """
         return self._drawn("svg").decode()
+
+    @overload
+    def pipe(
+        self,
+        format: str | None = ...,
+        renderer: str | None = ...,
+        formatter: str | None = ...,
+        neato_no_op: bool | int | None = ...,
+        quiet: bool = ...,
+        *,
+        engine: str | None = ...,
+        encoding: None = ...,
+    ) -> bytes: ...
+
+    @overload
+    def pipe(
+        self,
+        format: str | None = ...,
+        renderer: str | None = ...,
+        formatter: str | None = ...,
+        neato_no_op: bool | int | None = ...,
+        quiet: bool = ...,
+        *,
+        engine: str | None = ...,
+        encoding: str,
+    ) -> str: ...
+
+    @overload
+    def pipe(
+        self,
+        format: str | None = ...,
+        renderer: str | None = ...,
+        formatter: str | None = ...,
+        neato_no_op: bool | int | None = ...,
+        quiet: bool = ...,
+        *,
+        engine: str | None = ...,
+        encoding: str | None,
+    ) -> bytes | str: ...
 
     def pipe(
         self,
@@ -113,7 +152,7 @@ class Picture(graphviz.Digraph):
         self._check(renderer, formatter, neato_no_op, engine)
         if outfile is not None:
             filename = filename or Path(outfile).with_suffix(".gv")
-            outfile = Path(outfile) if directory else Path(self.directory, outfile)
+            outfile = Path(outfile) if directory else Path(os.fsdecode(self.directory), outfile)
             format = format or _format_of(outfile)  # noqa: A001
         format = format or self.format  # noqa: A001
         source = Path(self.save(filename, directory=directory))
