@@ -71,7 +71,8 @@ def draw(
         theme: ``light`` or ``dark``.
 
     Returns:
-        A ``graphviz.Digraph``, which shows itself in a notebook: ``.render("loss")`` writes it.
+        A ``graphviz.Digraph``, which shows itself in a notebook; ``.render("loss", format="svg")``
+        writes it, and needs no ``dot`` program.
 
     Raises:
         agviz.errors.AgvizError: no tensor requires grad, or there is no such parameter or choice.

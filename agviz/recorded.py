@@ -242,7 +242,7 @@ class Recorded:
 
         Args:
             graph_task: its id; None: one that failed, else the first with NaN or infinities, else
-                the largest.
+                the largest of the program's own. Those inside of it are drawn, too.
             by: what nodes are grouped by: ``module``, ``device`` or ``execution`` (nothing).
             fold: what is drawn as one beside what the budget demands: ``auto`` (nothing),
                 ``repeats``, ``chains``.

@@ -13,9 +13,9 @@ def duration(ns: float) -> str:
     return f"{value:,.{decimals}f} {unit}"
 
 
-def plural(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``, ``12,345 nodes``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def plural(number: int, noun: str, several: str = "") -> str:
+    """``1 node``, ``2 nodes``, ``12,345 nodes``; ``several`` where an s is not enough."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or f'{noun}s'}"
 
 
 def backward_passes(graph_tasks: int, reentrant: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree as ET
 
 TITLE = "{http://www.w3.org/1999/xlink}title"
@@ -29,3 +30,18 @@ def ids(svg: bytes, kind: str | None = None) -> list[str]:
         for element in parse(svg).iter()
         if (name := element.get("id")) and kind in {None, element.get("class")}
     ]
+
+
+def places(svg: bytes) -> dict[str, float]:
+    """Of every node its id, and how far to the left it begins, in points."""
+    return {
+        element.get("id", ""): min(
+            float(number)
+            for shape in element.iter()
+            if shape.tag.endswith("}polygon")
+            for number in re.findall(r"(-?[\d.]+),", shape.get("points", ""))
+        )
+        for element in parse(svg).iter()
+        if element.get("class") == "node"
+        and any(e.tag.endswith("}polygon") for e in element.iter())
+    }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import stat
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
@@ -25,6 +23,7 @@ from agviz_engine.instruments import Registry
 from tests import svg_reader
 from tests.event_simulator import Simulator, random_graph
 from tests.graph_rows import Rows, blocks
+from tests.graphviz_support import put_able_dot, without_pygraphviz
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,11 +71,9 @@ def trace(tmp_path: Path) -> Iterator[Trace]:
 
 
 def put_dot(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Let ``script`` be the only ``dot`` program."""
-    program = folder / "dot"
-    program.write_text(script.replace("{folder}", str(folder)))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    """Let ``script`` be the only Graphviz; it passes for one that can draw."""
+    put_able_dot(folder, monkeypatch, script)
+    without_pygraphviz(monkeypatch)
 
 
 @pytest.mark.parametrize(("layers", "budget"), [(2, 400), (12, 400), (12, 30)])
@@ -149,7 +146,7 @@ def test_without_any_graphviz_the_dot_is_written_all_the_same(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    without_pygraphviz(monkeypatch)
     with pytest.raises(DrawingError, match=r"There is no Graphviz: install .* is in .*graph\.dot"):
         render_graph(trace, tmp_path / "graph.svg")
     assert (tmp_path / "graph.dot").read_text(encoding="utf-8").startswith("digraph")

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agviz.analysis.default_pass import default_pass
 from agviz.errors import TraceError
-from agviz.graph.model import choose_graph_task, read_graph, topological_order
+from agviz.graph.model import read_graph, topological_order
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import EdgeRow, NodeStatus
@@ -129,7 +130,7 @@ def test_the_graph_task_that_failed_or_has_a_nan_or_is_largest_is_chosen(
 ) -> None:
     record(tmp_path / "t.agviz", **last)
     with Trace.open(tmp_path / "t.agviz") as trace:
-        assert choose_graph_task(trace) == chosen
+        assert default_pass(trace) == chosen
         assert read_graph(trace).task.id == chosen
         assert read_graph(trace, 0).task.id == 0
 

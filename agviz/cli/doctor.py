@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import platform
 import shutil
@@ -131,20 +130,21 @@ def _capture() -> Finding:
 
 
 def _graphviz() -> Finding:
-    program = shutil.which("dot")
-    if program:
-        return Finding("graphviz", ok=True, found=f"the program {program}")
-    if importlib.util.find_spec("pygraphviz"):
-        version = importlib.metadata.version("pygraphviz")
-        return Finding(
-            "graphviz", ok=True, found=f"no `dot` program; that of pygraphviz {version} draws"
-        )
-    return Finding(
-        "graphviz",
-        ok=False,
-        found="neither a `dot` program nor pygraphviz: graphs are written as .dot only",
-        remedy="pip install 'pygraphviz>=2.0.4'",
-    )
+    """Which Graphviz draws, and why that one."""
+    from agviz.export import renderers
+
+    tried = [(each, renderers.try_out(each)) for each in renderers.candidates()]
+    refused = [
+        f"{renderers.said(each, what)} could not: {what.lacks}"
+        for each, what in tried
+        if what.lacks
+    ]
+    able = [renderers.said(each, what) for each, what in tried if not what.lacks]
+    if not able:
+        found = "; ".join([*refused, "graphs are written as .dot only"])
+        return Finding("graphviz", ok=False, found=found, remedy=renderers.INSTALL)
+    also = [f"{each} could, too" for each in able[1:]]
+    return Finding("graphviz", ok=True, found="; ".join([f"{able[0]} draws", *also, *refused]))
 
 
 def _terminal() -> Finding:

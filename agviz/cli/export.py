@@ -15,9 +15,9 @@ json                 everything the trace holds
   agviz export train.agviz --format svg --to blocks.0.mlp.0.weight
   agviz export train.agviz --format svg --diff yesterday.agviz
 
-The `dot` program draws where there is one, otherwise the Graphviz that came
-with agviz. chrome-trace and json are compressed where OUT ends in .gz;
-docs/formats.md describes them.
+The Graphviz that came with agviz draws, else a `dot` program that can do what
+it can (agviz doctor tells). chrome-trace and json are compressed where OUT ends
+in .gz; docs/formats.md describes them.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--graph-task",
         metavar="N",
         type=int,
-        help="only this backward pass, counted from 0 (default: of a graph one that failed, else"
-        " the first with NaN or infinities, else the largest; otherwise all)",
+        help="only this backward pass, counted from 0, and those inside of it (default: of a graph"
+        " one that failed, else the first with NaN or infinities, else the largest of the"
+        " program's own; otherwise all)",
     )
     parser.add_argument(
         "--json", action="store_true", help="say what was written as JSON, for other programs"
@@ -128,9 +129,9 @@ def execute(arguments: argparse.Namespace) -> int:
         if to_stdout:
             _print(trace, arguments)
             return 0
-        path, notes = _write(trace, arguments)
+        path, notes, drawn = _write(trace, arguments)
     if arguments.json:
-        report = {"format": format_, "path": clean(str(path)), "notes": notes}
+        report = {"format": format_, "path": clean(str(path)), "notes": notes, **drawn}
         print(json.dumps(report))
         return 0
     print(f"wrote {clean(str(path))}")
@@ -168,8 +169,10 @@ def _print(trace: Trace, arguments: argparse.Namespace) -> None:
     sys.stdout.buffer.write(content)
 
 
-def _write(trace: Trace, arguments: argparse.Namespace) -> tuple[Path, list[str]]:
-    """Write to a file; gives its name, and what there is to say about it."""
+def _write(
+    trace: Trace, arguments: argparse.Namespace
+) -> tuple[Path, list[str], dict[str, list[int] | int]]:
+    """Write to a file; gives its name, what there is to say about it, and what is drawn in it."""
     from agviz.export.draw import render_graph
     from agviz.export.output import write
 
@@ -185,12 +188,17 @@ def _write(trace: Trace, arguments: argparse.Namespace) -> tuple[Path, list[str]
             raise AgvizError(f"{path} is the trace itself; name another file with --output")
     if format_ in ENDINGS:
         write(output, _pieces(trace, format_, arguments.graph_task))
-        return output, []
+        return output, [], {}
     with _other(arguments) as other:
         drawing = render_graph(
             trace, output, format_, view=_view(arguments), look=_look(arguments), other=other
         )
-    return drawing.path, list(drawing.notes)
+    drawn: dict[str, list[int] | int] = {
+        "graph_tasks": list(drawing.graph_tasks),
+        "nodes": drawing.nodes,
+        "edges": drawing.edges,
+    }
+    return drawing.path, list(drawing.notes), drawn
 
 
 def _other(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Trace | None]:

@@ -178,6 +178,7 @@ def _graph_task(task: GraphTaskRow, mark: Mark | None) -> dict[str, Any]:
         "graph_task": task.id,
         "parent": task.parent if task.parent >= 0 else None,
         "call": "backward" if task.accumulate_grad else "grad",
+        "traced": task.traced,
         "nodes": task.nodes,
         "edges": task.edges,
         "executed": task.executed,
@@ -310,7 +311,7 @@ def _graph_task_table(facts: dict[str, Any]) -> Table:
         inside = "" if task["parent"] is None else f" in #{task['parent']}"
         table.add_row(
             str(task["graph_task"]),
-            task["call"] + inside,
+            task["call"] + inside + ", traced" * task["traced"],
             f"{task['nodes']:,}",
             f"{task['edges']:,}",
             f"{task['executed']:,}",

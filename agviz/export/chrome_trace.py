@@ -236,6 +236,8 @@ class _Export:
             "create_graph": task.create_graph,
             "reentrant depth": task.reentrant_depth,
         }
+        if task.traced:
+            args["traced"] = True
         if task.parent >= 0:
             args |= {"parent graph task": task.parent, "parent node": task.parent_node}
         name = "backward" if task.accumulate_grad else "grad"

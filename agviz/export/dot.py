@@ -20,7 +20,7 @@ from agviz.export.digraph import Picture as Drawn
 from agviz.export.labels import Labels, relative
 from agviz.export.legend import heading, summary, title
 from agviz.export.look import Look
-from agviz.graph.items import Kind
+from agviz.graph.items import Kind, pass_frames
 from agviz.graph.model import Differs
 from agviz.graph.picture import Cluster, Picture, compose
 from agviz.graph.view import DEFAULT_BUDGET, View, read_view
@@ -42,6 +42,9 @@ HURRY = {"splines": "line", "nslimit": "0.1", "mclimit": "0.1"}
 """Straight edges, and less searching for good places: 2 s where it would be 12, or minutes with
 curves. ``nslimit1`` is not among them: cut short, the ranking it limits crashes Graphviz 14.1."""
 
+UNSEEN = {"style": "invis", "margin": "0", "label": ""}
+"""A cluster of which nothing is seen."""
+
 
 def to_dot(
     trace: Trace,
@@ -53,7 +56,7 @@ def to_dot(
 
     Args:
         trace: where it is recorded.
-        graph_task: its id; None: see :func:`agviz.graph.model.choose_graph_task`.
+        graph_task: its id; None: the one that is meant where none is named.
         budget: number of nodes to draw; more than that are folded.
 
     Raises:
@@ -88,6 +91,9 @@ class _Drawing:
         self._names = [_box_name(picture, place) for place in range(len(picture.boxes))]
         self._critical = set(pairwise(picture.graph.marks.critical.nodes))
         self._frames = 0
+        self._frame_of: dict[tuple[int, str], str] = {}
+        """Names of the frames in each column, by path."""
+        self._passes = pass_frames(picture.graph, picture.by)
         self._dot: Drawn
 
     def dot(self, *, hurry: bool) -> Drawn:
@@ -107,6 +113,8 @@ class _Drawing:
                 "ranksep": "0.3",
                 "pad": "0.3",
                 "tooltip": " ",
+                # The line to a pass inside of a node ends at the frame around it.
+                **({"compound": "true"} if picture.graph.inside else {}),
                 **(HURRY if hurry else {}),
             },
             node_attr={
@@ -133,7 +141,8 @@ class _Drawing:
     def _draw_columns(self) -> None:
         """The columns, each held together by an invisible node above it.
 
-        Graphviz lays out unconnected parts one by one and sets them side by side in this order.
+        Graphviz lays out unconnected parts one by one and sets them side by side in this order, but
+        those without any cluster last: so each column begins with one, which shows nothing.
         """
         picture, dot = self._picture, self._dot
         if len(picture.columns) > 1:
@@ -145,12 +154,13 @@ class _Drawing:
         fed = {head for tail, head in ends if column_of[tail] == column_of[head]}
         for number, column in enumerate(picture.columns):
             if len(picture.columns) > 1:
-                dot.node(f"column {number}", label="", style="invis", shape="point")
+                with dot.subgraph(name=f"cluster column {number}", graph_attr=UNSEEN) as top:
+                    top.node(f"column {number}", label="", style="invis", shape="point")
                 for place in sorted(set(_boxes(column)) - fed):
                     dot.edge(f"column {number}", self._names[place], style="invis", weight="0")
-            self._draw_cluster(dot, column)
+            self._draw_cluster(dot, column, number)
 
-    def _draw_cluster(self, dot: graphviz.Digraph, cluster: Cluster) -> None:
+    def _draw_cluster(self, dot: graphviz.Digraph, cluster: Cluster, column: int) -> None:
         picture, theme = self._picture, self._theme
         for place in cluster.boxes:
             box = picture.boxes[place]
@@ -176,20 +186,24 @@ class _Drawing:
                 "margin": "8",
             }
             name = f"cluster {_plain_name(path)} {self._frames}"
+            self._frame_of[column, path] = name
             with dot.subgraph(name=name, graph_attr=frame) as sub:
-                self._draw_cluster(sub, inner)
+                self._draw_cluster(sub, inner, column)
 
     def _draw_link(self, link: Link) -> None:
         picture, dot = self._picture, self._dot
-        first = link.edges[0].row
-        name = f"edge-{first.producer}-{first.output}"
+        name = facts.link_id(link)
         tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
         start = self._names[tail]
         if picture.column_of[tail] != picture.column_of[head]:
             start = f"{name} from"
             dot.node(start, label=_escaped([f"from {self._number(link.producer)}"]), **self._sign)
             dot.edge(f"column {picture.column_of[head]}", start, style="invis", weight="0")
-        dot.edge(start, self._names[head], id=name, **self._link_look([link]))
+        look = self._link_look([link])
+        frame = self._frame_of.get((picture.column_of[head], self._passes.get(_called(link), "")))
+        if frame is not None:
+            look["lhead"] = frame
+        dot.edge(start, self._names[head], id=name, **look)
 
     @property
     def _sign(self) -> dict[str, str]:
@@ -238,6 +252,8 @@ class _Drawing:
             look |= {"color": theme.alarm, "penwidth": "2.6"}
         if not any(all(facts.is_executed(graph, item) for item in pair) for pair in items):
             look["style"] = "dashed"
+        if all(edge.is_call for link in links for edge in link.edges):
+            look |= {"style": "dotted", "color": theme.faint, "penwidth": "1.5"}
         if graph.difference is not None:
             differs = {graph.difference.edges.get(place) for place in places}
             if differs & {Differs.ONLY_HERE, Differs.ONLY_THERE}:
@@ -251,6 +267,8 @@ class _Drawing:
         Where the consumer has but one input, or all have one shape, its own line tells that.
         """
         consumer = self._picture.items[link.consumer]
+        if link.edges[0].is_call:
+            return ""
         if len(link.edges) > 1:
             return f"{len(link.edges):,} edges"
         if consumer.kind is not Kind.NODE or consumer.nodes[0].row.num_inputs < 2:
@@ -263,7 +281,13 @@ class _Drawing:
 
     def _number(self, item: int) -> str:
         rows = [node.row for node in self._picture.items[item].nodes]
-        return facts.numbers(rows) or text.shorten(rows[0].short_name)
+        return facts.numbers(self._picture.graph, rows) or text.shorten(rows[0].short_name)
+
+
+def _called(link: Link) -> int:
+    """The pass that a link calls; -1 where gradients flow along it."""
+    called = {edge.called for edge in link.edges}
+    return called.pop() if len(called) == 1 else -1
 
 
 def _box_name(picture: Picture, place: int) -> str:

@@ -1,20 +1,15 @@
-"""Drawing DOT: Graphviz as a child process that can be killed, and what to do when it takes long.
-
-The system's ``dot`` draws where there is one, otherwise the Graphviz inside the pygraphviz wheel.
-"""
+"""Drawing a graph: what to do when Graphviz takes long."""
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.errors import DrawingError
+from agviz.export import renderers
 from agviz.export.dot import compose_view, draw_picture
+from agviz.export.renderers import TIMEOUT_S, NoGraphvizError
 from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, View, read_view
 from agviz.traces.nodes import undisturbed
 from agviz.traces.text import clean
@@ -30,16 +25,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 """What Graphviz draws."""
-DEFAULT_TIMEOUT_S = 20.0
 SMALL_BUDGET = 60
 """Nodes drawn when everything else took too long."""
-
-BUNDLED = (
-    "import sys, pygraphviz\n"
-    "graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())\n"
-    "sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog='dot'))\n"
-)
-"""What the child process runs where there is no ``dot`` program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +37,14 @@ class Drawing:
     dot_path: Path
     notes: tuple[str, ...]
     """What was folded or simplified, in sentences; empty where the picture shows everything."""
+    graph_tasks: tuple[int, ...]
+    """What is drawn: a graph task, then those inside of it."""
+    nodes: int
+    """How many these have in all, whatever the view leaves out of them."""
+    edges: int
 
 
-def render(dot_text: str, format: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> bytes:  # noqa: A002
+def render(dot_text: str, format: str, timeout_s: float = TIMEOUT_S) -> bytes:  # noqa: A002
     """Draw ``dot_text``.
 
     Args:
@@ -61,33 +53,10 @@ def render(dot_text: str, format: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> 
         timeout_s: seconds after which Graphviz is killed.
 
     Raises:
-        agviz.errors.DrawingError: it took too long, failed, or there is no Graphviz.
+        agviz.errors.DrawingError: it took too long, failed, or there is no Graphviz that can.
     """
     check_format(format)
-    command = _command(format)
-    if command is None:
-        raise DrawingError(
-            "There is no Graphviz: install the `dot` program (package graphviz) or pygraphviz."
-        )
-    try:
-        finished = subprocess.run(
-            command,
-            input=dot_text.encode(),
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise DrawingError(
-            f"Graphviz did not finish within {timeout_s:g} s: draw fewer nodes, or allow more time."
-        ) from None
-    except OSError as error:
-        raise DrawingError(f"Graphviz can't be started: {error.strerror}.") from error
-    if finished.returncode or not finished.stdout:
-        said = finished.stderr.decode(errors="replace").strip().splitlines()
-        reason = clean(said[-1]) if said else f"it ended with {finished.returncode}"
-        raise DrawingError(f"Graphviz could not draw the graph as {format}: {reason}.")
-    return finished.stdout
+    return renderers.run(renderers.choose(), dot_text, format, timeout_s)
 
 
 def render_graph(
@@ -98,7 +67,7 @@ def render_graph(
     view: View | None = None,
     look: Look | None = None,
     other: Trace | None = None,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float = TIMEOUT_S,
 ) -> Drawing:
     """Draw one graph task into a file, and its DOT beside it, with the ending ``.dot``.
 
@@ -130,14 +99,22 @@ def render_graph(
         kept = True
 
     try:
-        content, notes = _draw(trace, format, view or View(), look, other, timeout_s, keep)
+        content, notes, graph = _draw(trace, format, view or View(), look, other, timeout_s, keep)
     except DrawingError as error:
         if not kept:
             raise
         raise DrawingError(f"{error} The graph as DOT is in {clean(str(dot_path))}.") from error
     if format != "dot":
         _write(path, content)
-    return Drawing(path, dot_path, notes)
+    tasks = [graph.task, *(inner.task for inner in graph.inside.values())]
+    return Drawing(
+        path,
+        dot_path,
+        notes,
+        tuple(task.id for task in tasks),
+        sum(task.nodes for task in tasks),
+        sum(task.edges for task in tasks),
+    )
 
 
 def drawn(
@@ -147,7 +124,7 @@ def drawn(
     view: View | None = None,
     look: Look | None = None,
     other: Trace | None = None,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float = TIMEOUT_S,
 ) -> bytes:
     """The same as bytes; nothing is written."""
     return _draw(trace, format, view or View(), look, other, timeout_s, lambda _: None)[0]
@@ -161,8 +138,8 @@ def _draw(
     other: Trace | None,
     timeout_s: float,
     keep: Callable[[str], None],
-) -> tuple[bytes, tuple[str, ...]]:
-    """The picture and its notes; ``keep`` gets the DOT of every attempt before it is drawn."""
+) -> tuple[bytes, tuple[str, ...], Graph]:
+    """The picture, its notes and graph; ``keep`` gets each attempt's DOT before it is drawn."""
     from agviz.export.page import page
 
     if format not in {"dot", "html"}:
@@ -173,17 +150,17 @@ def _draw(
     for attempt in attempts(graph, view, look, one_column=format == "html"):
         keep(attempt.dot)
         if format == "dot":
-            return attempt.dot.encode(), attempt.notes
+            return attempt.dot.encode(), attempt.notes, graph
         try:
             content = render(attempt.dot, "svg" if format == "html" else format, timeout_s)
+        except NoGraphvizError:
+            raise
         except DrawingError as error:
             failure = error
-            if _command("svg") is None:
-                break
         else:
             if format == "html":
                 content = page(attempt.picture, content.decode(), look).encode()
-            return content, attempt.notes
+            return content, attempt.notes, graph
     raise failure
 
 
@@ -217,17 +194,6 @@ def check_format(format: str) -> None:  # noqa: A002
     if format not in FORMATS:
         known = ", ".join((*FORMATS, "html"))
         raise DrawingError(f"A graph can't be drawn as {clean(format)!r}: choose {known} or dot.")
-
-
-def _command(format: str) -> list[str] | None:  # noqa: A002
-    """The command that reads DOT and writes a picture; None where there is no Graphviz."""
-    dot = shutil.which("dot")
-    if dot is not None:
-        return [dot, f"-T{format}"]
-    if importlib.util.find_spec("pygraphviz") is None:
-        return None
-    # -P: a pygraphviz.py in the user's folder is not the one that is meant.
-    return [sys.executable, "-P", "-c", BUNDLED, format]
 
 
 def _write(path: Path, content: bytes) -> None:

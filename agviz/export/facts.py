@@ -81,13 +81,18 @@ def is_alarming(graph: Graph, row: NodeRow) -> bool:
     return row.status is NodeStatus.FAILED or row.index == graph.first_nonfinite
 
 
-def numbers(rows: Iterable[NodeRow]) -> str:
-    """The execution number, or the first and the last; empty where nothing was executed."""
-    orders = [row.order for row in rows if row.order is not None]
-    if not orders:
+def numbers(graph: Graph, rows: Iterable[NodeRow]) -> str:
+    """The turn in execution, or the first and the last; empty where nothing was executed.
+
+    Of nodes of several passes, those of the outermost count.
+    """
+    ran = [row for row in rows if row.order is not None]
+    outermost = min((row.graph_task for row in ran), default=None)
+    turns = sorted((row.order or 0, row) for row in ran if row.graph_task == outermost)
+    if not turns:
         return ""
-    first, last = min(orders), max(orders)
-    return str(first) if first == last else f"{first}{text.DASH}{last}"
+    first, last = graph.turn(turns[0][1]), graph.turn(turns[-1][1])
+    return first if first == last else f"{first}{text.DASH}{last.rpartition('.')[2]}"
 
 
 def state(graph: Graph, row: NodeRow) -> str:
@@ -169,7 +174,7 @@ def _nonfinite(graph: Graph, row: NodeRow) -> Iterator[Finding]:
 def leaf_findings(graph: Graph, leaf: Leaf) -> list[Finding]:
     """The same about a parameter's line."""
     found = [each for each in _findings(graph, leaf.row) if each.words != FAILED]
-    if (leaf.edge.producer, leaf.edge.output) in graph.marks.zeros:
+    if leaf.row.index in graph.marks.got_zeros:
         found.append(Finding(f"{ZERO} all zero", True))
     if (leaf.edge.producer, leaf.edge.output) in graph.marks.nonfinite and not any(
         each.words.startswith(NON_FINITE) for each in found
@@ -210,7 +215,7 @@ def about_item(graph: Graph, item: Item) -> list[str]:
     lines = [item.title]
     if item.repeats > 1:
         lines.append(f"{item.repeats:,} equal blocks of {len(rows) // item.repeats:,} nodes")
-    lines.append(f"{len(rows):,} nodes, in execution {numbers(rows) or 'not reached'}")
+    lines.append(f"{len(rows):,} nodes, in execution {numbers(graph, rows) or 'not reached'}")
     lines.append(f"{text.duration(total_ns(rows))} in all")
     leaves = {leaf.row.index for node in item.nodes for leaf in node.leaves}
     if leaves:
@@ -231,7 +236,7 @@ def about_leaf(graph: Graph, leaf: Leaf) -> list[str]:
 def about_link(graph: Graph, link: Link, items: Sequence[Item]) -> list[str]:
     """Every edge of a link, line by line."""
     names = {
-        node.row.index: f"{numbers([node.row])} {node.row.short_name}".strip()
+        node.row.index: f"{graph.turn(node.row)} {node.row.short_name}".strip()
         for place in (link.producer, link.consumer)
         for node in items[place].nodes
     }
@@ -239,6 +244,14 @@ def about_link(graph: Graph, link: Link, items: Sequence[Item]) -> list[str]:
     if len(link.edges) > MOST_EDGES:
         lines.append(f"and {len(link.edges) - MOST_EDGES:,} more")
     return lines
+
+
+def link_id(link: Link) -> str:
+    """The id of a link in a picture: that of its first edge."""
+    edge = link.edges[0]
+    if edge.is_call:
+        return f"call-{edge.row.producer}-{edge.row.consumer}"
+    return f"edge-{edge.row.producer}-{edge.row.output}"
 
 
 def about_saved(row: SavedRow) -> str:
@@ -259,7 +272,7 @@ def _is_nonfinite(row: NodeRow) -> bool:
 
 def _about_node(graph: Graph, row: NodeRow) -> list[str]:
     marks = graph.marks
-    lines = [f"{numbers([row])} {row.name}".strip()]
+    lines = [f"{graph.turn(row)} {row.name}".strip()]
     if row.module:
         lines.append(f"module {row.module}")
     if row.line:
@@ -311,6 +324,8 @@ def _about_hook(hook: HookCalls) -> str:
 def _about_edge(graph: Graph, edge: Edge, names: dict[int, str]) -> str:
     row = edge.row
     at = row.producer, row.output
+    if edge.is_call:
+        return f"{names[row.producer]} calls the pass that begins at {names[row.consumer]}"
     line = f"{names[row.producer]}, output {row.output} → {names[row.consumer]}, input {row.slot}"
     gradient = f"{text.shape(edge.shape)} {graph.marks.dtypes.get(at, '')}".strip()
     if gradient:

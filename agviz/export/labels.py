@@ -175,7 +175,7 @@ class Labels:
         look = self._lane(rows)
         faint = self._theme.faint
         tooltip = "&#10;".join(map(text.in_label, about))
-        number = text.in_label(f"{look.mark} {facts.numbers(rows)}".rstrip())
+        number = text.in_label(f"{look.mark} {facts.numbers(self._graph, rows)}".rstrip())
         paper = f'BGCOLOR="{look.pale}"'
         address = self._look.link(frame)
         link = f' HREF="{text.in_label(address)}" TARGET="_blank"' if address else ""

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from agviz.export.palette import Theme
     from agviz.graph.model import Graph, Queue
     from agviz.graph.picture import Picture
+    from agviz.traces.rows import GraphTaskRow
 
 LONGEST_MESSAGE = 120
 MARKS_IN_A_LINE = 5
+MOST_OTHERS = 4
+"""Passes named in the heading beside the one that is drawn."""
 
 
 def heading(picture: Picture, theme: Theme) -> str:
@@ -45,8 +48,16 @@ def title(graph: Graph) -> str:
     """What is drawn, in a few words."""
     if not graph.ran:
         return graph.title
-    call = "backward" if graph.task.accumulate_grad else "grad"
-    return " · ".join(filter(None, [text.shorten(graph.title), f"{call}(), pass {graph.task.id}"]))
+    task = graph.task
+    named = f"{call(task)}, pass {task.id}" + ", traced" * task.traced
+    if task.parent >= 0:
+        named += f", inside of pass {task.parent}"
+    return " · ".join(filter(None, [text.shorten(graph.title), named]))
+
+
+def call(task: GraphTaskRow) -> str:
+    """``backward()`` or ``grad()``."""
+    return "backward()" if task.accumulate_grad else "grad()"
 
 
 def summary(graph: Graph) -> str:
@@ -55,6 +66,11 @@ def summary(graph: Graph) -> str:
     said = [f"{plural(task.nodes, 'node')}, {plural(task.edges, 'edge')}"]
     if not graph.ran:
         return f"{said[0]} · not run yet"
+    if graph.inside:
+        tasks = [inner.task for inner in graph.inside.values()]
+        nodes, edges = sum(each.nodes for each in tasks), sum(each.edges for each in tasks)
+        passes = plural(len(tasks), "pass", "passes")
+        said.append(f"{plural(nodes, 'node')}, {plural(edges, 'edge')} in {passes} inside of it")
     if task.end_ns is not None:
         said.append(text.duration(task.end_ns - task.begin_ns))
     if task.status is not GraphTaskStatus.FINISHED:
@@ -72,7 +88,7 @@ def _alarms(graph: Graph) -> Iterator[str]:
         if row.index != graph.first_nonfinite:
             continue
         where = f" in {text.shorten(row.module)}" if row.module else ""
-        place = f"{facts.numbers([row])} {row.short_name}{where}".lstrip()
+        place = f"{graph.turn(row)} {row.short_name}{where}".lstrip()
         if kind in facts.BEGINNINGS:
             yield f"{facts.NON_FINITE} first non-finite: {facts.BEGINNINGS[kind]}, at {place}"
         elif row.nonfinite is not None:
@@ -93,10 +109,33 @@ def _about_view(graph: Graph) -> Iterator[str]:
         names = {row.index: row.short_name for row in rows}
         for queue in moment.queues:
             yield _queue(queue, names)
+    yield from _others(graph)
     if graph.difference is not None:
         yield f"compared with {graph.difference.other} (B)"
         for sentence in graph.difference.summary:
             yield from textwrap.wrap(sentence, LONGEST_MESSAGE)
+
+
+def _others(graph: Graph) -> Iterator[str]:
+    """The passes that are not drawn: those that failed first."""
+    others = sorted(
+        graph.others, key=lambda task: (task.status is not GraphTaskStatus.FAILED, task.id)
+    )
+    if not others:
+        return
+    said = [_other(task) for task in others[:MOST_OTHERS]]
+    if len(others) > MOST_OTHERS:
+        said.append(f"{len(others) - MOST_OTHERS:,} more")
+    yield f"not drawn (--graph-task N): {' · '.join(said)}"
+
+
+def _other(task: GraphTaskRow) -> str:
+    said = f"pass {task.id} {call(task)}, {plural(task.nodes, 'node')}"
+    if task.traced:
+        said += ", traced while compiling"
+    if task.status is not GraphTaskStatus.FINISHED:
+        said += f", {'✗ ' * (task.status is GraphTaskStatus.FAILED)}{task.status}"
+    return said
 
 
 def _queue(queue: Queue, names: dict[int, str]) -> str:
@@ -160,6 +199,7 @@ def _marks(picture: Picture) -> Iterator[str]:
             marks.nonfinite,
             f"{facts.NON_FINITE} and bold coloured lines: the path of NaN and infinities",
         ),
+        (graph.inside, "arrow to a frame: the node calls that pass; 5.3 ran third inside of 5"),
         (marks.saved, f"{facts.SAVED} tensor saved for backward"),
         (graph.cut, f"{facts.CUT} neighbours left out"),
         (graph.difference, f"{facts.DIFFERENCES[Differs.AFTERWARDS]} differs from B"),

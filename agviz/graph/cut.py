@@ -38,7 +38,7 @@ def around(graph: Graph, wanted: str | int, depth: int) -> Graph:
             break
         kept = kept | reached
     row = centre.row
-    name = f"{row.order} {row.short_name}" if row.order is not None else row.short_name
+    name = f"{graph.turn(row)} {row.short_name}".lstrip()
     return _part(graph, kept, f"{plural(depth, 'edge')} around {clean(name)}")
 
 
@@ -81,12 +81,11 @@ def find_node(graph: Graph, wanted: str | int) -> Node:
     Raises:
         agviz.errors.AgvizError: there is no such node.
     """
-    number = int(wanted) if str(wanted).isdecimal() else None
     nodes = sorted(graph.nodes, key=lambda node: (node.row.order is None, node.row.order or 0))
     for node in nodes:
-        if number is not None and number in {row.order for row in _rows(node)}:
+        if str(wanted) in {graph.turn(row) for row in _rows(node)} - {""}:
             return node
-    if number is None:
+    if not str(wanted).isdecimal():
         for node in nodes:
             names = {name for row in _rows(node) for name in (row.name, row.short_name)}
             names |= {row.parameter or "" for row in _rows(node)} | {node.row.module or ""}
@@ -98,7 +97,7 @@ def find_node(graph: Graph, wanted: str | int) -> Node:
     ran = sum(
         row.order is not None for row in {r.index: r for n in nodes for r in _rows(n)}.values()
     )
-    raise AgvizError(f"No node of this graph was number {number} to run: {ran:,} ran.")
+    raise AgvizError(f"No node of this graph was number {wanted} to run: {ran:,} ran.")
 
 
 def parameters(graph: Graph) -> set[str]:
@@ -131,7 +130,7 @@ def _part(graph: Graph, kept: set[int], what: str) -> Graph:
     nodes = tuple(node for node in graph.nodes if node.row.index in kept)
     leaves = {leaf.row.index for node in nodes for leaf in node.leaves}
     shown = len(nodes) + len(leaves)
-    note = f"{what}: {shown:,} of {plural(graph.task.nodes, 'node')}"
+    note = f"{what}: {shown:,} of {plural(graph.size, 'node')}"
     return replace(
         graph,
         nodes=nodes,

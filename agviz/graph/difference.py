@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agviz.analysis import alignment, diff_words
+from agviz.analysis.default_pass import default_pass, outermost
 from agviz.analysis.diff import diff
 from agviz.analysis.diff_rows import Kind
-from agviz.graph.model import Difference, Differs, build_graph, choose_graph_task
+from agviz.graph.model import Difference, Differs, build_graph
 from agviz.traces.text import clean
 
 if TYPE_CHECKING:
@@ -76,15 +77,19 @@ def lay_over(graph: Graph, trace: Trace, other: Trace) -> Graph:
 
 
 def _counterpart(trace: Trace, graph_task: int, other: Trace) -> int:
-    depth = trace.graph_task(graph_task).reentrant_depth
+    own = trace.graph_task(graph_task)
     alike = [
-        [task.id for task in each.graph_tasks if task.reentrant_depth == depth]
+        [
+            task.id
+            for task in each.graph_tasks
+            if (task.reentrant_depth, task.traced) == (own.reentrant_depth, own.traced)
+        ]
         for each in (trace, other)
     ]
     turn = alike[0].index(graph_task)
     if turn < len(alike[1]) and other.graph_task(alike[1][turn]).nodes:
         return alike[1][turn]
-    return choose_graph_task(other)
+    return outermost(other.graph_tasks, default_pass(other))
 
 
 def _foreign(row: NodeRow, index: int, graph_task: int) -> NodeRow:

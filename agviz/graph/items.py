@@ -68,12 +68,52 @@ class Link:
 
 def single_items(graph: Graph, by: By = By.MODULE) -> list[Item]:
     """One item for each node of the graph, in its order."""
+    groups = _groups(graph, by)
+    frames = pass_frames(graph, by)
+    return [
+        Item(
+            Kind.NODE,
+            (node,),
+            _within(frames.get(node.row.graph_task), groups.get(node.row.index)),
+        )
+        for node in graph.nodes
+    ]
+
+
+def pass_frames(graph: Graph, by: By) -> dict[int, str]:
+    """The group around each pass that a node called, within that of the node, by graph task."""
+    groups = _groups(graph, by) if graph.inside else {}
+    rows = {node.row.index: node.row for node in graph.nodes} if graph.inside else {}
+    frames: dict[int, str] = {}
+    for number, inner in graph.inside.items():
+        maker = rows.get(inner.maker)
+        name = "another node" if maker is None else maker.short_name
+        call = "" if inner.task.accumulate_grad else "grad(), "
+        own = f"{call}pass {number} in {name.replace('.', '·')}"
+        around = None
+        if maker is not None:
+            around = _within(frames.get(maker.graph_task), groups.get(inner.maker))
+        frames[number] = _within(around, own) or own
+    return frames
+
+
+def _within(around: str | None, path: str | None) -> str | None:
+    return ".".join(filter(None, (around, path))) or None
+
+
+def _groups(graph: Graph, by: By) -> dict[int, str | None]:
+    """What each node is grouped by, within its pass."""
     if by is By.MODULE:
-        return [Item(Kind.NODE, (node,), node.row.module) for node in graph.nodes]
+        return {node.row.index: node.row.module for node in graph.nodes}
     if by is By.EXECUTION:
-        return [Item(Kind.NODE, (node,), None) for node in graph.nodes]
+        return {}
     stays = _stays(graph)
-    return [Item(Kind.NODE, (node,), stays.get(node.row.index)) for node in graph.nodes]
+    makers = {number: stays.get(inner.maker) for number, inner in graph.inside.items()}
+    return {
+        node.row.index: stay
+        for node in graph.nodes
+        if (stay := stays.get(node.row.index)) != makers.get(node.row.graph_task)
+    }
 
 
 def _stays(graph: Graph) -> dict[int, str]:

@@ -36,6 +36,8 @@ class Marks:
     """Nodes that put out nothing but zeros, though they were given something else."""
     zeros: frozenset[tuple[int, int]] = frozenset()
     """Edges along which nothing but zeros flowed."""
+    got_zeros: frozenset[int] = frozenset()
+    """Nodes of which the whole gradient was zero; of a leaf: what ``.grad`` became."""
     growth: Mapping[int, float] = field(default_factory=dict)
     """Nodes in which the largest element grew :data:`EXPLODING` times or more, and how much."""
     nonfinite: frozenset[tuple[int, int]] = frozenset()
@@ -80,6 +82,7 @@ def read_marks(
         received=found.received,
         zero=found.zero(),
         zeros=found.zeros,
+        got_zeros=found.got_zeros,
         growth=found.growth(),
         nonfinite=nonfinite,
         origins={}
@@ -107,8 +110,9 @@ def _by_node(rows: Iterable[HookCalls] | Iterable[SavedRow]) -> dict[int, list]:
 class _Health:
     """What was measured of the gradients of one graph task."""
 
-    def __init__(self, rows: Iterable[HealthRow], edges: Iterable[EdgeRow]) -> None:
+    def __init__(self, rows: Iterable[HealthRow], edges: Sequence[EdgeRow]) -> None:
         put_out: defaultdict[int, list[HealthRow]] = defaultdict(list)
+        became: dict[int, HealthRow] = {}
         received: dict[tuple[int, int], HealthRow] = {}
         by_output: dict[tuple[int, int], HealthRow] = {}
         for row in rows:
@@ -117,6 +121,9 @@ class _Health:
                 by_output[row.node, row.slot] = row
             elif row.role in {"root", "sum"}:
                 received[row.node, row.slot] = row
+            elif row.role == "accumulated":
+                became[row.node] = row
+        self.got_zeros = _got_zeros(became, received, by_output, edges)
         for edge in edges:
             produced = by_output.get((edge.producer, edge.output))
             if produced is not None:
@@ -155,6 +162,23 @@ class _Health:
             if given > 0 and largest >= EXPLODING * given:
                 grown[node] = largest / given
         return grown
+
+
+def _got_zeros(
+    became: Mapping[int, HealthRow],
+    received: Mapping[tuple[int, int], HealthRow],
+    by_output: Mapping[tuple[int, int], HealthRow],
+    edges: Sequence[EdgeRow],
+) -> frozenset[int]:
+    """Nodes of which all that they got is zero: by one edge, as a sum, or what ``.grad`` became."""
+    meeting = Counter((edge.consumer, edge.slot) for edge in edges)
+    whole = {
+        edge.consumer: by_output[edge.producer, edge.output]
+        for edge in edges
+        if meeting[edge.consumer, edge.slot] == 1 and (edge.producer, edge.output) in by_output
+    }
+    whole |= {node: row for (node, _), row in received.items()}
+    return frozenset(node for node, row in {**whole, **became}.items() if _is_zero(row))
 
 
 def _is_zero(row: HealthRow) -> bool:

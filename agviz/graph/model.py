@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.analysis.default_pass import default_pass, outermost
 from agviz.errors import TraceError
 from agviz.graph.critical import critical_path
-from agviz.graph.marks import Marks, read_marks
+from agviz.graph.inside import Inside, Passes
+from agviz.graph.marks import Marks
 from agviz.traces.rows import (
     EdgeRow,
     GraphTaskRow,
-    GraphTaskStatus,
     NodeRow,
     NodeStatus,
     ThreadRow,
@@ -63,6 +64,13 @@ class Edge:
     """Shape of the gradient, where it was recorded."""
     meeting: int
     """Number of gradients that arrive in this slot of the consumer; above 1 they are added up."""
+    called: int = -1
+    """The pass that begins at the consumer and that the producer called; -1: a gradient's way."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether no gradient flows here."""
+        return self.called >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,7 @@ class Graph:
     title: str
     """The recorded script, or empty."""
     task: GraphTaskRow
+    """The pass; others may be :attr:`inside` of it."""
     nodes: tuple[Node, ...]
     """In an order in which every producer stands before its consumers."""
     edges: tuple[Edge, ...]
@@ -150,66 +159,69 @@ class Graph:
     ran: bool = True
     """False: the graph of a loss, before anything of it was executed."""
 
+    inside: Mapping[int, Inside] = field(default_factory=dict)
+    """The passes that its nodes called, and theirs, by graph task; outer ones first."""
+    others: tuple[GraphTaskRow, ...] = ()
+    """The other passes of the trace that are inside of none."""
+
+    def turn(self, row: NodeRow) -> str:
+        """A node's turn in execution: ``12``, or ``5.3``, the third to run inside of the fifth."""
+        if row.order is None:
+            return ""
+        inner = self.inside.get(row.graph_task)
+        return str(row.order) if inner is None else f"{inner.turns}{row.order + inner.before}"
+
+    @property
+    def size(self) -> int:
+        """Number of nodes that torch's graphs have, here and inside."""
+        return self.task.nodes + sum(inner.task.nodes for inner in self.inside.values())
+
     @property
     def folded_leaves(self) -> int:
         """Number of AccumulateGrad nodes that became lines of others."""
         return len({leaf.row.index for node in self.nodes for leaf in node.leaves})
 
 
-def choose_graph_task(trace: Trace) -> int:
-    """The graph task somebody most likely wants to see.
-
-    That is one that failed, else the first with a non-finite gradient, else the largest.
-
-    Raises:
-        agviz.errors.TraceError: the trace holds no graph.
-    """
-    tasks = [task for task in trace.graph_tasks if task.nodes]
-    if not tasks:
-        raise TraceError(
-            f"{trace.path} holds no backward pass to draw: nothing was recorded, or it ended "
-            "before a graph was walked; record a program that calls backward()."
-        )
-    failed = [task.id for task in tasks if task.status is GraphTaskStatus.FAILED]
-    if failed:
-        return failed[0]
-    found = trace.first_nonfinite()
-    if found is not None:
-        return found.graph_task
-    return max(tasks, key=lambda task: (task.nodes, -task.id)).id
-
-
-def read_graph(trace: Trace, graph_task: int | None = None, *, saved: bool = False) -> Graph:
-    """Read one graph task.
+def read_graph(
+    trace: Trace, graph_task: int | None = None, *, saved: bool = False, inside: bool = True
+) -> Graph:
+    """Read one graph task, and those that its nodes called.
 
     Args:
         trace: where it is recorded.
-        graph_task: its id; None: the one that :func:`choose_graph_task` chooses.
+        graph_task: its id; None: the user's pass that
+            :func:`agviz.analysis.default_pass.default_pass` chooses, or that is around that one.
         saved: read which tensors nodes had saved.
+        inside: read those that its nodes called, too.
 
     Raises:
         agviz.errors.TraceError: no such graph task, or it has no graph.
     """
+    known = trace.graph_tasks
     if graph_task is None:
-        graph_task = choose_graph_task(trace)
+        graph_task = outermost(known, default_pass(trace))
     task = trace.graph_task(graph_task)
     if not task.nodes:
         raise TraceError(
             f"Graph task {graph_task} of {trace.path} ended before its graph was walked: "
             "there is nothing to draw."
         )
-    edges = trace.edges(graph_task)
-    marks = read_marks(trace, graph_task, edges, saved=saved)
-    found = trace.first_nonfinite(graph_task)
-    first = None if found is None else found.node
+    passes = Passes(trace, saved=saved)
+    passes.add(task)
+    if inside:
+        passes.add_inside(known)
+    around = outermost(known, graph_task)
     return build_graph(
         task,
-        trace.nodes(graph_task),
-        edges,
+        passes.rows,
+        passes.edges,
         trace.threads,
-        first_nonfinite=next(iter(marks.origins), first),
+        first_nonfinite=passes.first_nonfinite,
         title=trace.meta.script,
-        marks=marks,
+        marks=passes.marks,
+        calls=passes.calls,
+        inside=passes.inside,
+        others=tuple(each for each in known if each.parent < 0 and each.id != around),
     )
 
 
@@ -223,6 +235,9 @@ def build_graph(
     title: str = "",
     marks: Marks | None = None,
     ran: bool = True,
+    calls: Sequence[EdgeRow] = (),
+    inside: Mapping[int, Inside] | None = None,
+    others: tuple[GraphTaskRow, ...] = (),
 ) -> Graph:
     """Build the graph from rows; an edge to or from a node that is not there is left out."""
     rows = list(rows)
@@ -241,35 +256,46 @@ def build_graph(
     edges = [edge for edge in known if edge.consumer not in folded]
     order = topological_order(
         [row.index for row in rows if row.index not in folded],
-        edges,
+        [*edges, *calls],
         [LEAF_SEQUENCE_NR if row.sequence_nr is None else row.sequence_nr for row in rows],
     )
     leaves = _leaves(rows, [edge for edge in known if edge.consumer in folded], order)
     meeting = Counter((edge.consumer, edge.slot) for edge in known)
-    times = {row.index: row.duration_ns for row in rows if row.duration_ns is not None}
+    # A node's time holds that of the passes it called, which are on no path for themselves.
+    times = {
+        row.index: row.duration_ns
+        for row in rows
+        if row.duration_ns is not None and row.graph_task == task.id
+    }
     path = critical_path([*order, *sorted(folded)], known, times)
     return Graph(
         title=title,
         task=task,
         nodes=tuple(Node(rows[index], tuple(leaves.get(index, ()))) for index in order),
-        edges=tuple(
-            Edge(edge, _shape(edge, rows), meeting[edge.consumer, edge.slot]) for edge in edges
+        edges=(
+            *(Edge(edge, _shape(edge, rows), meeting[edge.consumer, edge.slot]) for edge in edges),
+            *(Edge(edge, None, 1, rows[edge.consumer].graph_task) for edge in calls),
         ),
         meeting=_most_meeting(meeting),
         lanes=_lanes(rows, threads),
         first_nonfinite=first_nonfinite,
         marks=replace(marks or Marks(), critical=path),
         ran=ran,
+        inside=inside or {},
+        others=others,
     )
 
 
 def as_it_ran(graph: Graph) -> Graph:
     """The same with the nodes in the order in which they were taken up, as far as they were."""
-    last = -max((node.row.order or 0 for node in graph.nodes), default=0) - 1
+    ran = [node.row for node in graph.nodes if node.row.order is not None]
+    # Turns are counted in each pass; the clock is the same for all.
+    ran.sort(key=lambda row: (row.start_ns if graph.inside else row.order) or 0)
+    places = {row.index: -place for place, row in enumerate(ran)}
     order = topological_order(
         [node.row.index for node in graph.nodes],
         [edge.row for edge in graph.edges],
-        {n.row.index: last if n.row.order is None else -n.row.order for n in graph.nodes},
+        {node.row.index: places.get(node.row.index, -len(ran)) for node in graph.nodes},
     )
     by_index = {node.row.index: node for node in graph.nodes}
     return replace(graph, nodes=tuple(by_index[index] for index in order))

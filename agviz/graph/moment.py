@@ -11,6 +11,8 @@ from agviz.graph.model import Leaf, Moment, Node, Queue
 from agviz.traces.rows import NodeStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agviz.graph.model import Graph
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
@@ -36,23 +38,42 @@ def at_event(graph: Graph, trace: Trace, seq: int) -> Graph:
         raise AgvizError(
             f"Event {seq} came after graph task {task.id} ended, which was event {task.end_seq}."
         )
-    state = trace.state_at(task.id, trace.position(seq + 1, task.id))
-    statuses = state.statuses(task.id) or [NodeStatus.WAITING] * task.nodes
+    places = {task.id: 0} | {number: inner.first for number, inner in graph.inside.items()}
+    found = trace.events(offset=trace.position(seq), limit=1)
+    told = found[0].graph_task if found and found[0].graph_task in places else task.id
+    state = trace.state_at(told, trace.position(seq + 1, told))
+    over = {
+        number
+        for number, inner in graph.inside.items()
+        if inner.task.end_seq is not None and inner.task.end_seq < seq
+    }
+    under_way = {task.id} | {
+        number
+        for number, inner in graph.inside.items()
+        if number not in over and inner.task.begin_seq <= seq
+    }
+    statuses = {number: state.statuses(number) for number in sorted(under_way)}
 
     def then(row: NodeRow) -> NodeRow:
-        return _row_then(row, statuses[row.index], state)
+        if row.graph_task in over:
+            return row
+        known = statuses.get(row.graph_task)
+        node = row.index - places[row.graph_task]
+        return _row_then(row, known[node] if known else NodeStatus.WAITING, node, state)
 
     nodes = tuple(
         Node(then(n.row), tuple(Leaf(then(x.row), x.edge, x.use, x.uses) for x in n.leaves))
         for n in graph.nodes
     )
-    done = {index for index, status in enumerate(statuses) if status in _TAKEN_UP}
+    rows = [row for node in nodes for row in (node.row, *(leaf.row for leaf in node.leaves))]
+    done = {row.index for row in rows if row.status in _TAKEN_UP}
     marks = replace(
         graph.marks,
         zero=graph.marks.zero & done,
         growth={index: grew for index, grew in graph.marks.growth.items() if index in done},
         nonfinite=frozenset(edge for edge in graph.marks.nonfinite if edge[0] in done),
         zeros=frozenset(edge for edge in graph.marks.zeros if edge[0] in done),
+        got_zeros=graph.marks.got_zeros & done,
         hooks={index: hooks for index, hooks in graph.marks.hooks.items() if index in done},
         critical=NO_PATH,
     )
@@ -65,19 +86,23 @@ def at_event(graph: Graph, trace: Trace, seq: int) -> Graph:
         moment=Moment(
             seq=seq,
             time_ns=state.time_ns - task.begin_ns,
-            queues=tuple(_queues(graph, state, trace)),
-            waiting={node: sum(slots.values()) for node, slots in state.buffers(task.id).items()},
+            queues=tuple(_queues(graph, state, trace, places)),
+            waiting={
+                places[number] + node: sum(slots.values())
+                for number in under_way
+                for node, slots in state.buffers(number).items()
+            },
         ),
     )
 
 
-def _row_then(row: NodeRow, status: NodeStatus, state: BackwardState) -> NodeRow:
+def _row_then(row: NodeRow, status: NodeStatus, node: int, state: BackwardState) -> NodeRow:
     """A node's row without what had not happened yet."""
     if status is NodeStatus.UNKNOWN:
         return row
     started = status in _TAKEN_UP
     ended = started and status is not NodeStatus.RUNNING
-    bad = started and state.is_nonfinite(row.graph_task, row.index)
+    bad = started and state.is_nonfinite(row.graph_task, node)
     return replace(
         row,
         status=status,
@@ -89,7 +114,9 @@ def _row_then(row: NodeRow, status: NodeStatus, state: BackwardState) -> NodeRow
     )
 
 
-def _queues(graph: Graph, state: BackwardState, trace: Trace) -> list[Queue]:
+def _queues(
+    graph: Graph, state: BackwardState, trace: Trace, places: Mapping[int, int]
+) -> list[Queue]:
     threads = {thread.id: thread.name for thread in trace.threads}
     found = []
     for queue in state.queues():
@@ -102,6 +129,8 @@ def _queues(graph: Graph, state: BackwardState, trace: Trace) -> list[Queue]:
         if not len(queue.tasks):
             continue
         shown = queue.tasks[:QUEUED_SHOWN]
-        own = tuple(task.node for task in shown if task.graph_task == graph.task.id)
+        own = tuple(
+            places[task.graph_task] + task.node for task in shown if task.graph_task in places
+        )
         found.append(Queue(name, len(queue.tasks), own))
     return found

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from agviz.graph.columns import columns
 from agviz.graph.fold import fold
-from agviz.graph.items import ancestry
+from agviz.graph.items import ancestry, pass_frames
 from agviz.graph.model import as_it_ran
-from agviz.graph.stacks import Box, stack
+from agviz.graph.stacks import LONGEST_STACK, Box, stack
 from agviz.graph.view import DEFAULT_BUDGET, By, Fold
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def compose(
     folded = fold(graph, budget, what, by)
     items, links = folded.items, folded.links
     small = len(items) <= DRAWN_SEPARATELY
-    boxes = stack(items, links, longest=1) if small else stack(items, links)
+    passes = frozenset(pass_frames(graph, by).values())
+    longest = 1 if small else LONGEST_STACK
+    boxes = stack(items, links, longest=longest, framed=passes)
     box_of = [0] * len(items)
     for place, box in enumerate(boxes):
         for line in box.lines:
@@ -83,7 +85,7 @@ def compose(
     between = tuple(link for link in links if box_of[link.producer] != box_of[link.consumer])
     column_of = [0] * len(boxes) if one_column else columns(items, boxes, between, box_of)
     ends = [(box_of[link.producer], box_of[link.consumer]) for link in between]
-    torn = _left_and_entered_again(boxes, ends)
+    torn = _left_and_entered_again(boxes, ends) - passes
     return Picture(
         graph=graph,
         by=by,
@@ -93,7 +95,9 @@ def compose(
         column_of=tuple(column_of),
         box_of=tuple(box_of),
         columns=tuple(
-            _clusters({i: box for i, box in enumerate(boxes) if column_of[i] == column}, torn)
+            _clusters(
+                {i: box for i, box in enumerate(boxes) if column_of[i] == column}, torn, passes
+            )
             for column in range(max(column_of) + 1)
         ),
         notes=(*graph.notes, *(f"folded: {note}" for note in folded.notes)),
@@ -130,8 +134,10 @@ def _left_and_entered_again(
     return frozenset(found)
 
 
-def _clusters(boxes: Mapping[int, Box], torn: frozenset[str]) -> Cluster:
-    """Modules around boxes, but for those in ``torn``.
+def _clusters(
+    boxes: Mapping[int, Box], torn: frozenset[str], passes: frozenset[str] = frozenset()
+) -> Cluster:
+    """Modules around boxes, but for those in ``torn``, and passes inside of nodes.
 
     A module that holds one box only is named in the box, and one that merely contains other
     modules is part of their names: a frame costs room and should say something.
@@ -141,6 +147,7 @@ def _clusters(boxes: Mapping[int, Box], torn: frozenset[str]) -> Cluster:
         boxes_below.update(ancestry(box.module))
     own = {box.module for box in boxes.values()}
     framed = {path for path, count in boxes_below.items() if count > 1 and path in own} - torn
+    framed |= passes
 
     root = Cluster(None)
     by_path: dict[str, Cluster] = {}

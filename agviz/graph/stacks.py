@@ -45,7 +45,11 @@ class Box:
 
 
 def stack(
-    items: Sequence[Item], links: Sequence[Link], *, longest: int = LONGEST_STACK
+    items: Sequence[Item],
+    links: Sequence[Link],
+    *,
+    longest: int = LONGEST_STACK,
+    framed: frozenset[str] = frozenset(),
 ) -> list[Box]:
     """Write the items into boxes, in their order. Every item stands in exactly one box.
 
@@ -56,26 +60,30 @@ def stack(
         items: producers before consumers.
         links: those between them.
         longest: at most this many items of one row in a box.
+        framed: modules that never share a box with their parent.
     """
     modules = [item.module for item in items]
     box_of = [0] * len(items)
     for place, box in enumerate(_Stacker(items, links, modules, longest).boxes()):
         for line in box.lines:
             box_of[line.item] = place
-    framed: set[str | None] = {
-        container
-        for module in set(modules)
-        for container in ancestry(module)
-        if container != module
+    apart: set[str | None] = {
+        *framed,
+        *(
+            container
+            for module in set(modules)
+            for container in ancestry(module)
+            if container != module
+        ),
     }
-    framed |= {
+    apart |= {
         modules[link.producer]
         for link in links
         if modules[link.producer] == modules[link.consumer]
         and box_of[link.producer] != box_of[link.consumer]
     }
     homes = [
-        module.rpartition(".")[0] or None if module and module not in framed else module
+        module.rpartition(".")[0] or None if module and module not in apart else module
         for module in modules
     ]
     return _Stacker(items, links, homes, longest).boxes()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from agviz.analysis.default_pass import inside_of, outermost
 from agviz.errors import AgvizError
 from agviz.graph.cut import around, leading_to
 from agviz.graph.difference import lay_over
-from agviz.graph.model import choose_graph_task, read_graph
+from agviz.graph.model import read_graph
 from agviz.graph.moment import at_event
+from agviz.words import plural
 
 if TYPE_CHECKING:
     from agviz.graph.model import Graph
@@ -47,7 +49,8 @@ class View:
     """A choice of what to draw; the default is everything, by module.
 
     Args:
-        graph_task: id of the graph task; None: see :func:`agviz.graph.model.choose_graph_task`.
+        graph_task: id of the graph task; None: the user's pass that
+            :func:`agviz.analysis.default_pass.default_pass` chooses.
         by: what nodes are grouped by.
         fold: what is drawn as one.
         budget: number of nodes to draw; more than that are folded. None: 400, in HTML 1,500, of
@@ -92,11 +95,13 @@ def read_view(trace: Trace, view: View, other: Trace | None = None) -> Graph:
     task = view.graph_task
     if task is None and view.at is not None:
         task = _task_of(trace, view.at)
-    if task is None:
-        task = choose_graph_task(trace)
-    graph = read_graph(trace, task, saved=view.saved)
+    graph = read_graph(trace, task, saved=view.saved, inside=other is None)
     if other is not None:
         graph = lay_over(graph, trace, other)
+        left_out = len(inside_of(trace.graph_tasks, graph.task.id))
+        if left_out:
+            passes = plural(left_out, "pass", "passes")
+            graph = replace(graph, notes=(f"{passes} inside of it: not compared, not drawn",))
     if view.at is not None:
         graph = at_event(graph, trace, view.at)
     if view.around is not None:
@@ -107,7 +112,9 @@ def read_view(trace: Trace, view: View, other: Trace | None = None) -> Graph:
 
 
 def _task_of(trace: Trace, seq: int) -> int | None:
-    """The graph task that an event belongs to."""
+    """The graph task that an event belongs to, or the one around that."""
     found = trace.events(offset=trace.position(seq), limit=1)
     tasks = {task.id for task in trace.graph_tasks if task.nodes}
-    return found[0].graph_task if found and found[0].graph_task in tasks else None
+    if not found or found[0].graph_task not in tasks:
+        return None
+    return outermost(trace.graph_tasks, found[0].graph_task)

@@ -164,12 +164,12 @@ class Contents:
         rows = self._database.numbers(
             "SELECT id, parent, parent_node, depth, keep_graph, create_graph, accumulate, roots,"  # noqa: S608
             " inputs, thread, nodes, edges, begin_seq, begin_t, end_seq, end_t, error, message,"
-            f" executed FROM graph_task WHERE {condition}",
+            f" executed, traced FROM graph_task WHERE {condition}",
             *parameters,
         )
-        columns = cast("list[list[Any]]", list(map(list, zip(*rows, strict=True))) or [[]] * 19)
-        numbers, parents, *_, begin, _, end, errors, messages, executed = columns
-        if any(None in columns[place] for place in (*range(14), 16, 17)):
+        columns = cast("list[list[Any]]", list(map(list, zip(*rows, strict=True))) or [[]] * 20)
+        numbers, parents, *_, begin, _, end, errors, messages, executed, traced = columns
+        if any(None in columns[place] for place in (*range(14), 16, 17, 19)):
             raise self._database.damaged("a graph task lacks a fact")
         if any(map(ge, parents, numbers)):
             raise self._database.damaged("a graph task is inside of a later one")
@@ -192,6 +192,7 @@ class Contents:
             [names[error] for error in errors],
             [texts[message] for message in messages],
             self._all_executed(numbers, executed),
+            list(map(bool, traced)),
         ]
         truths = [list(map(bool, column)) for column in columns[4:7]]
         every = zip(*columns[:4], *truths, *columns[7:13], *rest, strict=True)

@@ -29,6 +29,7 @@ class EventRow(NamedTuple):
     accumulate_grad: bool | None = None
     roots: int | None = None
     inputs: int | None = None
+    traced: bool | None = None
     nodes: int | None = None
     edges: int | None = None
     queue: int | None = None

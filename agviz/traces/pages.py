@@ -241,6 +241,7 @@ class Pages:
             task.accumulate_grad,
             task.roots,
             task.inputs,
+            task.traced,
         )
 
 

@@ -118,6 +118,9 @@ class GraphTaskRow(NamedTuple):
     executed: int
     """Number of nodes whose function was called; for a graph task that did not finish, the number
     of nodes that finished."""
+    traced: bool = False
+    """Whether torch.compile, torch.export or make_fx was tracing: the program did not ask for it,
+    and tensors stood for values."""
 
     @property
     def last_seq(self) -> int:

@@ -68,7 +68,8 @@ CREATE TABLE graph_task (
     end_t INTEGER,                 -- NULL: did not end while recorded
     error INTEGER NOT NULL,        -- string, type of the exception; 0: did not fail
     message INTEGER NOT NULL,      -- string
-    executed INTEGER               -- nodes whose function was called; NULL: did not finish
+    executed INTEGER,              -- nodes whose function was called; NULL: did not finish
+    traced INTEGER NOT NULL        -- 1: while torch.compile or the like was tracing
 )""",
     # The graph as compute_dependencies met it.
     "node": """

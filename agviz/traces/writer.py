@@ -379,6 +379,7 @@ class Writer:
             event.seq,
             event.time_ns - self._start_ns,
             *(0, 0, None, None, 0, 0, None),
+            event.traced,
         )
         self._insert("graph_task", row, columns=len(row))
 

@@ -55,6 +55,9 @@ class GraphTaskBegun(NamedTuple):
     roots: int
     inputs: int
     """Number of ``inputs=``; 0 means every leaf that is reached."""
+    traced: bool = False
+    """Whether torch.compile, torch.export or make_fx was tracing: the program did not ask for it,
+    and tensors stood for values."""
 
 
 class DependenciesComputed(NamedTuple):

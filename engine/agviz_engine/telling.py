@@ -23,7 +23,7 @@ from agviz_engine.instruments import (
     clock,
     next_seq,
 )
-from agviz_engine.thread_state import current, next_thread
+from agviz_engine.thread_state import current, is_traced, next_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -175,6 +175,7 @@ class Telling:
                 graph_task.accumulate_grad,
                 roots,
                 inputs,
+                is_traced(),
             )
             hear.emit(hear.graph_task_begun, event, self.live(graph_task))
 

@@ -115,6 +115,15 @@ def _autograd_state() -> tuple[tuple[Callable[[], Any], Callable[[Any], None]], 
     )
 
 
+_TRACING = {"ProxyTorchDispatchMode", "FunctionalTensorMode", "FakeTensorMode"}
+
+
+def is_traced() -> bool:
+    """Whether torch.compile, torch.export or make_fx traces what this thread does."""
+    stack = map(_C._get_dispatch_stack_at, range(_C._len_torch_dispatch_stack()))
+    return any(type(mode).__name__ in _TRACING for mode in stack)
+
+
 class ThreadLocalState:
     """Torch's thread-locals of the thread that called backward (``at::ThreadLocalState``).
 

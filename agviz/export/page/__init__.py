@@ -12,7 +12,7 @@ import string
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from agviz.export import text
+from agviz.export import facts, text
 from agviz.export.legend import summary, title
 from agviz.export.look import Look
 from agviz.graph.items import Kind
@@ -99,7 +99,7 @@ def _data(picture: Picture, look: Look) -> dict[str, Any]:
         "lines": lines,
         "links": [
             [
-                f"edge-{link.edges[0].row.producer}-{link.edges[0].row.output}",
+                facts.link_id(link),
                 *(_box_id(picture, place) for place in (link.producer, link.consumer)),
             ]
             for link in picture.links
@@ -187,7 +187,7 @@ def _runs(picture: Picture, begin: int) -> list[list[Any]]:
     ran.sort(key=lambda row: (row.start_ns or 0, row.order or 0))
     return [
         [
-            row.order,
+            picture.graph.turn(row) if row.graph_task in picture.graph.inside else row.order,
             (row.start_ns or 0) - begin,
             row.duration_ns,
             lanes.get(-1 if row.thread is None else row.thread, 0),
