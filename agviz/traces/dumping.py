@@ -212,7 +212,7 @@ class Lookout:
         """
         moved, self.moved = self.moved, False
         # Before the first event the program may be importing torch, which looking would, too.
-        self._has_begun = self._has_begun or bool(self.under_way)
+        self._has_begun = self._has_begun or moved or bool(self.under_way)
         if moved or not self._has_begun:
             self._stand_still()
         now_ns = time.monotonic_ns()
