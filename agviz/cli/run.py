@@ -140,7 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         metavar="SECONDS",
         type=argument(read_seconds),
-        help="say on stderr where every thread stands when a backward pass has had no event for so"
+        help="say on stderr where every thread is when a backward pass has been under way for so"
         " long: what holds it, what waits; a flight recorder writes then, too",
     )
     parser.add_argument(
