@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -30,6 +30,8 @@ from tests.test_cli_run import agviz as command
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from agviz.traces.measured import Values
 
 MODEL = """
 import os, torch, torch.nn as nn, torch.nn.functional as F
@@ -96,7 +98,7 @@ def test_whatever_raises_is_named(
     path = tmp_path / "t.agviz"
     with contextlib.suppress(KeyError), agviz.trace(path=path):
         x = torch.ones(3, requires_grad=True)
-        y = Doubled.apply(x) if kind == "node" else x * 2
+        y: Any = cast("Any", Doubled).apply(x) if kind == "node" else x * 2
         if kind == "post_hook":
             y.grad_fn.register_hook(fails)
         if kind == "post_accumulate_grad":
@@ -327,9 +329,10 @@ def test_nothing_unusual_says_what_was_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = nn.Linear(4, 3)
-    paths = [tmp_path / f"{values}.agviz" for values in ("health", "none")]
-    for path in paths:
-        with agviz.trace(path=path, values=path.stem):
+    levels: tuple[Values, ...] = ("health", "none")
+    paths = [tmp_path / f"{values}.agviz" for values in levels]
+    for path, values in zip(paths, levels, strict=True):
+        with agviz.trace(path=path, values=values):
             model(torch.randn(5, 4)).sum().backward()
     code, words = said(capsys, "explain", paths[0])
     assert code == 0

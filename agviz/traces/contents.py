@@ -211,7 +211,7 @@ class Contents:
                 f"SELECT graph_task, count(*) FROM event WHERE {EXECUTION} AND kind = 5"  # noqa: S608
                 " GROUP BY graph_task"
             )
-            counts = dict(rows)
+            counts = {row[0]: row[1] for row in rows}
             found = {number: counts.get(number, 0) for number in missing}
         return [found.get(number, count or 0) for number, count in known.items()]
 

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from agviz.traces.measured import Values
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
+    from agviz.traces.rows import Frame
     from agviz_engine import events
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.instruments import SavedValue
@@ -404,7 +405,8 @@ class Recorder(Instrument, Closable):
         import torch
 
         grad_enabled = torch.is_grad_enabled()
-        stack = disabled = ()
+        stack: tuple[Frame, ...] = ()
+        disabled: tuple[Frame, ...] = ()
         if failed is not None:
             files = self._lookout.files
             stack = stack_of(sys._getframe(1), files)

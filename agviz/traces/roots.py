@@ -64,7 +64,7 @@ def saved_near(task: GraphTask) -> Iterator[tuple[NodeRef, tuple[SavedValue, ...
     from agviz_engine.saved_values import measured as saved_of
 
     waiting = deque(ref for ref, _ in task.root_edges)
-    seen = set()
+    seen: set[int] = set()
     while waiting and len(seen) < _MOST_NODES:
         ref = waiting.popleft()
         if ref.index in seen:
