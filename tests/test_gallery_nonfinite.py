@@ -44,6 +44,9 @@ def test_what_went_wrong_is_named(program: Program, check_forward: bool, tmp_pat
         assert not found.is_harmless
         assert str(found.pattern).lower() == str(program.one("pattern")).lower()
         assert found.node.short_name == program.one("node")
+        if program.one("remedy") is not None:
+            assert found.finding is not None
+            assert str(program.one("remedy")) in found.finding.remedy
         assert str(found.evidence.kind) == (program.one("kind") or "node")
         if program.cause is not None:
             assert found.frame is not None
@@ -94,7 +97,16 @@ def test_the_gallery_is_large_and_says_what_it_expects() -> None:
         is_of_a_leaf = program.one("node") == "AccumulateGrad"
         assert program.cause is not None or is_of_a_leaf, program.name
     known = {key for program in NONFINITE for key, _ in program.expected}
-    assert known <= {"pattern", "node", "kind", "op", "parameter", "others", "check_forward"}
+    assert known <= {
+        "pattern",
+        "node",
+        "kind",
+        "op",
+        "parameter",
+        "others",
+        "check_forward",
+        "remedy",
+    }
 
 
 def test_a_program_of_the_gallery_as_a_script(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ _RESHAPING: Final = {
     "T", "Transpose", "Unflatten", "UnsafeView", "Unsqueeze", "View", "ToCopy", "Alias",
 }  # fmt: skip
 """What neither adds nor takes away numbers but for copies of them."""
+_CHOOSING: Final = frozenset({"Where", "MaskedFill"})
+"""What puts something else in the place of what is not finite."""
 SQUARE: Final = "MulBackward0 of itself"
 """Stands for the node of ``x * x``."""
 
@@ -231,8 +233,12 @@ class _Gathering:
         return self._trace.edges_from(self._origin.graph_task, node)
 
     def _zeroed_by(self) -> str:
-        """The nearest node upstream that put out more zeros than it was given."""
-        node = self._origin.node
+        """The nearest node upstream that put out more zeros than it was given.
+
+        A ``torch.where`` on the way goes before it: what it left out was never in the forward, also
+        where the gradient was zero there anyway.
+        """
+        node, chose = self._origin.node, ""
         for _ in range(_MOST_STEPS):
             received = self._received(node)
             if len(received) != 1 or received[0].health is None or not received[0].health.zero:
@@ -244,7 +250,9 @@ class _Gathering:
             before = self._received(producer)
             zeros = sum(_share_of_zeros(given.health) for given in before)
             if _share_of_zeros(received[0].health) > zeros:
-                return self._name(producer)
+                return chose or self._name(producer)
+            if base_name(self._name(producer)) in _CHOOSING:
+                chose = chose or self._name(producer)
             node = producer
         return ""
 

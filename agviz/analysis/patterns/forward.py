@@ -11,6 +11,7 @@ from agviz.analysis.blame import Source
 from agviz.analysis.measures import LARGEST, bad, counts, magnitude, number, places
 from agviz.analysis.patterns import singular
 from agviz.analysis.patterns.finding import Finding
+from agviz.analysis.patterns.fused import fused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,7 +142,11 @@ def _log(blame: Blame) -> Finding | None:
         edge = -1.0 if blame.function == "log1p" else 0.0
         if given.zero or given.min == edge:
             where = places(given.zero) if given.zero and not edge else "somewhere"
-            return _finding(singular.LOG, f"the argument of {blame.function} is {edge:g} {where}")
+            return _finding(
+                singular.LOG,
+                f"the argument of {blame.function} is {edge:g} {where}",
+                fused([_made_by(blame, 0).capitalize()]),
+            )
     return _outside(blame, -1.0 if blame.function == "log1p" else 0.0)
 
 

@@ -14,6 +14,7 @@ from agviz.analysis.evidence import SQUARE, base_name
 from agviz.analysis.measures import LARGEST, bad, counts, magnitude, places
 from agviz.analysis.origins import Kind
 from agviz.analysis.patterns.finding import Finding
+from agviz.analysis.patterns.fused import fused
 from agviz.words import plural
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ REMEDIES: Final[Mapping[str, str]] = {
         "Use torch.linalg.vector_norm, whose gradient at 0 is 0, or add a small eps under the root."
     ),
     LOG: (
-        "Clamp the argument from below, add a small eps, or compute the logarithm together with"
-        " what comes before it (log_softmax, logsigmoid, xlogy, binary_cross_entropy_with_logits)."
+        "Clamp the argument from below, add a small eps, or choose the argument too where a factor"
+        " of 0 is meant to leave it out: torch.where(ok, log(torch.where(ok, x, 1.0)), 0.0)."
     ),
     DIVISION: "Add a small eps to the divisor, or clamp it away from 0.",
     POW: "Clamp the base away from 0, or add a small eps to it.",
@@ -81,6 +82,10 @@ class Singular(NamedTuple):
 
 _HIDING: Final = {"torch.where", "masked_fill", "nan_to_num"}
 """Those of them by which a program hides what is not finite."""
+_SAFE: Final = (
+    "Make the argument safe as well, not only the result:"
+    " torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0)."
+)
 
 
 def zero_times_infinity(evidence: Evidence) -> Finding | None:
@@ -95,6 +100,8 @@ def zero_times_infinity(evidence: Evidence) -> Finding | None:
     found = of_node(evidence)
     if found is not None and found.pattern == NORM and behind == "masked_fill":
         return None  # torch's own derivative of a norm masks, and this is the derivative of that
+    if found is not None and found.pattern == LOG and behind == "a mask":
+        return _factor_of_zero(found, zeros)
     infinite = [
         row for row in evidence.saved.values() if row.health is not None and _inf(row.health)
     ]
@@ -108,8 +115,20 @@ def zero_times_infinity(evidence: Evidence) -> Finding | None:
         f"0 * inf behind {behind}",
         f"{_passes(behind)} a gradient of 0 on to what it did not take ({plural(zeros, 'zero')}"
         f" came in), and there {there}: 0 * inf is NaN",
-        "Make the argument safe as well, not only the result:"
-        " torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0).",
+        f"{found.remedy} Or m{_SAFE[1:]}" if found is not None and found.remedy else _SAFE,
+    )
+
+
+def _factor_of_zero(found: Singular, zeros: int) -> Finding:
+    """A target, a one-hot vector or a weight of 0 times a log of 0.
+
+    The product is NaN in the forward already: the factor masks nothing.
+    """
+    return Finding(
+        LOG,
+        f"{found.what}; the factor of 0 behind it ({plural(zeros, 'zero')} came in) does not help:"
+        " 0 * inf is NaN",
+        found.remedy or REMEDIES[LOG],
     )
 
 
@@ -223,7 +242,9 @@ def _log(evidence: Evidence) -> Singular | None:
     if not count:
         return None
     return Singular(
-        LOG, f"its argument is 0 {places(count)}, where the derivative 1 / x is infinite"
+        LOG,
+        f"its argument is 0 {places(count)}, where the derivative 1 / x is infinite",
+        fused(_behind(evidence)),
     )
 
 
@@ -232,7 +253,9 @@ def _log1p(evidence: Evidence) -> Singular | None:
     if not (_must_be(evidence) if health is None else health.min == -1.0):
         return None
     return Singular(
-        LOG, "its argument goes down to -1, where the derivative 1 / (1 + x) is infinite"
+        LOG,
+        "its argument goes down to -1, where the derivative 1 / (1 + x) is infinite",
+        fused(_behind(evidence)),
     )
 
 
@@ -240,7 +263,15 @@ def _xlogy(evidence: Evidence) -> Singular | None:
     health = _value(evidence, "other")
     if health is None or not health.zero:
         return None
-    return Singular(LOG, f"its second argument is 0 {places(health.zero)}, where log(y) is -inf")
+    return Singular(
+        LOG,
+        f"its second argument is 0 {places(health.zero)}, where the derivative x / y is"
+        " infinite, or 0 / 0",
+        fused(_behind(evidence, 1)),
+    )
+
+
+_LOGS: Final = frozenset({"Log", "Log2", "Log10", "Log1P"})
 
 
 def _logit(evidence: Evidence) -> Singular | None:
@@ -294,12 +325,18 @@ def _rsqrt(evidence: Evidence) -> Singular | None:
 
 
 def _mul(evidence: Evidence) -> Singular | None:
-    """A product with an inverse standard deviation or norm that is infinite."""
+    """A product with a logarithm, an inverse standard deviation or a norm that is infinite."""
     for output, name in ((0, "self"), (1, "other")):
         health = _value(evidence, name)
         behind = _behind(evidence, output)
         if health is None or not _inf(health) or not behind:
             continue
+        if behind[0] in _LOGS and health.neginf:
+            return Singular(
+                LOG,
+                f"the logarithm that it multiplies with is -inf {places(health.neginf)}",
+                fused(behind[1:]),
+            )
         if behind[0] in {"Rsqrt", "Reciprocal"}:
             rest = behind[1:]
             pattern = VARIANCE if _is_variance(rest) else NORM if _is_norm(rest) else DIVISION

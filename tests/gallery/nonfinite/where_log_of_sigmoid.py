@@ -1,0 +1,35 @@
+"""The log of a sigmoid that is 0, chosen away by torch.where.
+
+pattern: 0 * inf behind torch.where
+node: LogBackward0
+remedy: torch.where(ok, x, 1.0)
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class Classifier(nn.Module):
+    """Probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.head(x))
+
+
+def program() -> None:
+    """A training step."""
+    model = Classifier()
+    with torch.no_grad():
+        model.head.bias.copy_(torch.tensor([0.0, 500.0, -500.0]))
+    p = model(torch.randn(5, 4))
+    is_positive = torch.tensor([True, True, False]).expand(5, 3)
+    logs = torch.log(p)  # cause
+    torch.where(is_positive, -logs, torch.zeros_like(logs)).mean().backward()
+
+
+if __name__ == "__main__":
+    program()

@@ -1,0 +1,35 @@
+"""xlogy(0, 0) is 0, but its derivative for the second argument is 0 / 0.
+
+pattern: log of zero
+node: XlogyBackward0
+remedy: logsigmoid
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class Classifier(nn.Module):
+    """Probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.head(x))
+
+
+def program() -> None:
+    """A training step."""
+    model = Classifier()
+    with torch.no_grad():
+        model.head.bias.copy_(torch.tensor([0.0, 500.0, -500.0]))
+    p = model(torch.randn(5, 4))
+    y = torch.tensor([1.0, 1.0, 0.0]).expand(5, 3)
+    loss = -torch.xlogy(y, p)  # cause
+    loss.mean().backward()
+
+
+if __name__ == "__main__":
+    program()
