@@ -21,6 +21,7 @@ from agviz.options import Options
 from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
 from agviz.traces.grad_mode import GradMode
 from agviz.traces.names import Names
+from agviz.traces.optimizer_steps import OptimizerSteps
 from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
@@ -62,6 +63,7 @@ class Recording(Instrument):
         self.names = Names()
         self.provenance = Provenance() if self.options.provenance else None
         self.grad_mode = GradMode()
+        self._steps = OptimizerSteps(self._stepped)
         self.forward: CheckForward | None = None
         """What hears the program call torch functions, once torch is there, if it is wanted."""
         self.recorder: Recorder | None = None
@@ -136,6 +138,7 @@ class Recording(Instrument):
         _active.append(self)
         self.names.start()
         self.grad_mode.start()
+        self._steps.start()
         if self.provenance is not None:
             self.provenance.start()
         if self.options.check_forward:
@@ -215,6 +218,7 @@ class Recording(Instrument):
         self.names.stop()
         self.grad_mode.stop()
         self._leaving.stop()
+        self._steps.stop()
         if self.provenance is not None:
             self.provenance.stop()
         self._close(error)
@@ -250,6 +254,10 @@ class Recording(Instrument):
         self.open_now()
         if self._heard is not None:
             self._heard.delegated(event, live)
+
+    def _stepped(self, number: int, optimizer: str, is_guarded: bool) -> None:
+        if self.recorder is not None:
+            self.recorder.stepped(number, optimizer, is_guarded=is_guarded)
 
     def _timed_out(self) -> None:
         """Tell of it, past whatever hangs; on the thread of the recorder."""

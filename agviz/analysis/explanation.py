@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blame import blame
 from agviz.analysis.evidence import gather, with_norms
+from agviz.analysis.loss_scale import skipped
 from agviz.analysis.measures import bad, counts, extent, magnitude, number, size
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.patterns import find
+from agviz.analysis.patterns.overflow import OVERFLOWS
 from agviz.analysis.source import source_line
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, visible
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.blame import Argument, Blame
     from agviz.analysis.evidence import Evidence
+    from agviz.analysis.loss_scale import Skipped
     from agviz.analysis.origins import Origin, Spread
     from agviz.analysis.patterns import Finding
     from agviz.traces.reader import Trace
@@ -70,9 +73,23 @@ class Explanation:
     source: str
     """The text of that line, where the file is there; else empty."""
 
-    is_harmless: bool
+    is_masked: bool
     """Whether it reached neither a parameter nor a result of ``grad``: what masks an output masks
     its gradient, too."""
+    skipped: Skipped | None
+    """How the step after it was left out because the loss scale was too large; None: it was not, or
+    that is not known."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether no parameter was changed by it: it was masked away, or the step was skipped."""
+        return self.is_masked or self.skipped is not None
+
+    @property
+    def reassurance(self) -> str:
+        """What harmless ones did not reach."""
+        reached = "a parameter" if self.is_masked else "an optimizer step"
+        return f"no non-finite gradient reached {reached}"
 
     @property
     def pattern(self) -> str | None:
@@ -91,13 +108,25 @@ class Explanation:
 
     @property
     def aside(self) -> str:
-        """The same of non-finite gradients that reached nothing."""
+        """The same of non-finite gradients that are harmless."""
+        if self.skipped is not None:
+            return self._skipped(self.skipped)
         counted = "" if self.evidence.wrong is None else f" ({counts(self.evidence.wrong)})"
         at = f" at {self.line}" if self.line else ""
         return (
             f"{self.node.short_name}{at} put out {_kind(self.evidence.wrong)}{counted}, which was"
             f" masked away on its way ({self.pattern or 'no known pattern'})."
         )
+
+    def _skipped(self, skipped: Skipped) -> str:
+        at = f" at {self.line}" if self.line else ""
+        said = (
+            f"In backward pass {self.graph_task} the loss scale of {number(skipped.scale)} was too"
+            f" large: {self.node.short_name}{at} put out {_out(self.evidence.wrong)}. No optimizer"
+            f" stepped before the scale was {number(skipped.lowered)}, and in backward pass"
+            f" {skipped.finite} all gradients were finite: so a GradScaler finds its scale."
+        )
+        return " ".join([said, *self._later()])
 
     @property
     def paragraph(self) -> str:
@@ -216,6 +245,7 @@ class Explanation:
             ],
             "later_graph_tasks": self.later,
             "harmless": self.is_harmless,
+            "skipped": None if self.skipped is None else self.skipped._asdict(),
         }
 
     def __repr__(self) -> str:
@@ -223,7 +253,7 @@ class Explanation:
 
     def __str__(self) -> str:
         if self.is_harmless:
-            return f"no non-finite gradient reached a parameter: {self.aside}"
+            return f"{self.reassurance}: {self.aside}"
         where = [self.line] if self.line else []
         where += [f"    {self.source}"] if self.source else []
         return "\n".join([self.heading, *where, self.paragraph])
@@ -281,6 +311,9 @@ class Explanation:
                 f"In {plural(others, 'other place')} of this backward pass gradients became"
                 " non-finite independently of it."
             )
+        yield from self._later()
+
+    def _later(self) -> Iterator[str]:
         if self.later:
             passes = "backward pass" if self.later == 1 else "backward passes"
             yield f"{self.later:,} later {passes} had such gradients, too."
@@ -303,8 +336,7 @@ class Explanation:
 def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
     """Why gradients are not finite; None where all that were measured are.
 
-    A call whose non-finite gradients reached a parameter goes before those where they were masked
-    away on their way.
+    A call whose non-finite gradients reached a parameter goes before those where they are harmless.
 
     Args:
         trace: the trace.
@@ -327,10 +359,13 @@ def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
     explained = None
     for later, task in zip(range(len(affected))[::-1], affected, strict=True):
         found = spread(trace, task)
-        if found is not None and (explained is None or not _is_harmless(trace, task, found)):
-            explained = _explain(trace, task, found, later=later)
-            if not explained.is_harmless:
-                break
+        if found is None or (explained is not None and _is_masked(trace, task, found)):
+            continue
+        told = _explain(trace, task, found, later=later)
+        if explained is None or not told.is_harmless:
+            explained = told
+        if not told.is_harmless:
+            break
     return explained
 
 
@@ -359,15 +394,31 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),
         leaves=len(set(leaves.values())),
         later=later,
-        is_harmless=_is_harmless(trace, graph_task, found),
+        is_masked=_is_masked(trace, graph_task, found),
+        skipped=_skipped(trace, graph_task, evidence, finding),
         frame=frame,
         source="" if frame is None else source_line(frame, trace.path),
     )
 
 
-def _is_harmless(trace: Trace, graph_task: int, found: Spread) -> bool:
-    has_finished = trace.graph_task(graph_task).status is GraphTaskStatus.FINISHED
-    return has_finished and not found.leaves and not found.captured
+def _is_masked(trace: Trace, graph_task: int, found: Spread) -> bool:
+    return _has_finished(trace, graph_task) and not found.leaves and not found.captured
+
+
+def _has_finished(trace: Trace, graph_task: int) -> bool:
+    return trace.graph_task(graph_task).status is GraphTaskStatus.FINISHED
+
+
+def _skipped(
+    trace: Trace, graph_task: int, evidence: Evidence, finding: Finding | None
+) -> Skipped | None:
+    """How its step was left out, where the loss scale alone made a gradient overflow."""
+    if finding is None or finding.pattern not in OVERFLOWS or not _has_finished(trace, graph_task):
+        return None
+    if _forward(evidence) is Forward.NON_FINITE:
+        return None
+    nonfinite = {_outermost(trace, task) for task in trace.nonfinite_graph_tasks()}
+    return skipped(trace, graph_task, nonfinite)
 
 
 def _outermost(trace: Trace, graph_task: int) -> int:

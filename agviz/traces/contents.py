@@ -28,7 +28,7 @@ from agviz.traces.rows import (
     SavedRow,
     ThreadRow,
 )
-from agviz.traces.schema import CHECK, EXECUTION
+from agviz.traces.schema import CHECK, EXECUTION, SOURCE_LIMIT
 from agviz.traces.stacks import StoredStacks
 from agviz.traces.text import clean, clean_message
 from agviz_engine import events
@@ -261,6 +261,16 @@ class Contents:
             return StoredStacks(frames, stacks)
         except ValueError as error:
             raise self._database.damaged(error) from error
+
+    @cached_property
+    def source_lines(self) -> dict[tuple[str, int], str]:
+        """What stood in lines, by file and number."""
+        return {
+            (self.name(file), line): self.name(text)[:SOURCE_LIMIT]
+            for file, line, text in self._database.integers(
+                "SELECT file, line, text FROM source_line"
+            )
+        }
 
     def _origins(self, graph_task: int, only: int | None) -> dict[int, int]:
         """Ids of stacks, by node."""

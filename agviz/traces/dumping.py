@@ -200,6 +200,10 @@ class Lookout:
         """Graph tasks under way of which it was said that they take longer than the timeout."""
         self._stand_still()
 
+    def source(self, frame: Frame) -> str:
+        """What stands in the line of a frame; empty where that can't be had."""
+        return "" if self._files is None else self._files.source(frame)
+
     def ask(self, reason: str) -> None:
         """Have the threads looked at when something is written next; on any thread."""
         self._asked.append(reason)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import linecache
 import logging
 import os
 import re
@@ -33,6 +34,7 @@ from agviz.traces.capturing import MOST_FRAMES
 from agviz.traces.dumping import CallSite
 from agviz.traces.listener import Listener
 from agviz.traces.rows import Frame
+from agviz.traces.schema import SOURCE_LIMIT
 from agviz.traces.writer import Origins
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ _MOST_CAPTURED: Final = 200_000
 """Stacks captured between two graph tasks (some 250 MB); nodes after that have none."""
 _MOST_KNOWN: Final = 20_000
 """Frames, or stacks, that are remembered."""
+_MOST_BYTES: Final = 5_000_000
+"""Of a file of source."""
 _ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 """A frame in a stack of anomaly mode."""
 _WORDS: Final = (
@@ -327,6 +331,8 @@ class Files:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bool]] = {}
+        self._named: dict[str, str] = {}
+        """Files as torch or Python names them, by the names that readers know."""
         self._own = Path(__file__).parents[1]
         self._launcher = os.path.join(sysconfig.get_path("scripts"), "agviz")  # noqa: PTH118 - text
         self._here = os.getcwd()  # noqa: PTH109 - compared as text
@@ -337,8 +343,25 @@ class Files:
         if known is None:
             if len(self._known) > MOST_FRAMES * 100:
                 self._known.clear()
+                self._named.clear()
             known = self._known[file] = self._shown(file), self._is_hidden(file)
+            self._named[known[0]] = file
         return Frame(known[0], line, function, known[1])
+
+    def source(self, frame: Frame) -> str:
+        """What stands in the line of a frame that this made, without indentation; empty: unknown.
+
+        Of what Python has not read itself, as cells of a notebook, only regular files are read.
+        """
+        file = self._named.get(frame.file, "")
+        try:
+            if file not in linecache.cache:
+                path = Path(file)
+                if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+                    return ""
+            return linecache.getline(file, frame.line).strip()[:SOURCE_LIMIT]
+        except Exception:  # noqa: BLE001 - whatever happens here, the recording goes on
+            return ""
 
     def _shown(self, file: str) -> str:
         roots = [self._here, *map(os.path.abspath, sys.path)]

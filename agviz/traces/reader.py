@@ -17,6 +17,7 @@ from agviz.traces import (
     hook_calls,
     native_calls,
     nonfinite,
+    optimizer_steps,
     outline,
     over_time,
     parameters,
@@ -48,6 +49,7 @@ from agviz.traces.rows import (
     NodeRow,
     NodeStatus,
     NonFiniteRow,
+    OptimizerStepRow,
     ParameterRow,
     RootRow,
     SavedHealthRow,
@@ -343,6 +345,14 @@ class Trace(Closable):
             graph_task: which failed; -1: the program, or the block that was recorded.
         """
         return dumps.raised(self._database, self._contents(), graph_task)
+
+    def optimizer_steps(self) -> list[OptimizerStepRow]:
+        """When optimizers stepped, in order of time; whatever was chosen, all are recorded."""
+        return optimizer_steps.read(self._database, self._contents())
+
+    def source_line(self, frame: Frame) -> str:
+        """What stood in the line of a frame, without indentation; empty where not recorded."""
+        return self._contents().source_lines.get((frame.file, frame.line), "")
 
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""

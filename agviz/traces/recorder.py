@@ -40,6 +40,7 @@ from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.modified import modified
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.roots import Roots
+from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.text import clean
 from agviz.traces.waiting import Waiting
 from agviz.traces.writer import (
@@ -132,6 +133,8 @@ class Recorder(Instrument, Closable):
 
     is_paused = False
     """Whether a debugger has stopped the program: it does not hang then."""
+    _outermost = NO_GRAPH_TASK
+    """The last outermost graph task that began."""
     now_and_then: Callable[[], None] | None = None
     """Called on the writer's thread some times a second. It must not raise."""
 
@@ -310,8 +313,17 @@ class Recorder(Instrument, Closable):
         """Whether the events of a graph task that has begun are kept."""
         return self.is_recording and (self._steps is None or graph_task in self._wanted)
 
+    def stepped(self, number: int, optimizer: str, *, is_guarded: bool) -> None:
+        """Take down that an optimizer stepped: see :class:`OptimizerStepRow`."""
+        if self.is_recording:
+            since_ns = time.monotonic_ns() - self._start_ns
+            step = OptimizerStep(self._outermost, number, since_ns, optimizer, is_guarded)
+            self._keep_beside(step)
+
     def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
+        if event.parent < 0:
+            self._outermost = event.graph_task
         if self._steps is not None:
             self._choose(event, self._steps)
         self._last_begun = event.graph_task
@@ -618,7 +630,7 @@ class Recorder(Instrument, Closable):
     def _write(self) -> None:
         # The connection lives in this frame, so that a forked child neither uses nor closes it.
         try:
-            writer = Writer(self.path, self._start_ns)
+            writer = Writer(self.path, self._start_ns, self._lookout.source)
         except sqlite3.Error as error:
             self._stop(f"can't be written any longer ({error})")
             return

@@ -336,6 +336,21 @@ class RootRow(NamedTuple):
     health: Health
 
 
+class OptimizerStepRow(NamedTuple):
+    """A step of an optimizer."""
+
+    number: int
+    """In order of time, from 0."""
+    time_ns: int
+    """A ``time.monotonic_ns()``."""
+    graph_task: int
+    """The last outermost graph task that had begun; -1: none."""
+    optimizer: str
+    """Name of its class."""
+    is_guarded: bool
+    """Whether a GradScaler had lent it ``found_inf``: it changes nothing where that is not 0."""
+
+
 class DumpedCall(NamedTuple):
     """A node, hook or final callback that a thread was in the midst of."""
 

@@ -98,6 +98,14 @@ CREATE TABLE frame (
     function INTEGER NOT NULL,     -- string
     hidden INTEGER NOT NULL        -- 1: it belongs to torch, agviz or the standard library
 )""",
+    # What stood in the lines of frames that are not hidden, where the file was there.
+    "source_line": """
+CREATE TABLE source_line (
+    file INTEGER NOT NULL,         -- string, as in frame
+    line INTEGER NOT NULL,
+    text INTEGER NOT NULL,         -- string, without indentation, at most SOURCE_LIMIT characters
+    PRIMARY KEY (file, line)
+) WITHOUT ROWID""",
     # Stacks, each as its innermost frame and the stack of the caller.
     "stack": """
 CREATE TABLE stack (
@@ -310,6 +318,16 @@ CREATE TABLE root (
     health INTEGER NOT NULL,       -- measured
     PRIMARY KEY (graph_task, number)
 ) WITHOUT ROWID""",
+    # When optimizers stepped.
+    "optimizer_step": """
+CREATE TABLE optimizer_step (
+    id INTEGER PRIMARY KEY,        -- in order of time, from 0
+    t INTEGER NOT NULL,            -- ns since the start of the recording
+    graph_task INTEGER NOT NULL,   -- the last outermost one that had begun, -1: none
+    optimizer INTEGER NOT NULL,    -- string, name of its class
+    is_guarded INTEGER NOT NULL    -- 1: it was lent found_inf by a GradScaler, so that it changes
+                                   -- nothing where a gradient is not finite; else 0
+)""",
     # What nodes could not use because it had been modified since they saved it.
     "version_error": """
 CREATE TABLE version_error (
@@ -424,6 +442,9 @@ FILL_NODE_BLOCK = (
     f" WHERE {ARRIVAL} GROUP BY 1, 2, 3, 4"
 )
 """The rows of node_block, once all events are there."""
+
+SOURCE_LIMIT = 200
+"""Longest stored line of source, in characters."""
 
 TEXT_LIMIT = 65_536
 """Longest stored text, in characters."""

@@ -21,20 +21,24 @@ _LARGEST_LINE: Final = 2**31 - 1
 
 
 class Stacks:
-    """Numbers stacks, and keeps what is new for the tables ``frame`` and ``stack``.
+    """Numbers stacks, and keeps what is new for their tables.
 
     Args:
         string: numbers a text.
+        source: gives what stands in the line of a frame; empty where that can't be had.
     """
 
-    def __init__(self, string: Callable[[str], int]) -> None:
+    def __init__(
+        self, string: Callable[[str], int], source: Callable[[Frame], str] = lambda _: ""
+    ) -> None:
         self._string = string
+        self._source = source
         self._whole: dict[tuple[Frame, ...], int] = {(): 0}
         self._stacks: dict[tuple[int, int], int] = {}
         self._frames: dict[Frame, int] = {}
         self._next_stack = 1
         self._next_frame = 1
-        self._new: dict[str, list[int]] = {"frame": [], "stack": []}
+        self._new = _nothing()
 
     def number(self, stack: tuple[Frame, ...]) -> int:
         """The id of a stack, outermost frame first; 0 for the empty one."""
@@ -50,7 +54,7 @@ class Stacks:
 
     def taken(self) -> dict[str, list[int]]:
         """The rows that are new since the last call, by table; one after the other."""
-        new, self._new = self._new, {"frame": [], "stack": []}
+        new, self._new = self._new, _nothing()
         return new
 
     def _inner(self, caller: int, frame: int) -> int:
@@ -72,7 +76,13 @@ class Stacks:
             self._next_frame += 1
             file, function = self._string(frame.file), self._string(frame.function)
             self._new["frame"] += found, file, frame.line, function, frame.hidden
+            if not frame.hidden and (text := self._source(frame)):
+                self._new["source_line"] += file, frame.line, self._string(text)
         return found
+
+
+def _nothing() -> dict[str, list[int]]:
+    return {"frame": [], "stack": [], "source_line": []}
 
 
 class StoredStacks:

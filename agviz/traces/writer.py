@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from agviz.traces.modified import Modified
     from agviz.traces.names import KnownParameters
     from agviz.traces.native_calls import NativeCall
+    from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.waiting import Waiting
 
@@ -76,7 +77,7 @@ _NAN, _ZERO, _UNKNOWN = map(Health._fields.index, ("nan", "zero", "unknown"))
 _HEALTH_COLUMNS: Final = 2 + _UNKNOWN - _NAN
 _EDGE_FIELDS: Final = 4
 _SAVED_FIELDS: Final = 6
-_COLUMNS: Final = {"frame": 5, "stack": 3, "tensor_type": 9}
+_COLUMNS: Final = {"frame": 5, "stack": 3, "source_line": 3, "tensor_type": 9}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
 )
@@ -136,15 +137,23 @@ class Introduction(NamedTuple):
 
 Beside: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
-    " | CallSite | Modified | Dump | Raised | NativeCall | Roots"
+    " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep"
 )
 """What goes to the file beside events."""
 
 
 class Writer:
-    """An open trace file. All methods are called by one thread; any may raise sqlite3.Error."""
+    """An open trace file. All methods are called by one thread; any may raise sqlite3.Error.
 
-    def __init__(self, path: Path, start_ns: int) -> None:
+    Args:
+        path: the file, made by :func:`create`.
+        start_ns: of the recording.
+        source: gives what stands in the line of a frame; empty where that can't be had.
+    """
+
+    def __init__(
+        self, path: Path, start_ns: int, source: Callable[[Frame], str] = lambda _: ""
+    ) -> None:
         self._start_ns = start_ns
         self._strings: dict[str, int] = {"": 0}
         self._next_string = 1
@@ -160,7 +169,7 @@ class Writer:
         self._finite: list[tuple[Any, ...]] = []
         """What was measured of gradients that are finite, as :data:`NUMBERS` values each."""
         self._tensor_types = TensorTypes(self._string)
-        self._stacks = Stacks(self._string)
+        self._stacks = Stacks(self._string, source)
         self._database = sqlite3.connect(
             path, timeout=30.0, isolation_level=None, cached_statements=_STATEMENTS_KEPT
         )
@@ -427,7 +436,9 @@ class Writer:
         self._insert("origin", list(rows), columns=3)
         self._insert("saved", saved, columns=1 + _SAVED_FIELDS)
 
-    def _write_rows(self, thing: CallSite | Modified | Dump | Raised | NativeCall) -> None:
+    def _write_rows(
+        self, thing: CallSite | Modified | Dump | Raised | NativeCall | OptimizerStep
+    ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))
         self._write_stacks()

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from agviz.analysis.evidence import Evidence
 
+_EXPLODING: Final = "exploding gradients over depth"
+OVERFLOWS: Final = frozenset({_EXPLODING, *(f"overflow in {dtype}" for dtype in LARGEST)})
+"""Patterns that a smaller loss scale may be the remedy of."""
 _LEAST_GROWTH: Final = {"float16": 1e3}
 """Of the norm, from the loss to where it overflows, to speak of an explosion."""
 _LEAST_GROWTH_ELSEWHERE: Final = 1e9
@@ -44,7 +47,7 @@ def exploding(evidence: Evidence) -> Finding | None:
     if max(rise for _, rise in rises) > _LARGEST_SHARE * sum(rise for _, rise in rises):
         return None
     return Finding(
-        "exploding gradients over depth",
+        _EXPLODING,
         f"on the way from the loss the norm grew from {number(first)} to {number(last)} over"
         f" {len(norms)} nodes, a little in each of {levels} layers, until {wrong.dtype} overflowed",
         "Clip the gradient, normalise between the layers, or start from smaller weights"

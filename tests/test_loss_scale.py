@@ -1,0 +1,205 @@
+"""Steps that a GradScaler skips are harmless; whatever else is not finite is not."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import agviz
+from agviz.analysis.explanation import explain
+from agviz.analysis.loss_scale import loss_scale
+from agviz.cli.main import main
+from agviz.errors import TraceError
+from agviz.testing.checks import not_finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TOO_LARGE = 2.0**24
+
+
+class Half(nn.Module):
+    """A matmul in float16, which overflows with a large loss scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.float16):
+            out: Tensor = self.last(torch.tanh(self.first(x)))
+        return out.float()
+
+
+def training(
+    scaler: torch.amp.GradScaler,
+    optimizer_of: Callable[[nn.Module], Any] = lambda model: torch.optim.SGD(
+        model.parameters(), lr=1e-3
+    ),
+    *,
+    steps: int = 14,
+    accumulate: int = 1,
+    loss_of: Callable[[Tensor, int], Tensor] = lambda out, _: out.square().mean(),
+    step: Callable[[torch.amp.GradScaler, Any], None] = lambda scaler, optimizer: (
+        scaler.step(optimizer),  # type: ignore[func-returns-value]
+        None,
+    )[1],
+) -> None:
+    torch.manual_seed(0)
+    model = Half()
+    optimizer = optimizer_of(model)
+    for number in range(steps):
+        optimizer.zero_grad()
+        for _ in range(accumulate):
+            loss = loss_of(model(torch.randn(5, 4)), number) / accumulate
+            torch.as_tensor(scaler.scale(loss)).backward()
+        step(scaler, optimizer)
+        scaler.update()
+
+
+def scaler(**options: Any) -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", **{"init_scale": TOO_LARGE, **options})
+
+
+HARMLESS: dict[str, Callable[[], None]] = {
+    "a scale that is too large at first": lambda: training(scaler()),
+    "several backward passes a step": lambda: training(scaler(), accumulate=3),
+    "an optimizer that skips by itself": lambda: training(
+        scaler(), lambda model: torch.optim.Adam(model.parameters(), fused=True)
+    ),
+    "a scale that grows too large later": lambda: training(
+        scaler(init_scale=2.0**16, growth_factor=2.0**8, backoff_factor=2.0**-8, growth_interval=3),
+        steps=5,
+    ),
+}
+
+
+class Plain:
+    """No torch.optim.Optimizer: nobody hears of its steps."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.param_groups = [{"params": list(model.parameters())}]
+
+    def zero_grad(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+    def step(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.data -= 1e-3 * parameter.grad
+
+
+def root_in(batch: int) -> Callable[[Tensor, int], Tensor]:
+    """A loss whose gradient is infinite in one batch, whatever the scale."""
+    return lambda out, number: (out * (number != batch)).square().sum().sqrt()
+
+
+BY_ITSELF: dict[str, Callable[[], None]] = {
+    "all passes overflow": lambda: training(scaler(init_scale=2.0**60)),
+    "the steps are not skipped": lambda: training(
+        scaler(), step=lambda scaler, optimizer: (scaler.unscale_(optimizer), optimizer.step())[1]
+    ),
+    "steps that nobody hears of": lambda: training(scaler(), Plain),
+    "a batch that no scale helps": lambda: training(
+        scaler(init_scale=1.0), steps=5, loss_of=root_in(2)
+    ),
+    "cut off before the scale fits": lambda: training(scaler(), steps=2),
+}
+
+
+def record(program: Callable[[], None], path: Path, **options: Any) -> None:
+    with agviz.trace(path=path, **options):
+        program()
+
+
+@pytest.mark.parametrize("program", HARMLESS.values(), ids=HARMLESS)
+def test_skipped_steps_are_harmless(
+    program: Callable[[], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.agviz"
+    record(program, path)
+    with agviz.Trace.open(path) as trace:
+        assert trace.nonfinite_graph_tasks(), "the program has to overflow at all"
+        assert not_finite(trace) == ""
+        found = explain(trace)
+        assert found is not None
+        assert found.is_harmless
+        assert not found.is_masked
+        assert found.skipped is not None
+        assert found.skipped.scale == loss_scale(trace, found.graph_task)
+        assert found.skipped.lowered < found.skipped.scale
+        assert found.skipped.finite not in trace.nonfinite_graph_tasks()
+        assert found.as_json()["skipped"]["finite"] == found.skipped.finite
+    assert main(["explain", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "✓ no non-finite gradient reached an optimizer step" in said
+    assert f"the loss scale of {found.skipped.scale:,.0f} was too large" in said
+
+
+@pytest.mark.parametrize("program", BY_ITSELF.values(), ids=BY_ITSELF)
+def test_what_a_scaler_does_not_mend_is_told(program: Callable[[], None], tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    record(program, path)
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+        assert found is not None
+        assert not found.is_harmless
+        assert found.skipped is None
+        assert not_finite(trace)
+    assert main(["explain", str(path)]) == 1
+
+
+def test_steps_are_recorded_between_the_passes(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    model = nn.Linear(2, 2)
+    with agviz.trace(path=path):
+        first = torch.optim.SGD(model.parameters(), lr=0.1)
+        second = torch.optim.Adam(model.parameters())
+        first.step()
+        for optimizer in (first, second, first):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    first.step()  # nobody listens any longer
+    with agviz.Trace.open(path) as trace:
+        steps = trace.optimizer_steps()
+        assert [step.number for step in steps] == [0, 1, 2, 3]
+        passes = [task.id for task in trace.graph_tasks]
+        assert [step.graph_task for step in steps] == [-1, *passes]
+        assert [step.optimizer for step in steps] == ["SGD", "SGD", "Adam", "SGD"]
+        assert not any(step.is_guarded for step in steps)
+        ends = [task.end_ns for task in trace.graph_tasks]
+        for step, end in zip(steps[1:], ends, strict=True):
+            assert end is not None
+            assert end <= step.time_ns
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_step_is_heard_too(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = torch.compile(optimizer.step, backend="eager")
+    with agviz.trace(path=path):
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            step()
+    with agviz.Trace.open(path) as trace:
+        passes = [task.id for task in trace.graph_tasks]
+        assert len(passes) == 3
+        assert [step.graph_task for step in trace.optimizer_steps()] == passes
+
+
+def test_a_step_of_a_stranger_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    record(lambda: training(scaler(), steps=3), path)
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO optimizer_step VALUES (99, 0, 'x', 0, 0)")
+    with agviz.Trace.open(path) as trace, pytest.raises(TraceError):
+        trace.optimizer_steps()
