@@ -18,6 +18,13 @@ def plural(number: int, noun: str, several: str = "") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or f'{noun}s'}"
 
 
+def ordinal(number: int) -> str:
+    """``1st``, ``2nd``, ``11th``, ``1,023rd``."""
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    end = "th" if number % 100 in {11, 12, 13} else ends.get(number % 10, "th")
+    return f"{number:,}{end}"
+
+
 def backward_passes(graph_tasks: int, reentrant: int) -> str:
     """``1 backward pass``, ``3 backward passes (and 12 reentrant ones)``."""
     outermost = graph_tasks - reentrant

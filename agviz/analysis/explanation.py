@@ -14,6 +14,7 @@ from agviz.analysis.measures import bad, counts, extent, magnitude, number, size
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.patterns import find
 from agviz.analysis.patterns.overflow import OVERFLOWS
+from agviz.analysis.place import backward_pass
 from agviz.analysis.source import source_line
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, visible
@@ -52,6 +53,8 @@ class Explanation:
 
     graph_task: int
     """The call; its origin may be in a reentrant one inside it."""
+    backward_pass: str
+    """The same in words: ``backward pass 30 (the 31st of 40, after 30 optimizer steps)``."""
     origin: Origin
     node: NodeRow
     """The node that made the first non-finite gradient, or received it."""
@@ -103,8 +106,9 @@ class Explanation:
 
     @property
     def heading(self) -> str:
-        """The pattern and the place."""
-        return f"{self.pattern or _kind(self.evidence.wrong)}, {self._place()}"
+        """The pattern, the place and the pass."""
+        what = self.pattern or _kind(self.evidence.wrong)
+        return f"{what}, {self._place()}, in {self.backward_pass}"
 
     @property
     def aside(self) -> str:
@@ -114,14 +118,15 @@ class Explanation:
         counted = "" if self.evidence.wrong is None else f" ({counts(self.evidence.wrong)})"
         at = f" at {self.line}" if self.line else ""
         return (
-            f"{self.node.short_name}{at} put out {_kind(self.evidence.wrong)}{counted}, which was"
-            f" masked away on its way ({self.pattern or 'no known pattern'})."
+            f"In {self.backward_pass} {self.node.short_name}{at} put out"
+            f" {_kind(self.evidence.wrong)}{counted}, which was masked away on its way"
+            f" ({self.pattern or 'no known pattern'})."
         )
 
     def _skipped(self, skipped: Skipped) -> str:
         at = f" at {self.line}" if self.line else ""
         said = (
-            f"In backward pass {self.graph_task} the loss scale of {number(skipped.scale)} was too"
+            f"In {self.backward_pass} the loss scale of {number(skipped.scale)} was too"
             f" large: {self.node.short_name}{at} put out {_out(self.evidence.wrong)}. No optimizer"
             f" stepped before the scale was {number(skipped.lowered)}, and in backward pass"
             f" {skipped.finite} all gradients were finite: so a GradScaler finds its scale."
@@ -175,6 +180,7 @@ class Explanation:
         evidence, node, found = self.evidence, self.node, self.finding
         return {
             "graph_task": self.graph_task,
+            "backward_pass": self.backward_pass,
             "pattern": self.pattern,
             "reason": None if found is None else found.reason,
             "remedy": None if found is None else found.remedy,
@@ -385,6 +391,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
     frame = _frame(trace, node, evidence)
     return Explanation(
         graph_task=graph_task,
+        backward_pass=backward_pass(trace, graph_task),
         origin=origin,
         node=node,
         evidence=evidence,

@@ -1,10 +1,13 @@
-"""A node in words: its name, where it belongs, the line that made it."""
+"""A node in words: its name, where it belongs, the line that made it; and a backward pass."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agviz.words import ordinal, plural
+
 if TYPE_CHECKING:
+    from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
 
 
@@ -23,3 +26,24 @@ def described(node: NodeRow) -> str:
     """Both, with the node's number."""
     line = "" if node.line is None else f", made at {node.line}"
     return f"{place(node)} (node {node.index}{line})"
+
+
+def backward_pass(trace: Trace, graph_task: int) -> str:
+    """``backward pass 30 (the 31st of 40, after 30 optimizer steps)``; by its outermost one.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    trace.graph_task(graph_task)
+    tasks = {task.id: task for task in trace.graph_tasks}
+    number = graph_task
+    while tasks[number].parent in tasks:  # always an earlier one
+        number = tasks[number].parent
+    outermost = [task.id for task in tasks.values() if task.parent < 0]
+    which = f"the {ordinal(outermost.index(number) + 1)} of {len(outermost):,}"
+    if len(outermost) == 1:
+        which = "the only one"
+    recorded = " recorded" if trace.meta.choice else ""
+    steps = sum(step.graph_task < number for step in trace.optimizer_steps())
+    after = f", after {plural(steps, 'optimizer step')}" if steps else ""
+    return f"backward pass {number} ({which}{recorded}{after})"

@@ -1,4 +1,4 @@
-"""The text of a line of source, where its file is there."""
+"""The text of a line of source, as it was recorded, or where its file is there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agviz.traces.schema import SOURCE_LIMIT
 from agviz.traces.text import clean
 
 if TYPE_CHECKING:
@@ -15,18 +16,20 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
 
 _MOST_BYTES: Final = 5_000_000
-_LONGEST: Final = 200
 
 
 def source_line(frame: Frame, beside: str | os.PathLike[str] | None = None) -> str:
     """The line without its indentation; empty where it can't be had, which is no error.
 
-    A trace may name any file: only regular files that end in ``.py`` are read.
+    What the trace holds goes before what is in the file now, which may have changed. A trace may
+    name any file: only regular files that end in ``.py`` are read.
 
     Args:
-        frame: whose file is absolute, or relative to the folder in which the program ran.
+        frame: of a line whose file is absolute, or relative to the folder in which the program ran.
         beside: the trace; relative files are looked for here and in the folder of the trace.
     """
+    if frame.source:
+        return frame.source
     for path in _places(frame.file, beside):
         try:
             if not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -36,7 +39,7 @@ def source_line(frame: Frame, beside: str | os.PathLike[str] | None = None) -> s
         except (OSError, SyntaxError, UnicodeError, ValueError):
             continue
         if 0 < frame.line <= len(lines):
-            return clean(lines[frame.line - 1].strip())[:_LONGEST]
+            return clean(lines[frame.line - 1].strip())[:SOURCE_LIMIT]
     return ""
 
 

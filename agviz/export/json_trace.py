@@ -68,9 +68,7 @@ class _Document:
         stacks: dict[tuple[Frame, ...], int] = {}
         yield from _rows("forward", (self._op(op, stacks) for op in self._ops()))
         yield ",\n"
-        yield from _rows(
-            "forward_stacks", ([frame._asdict() for frame in stack] for stack in stacks)
-        )
+        yield from _rows("forward_stacks", (list(map(_frame, stack)) for stack in stacks))
         yield ",\n"
         yield from _rows("findings", (row for task in tasks for row in self._findings(task)))
         yield "\n}\n"
@@ -85,7 +83,7 @@ class _Document:
         yield ",\n"
         yield from _rows("edges", (edge._asdict() for edge in self._trace.edges(task.id)))
         yield ",\n"
-        yield from _rows("stacks", ([frame._asdict() for frame in stack] for stack in stacks))
+        yield from _rows("stacks", (list(map(_frame, stack)) for stack in stacks))
         yield ",\n"
         yield from _rows("saved", (saved._asdict() for saved in self._trace.all_saved(task.id)))
         yield ",\n"
@@ -141,6 +139,13 @@ class _Document:
             key: value - self._start_ns if key in _TIMES and value is not None else value
             for key, value in facts.items()
         }
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    """Without the text of its line, which would stand in many stacks."""
+    facts = frame._asdict()
+    del facts["source"]
+    return facts
 
 
 def _with_health(row: SavedHealthRow | ForwardTensorRow) -> dict[str, Any]:

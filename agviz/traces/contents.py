@@ -245,8 +245,20 @@ class Contents:
     @cached_property
     def stacks(self) -> StoredStacks:
         """Stacks by id."""
+        lines = {
+            (file, line): self.name(text)[:SOURCE_LIMIT]
+            for file, line, text in self._database.integers(
+                "SELECT file, line, text FROM source_line"
+            )
+        }
         frames = {
-            number: Frame(self.name(file), line, self.name(function), bool(hidden))
+            number: Frame(
+                self.name(file),
+                line,
+                self.name(function),
+                bool(hidden),
+                lines.get((file, line), ""),
+            )
             for number, file, line, function, hidden in self._database.integers(
                 "SELECT id, file, line, function, hidden FROM frame"
             )
@@ -261,16 +273,6 @@ class Contents:
             return StoredStacks(frames, stacks)
         except ValueError as error:
             raise self._database.damaged(error) from error
-
-    @cached_property
-    def source_lines(self) -> dict[tuple[str, int], str]:
-        """What stood in lines, by file and number."""
-        return {
-            (self.name(file), line): self.name(text)[:SOURCE_LIMIT]
-            for file, line, text in self._database.integers(
-                "SELECT file, line, text FROM source_line"
-            )
-        }
 
     def _origins(self, graph_task: int, only: int | None) -> dict[int, int]:
         """Ids of stacks, by node."""

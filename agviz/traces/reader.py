@@ -350,10 +350,6 @@ class Trace(Closable):
         """When optimizers stepped, in order of time; whatever was chosen, all are recorded."""
         return optimizer_steps.read(self._database, self._contents())
 
-    def source_line(self, frame: Frame) -> str:
-        """What stood in the line of a frame, without indentation; empty where not recorded."""
-        return self._contents().source_lines.get((frame.file, frame.line), "")
-
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""
         return dumps.read(self._database, self._contents())

@@ -161,6 +161,8 @@ class Frame(NamedTuple):
     function: str
     hidden: bool
     """Whether it belongs to torch, agviz or the standard library."""
+    source: str = ""
+    """What stood in the line, without indentation; empty where that was not recorded."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
