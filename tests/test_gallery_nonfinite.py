@@ -12,6 +12,7 @@ import pytest
 
 import agviz
 from agviz.analysis.explanation import explain
+from agviz.analysis.why import why
 from agviz.cli.main import main
 from tests.gallery_frame import Program, programs
 
@@ -65,6 +66,13 @@ def test_what_went_wrong_is_named(program: Program, check_forward: bool, tmp_pat
             }
         if program.one("others") is not None:
             assert len(found.spread.origins) - 1 == int(program.one("others") or 0)
+        rows = {row.parameter: row for row in why(trace, graph_task=found.graph_task)}
+        for name in set(found.reached) & set(rows):
+            assert rows[name].gradient == "nonfinite", rows[name]
+            assert rows[name].norm is None
+            assert not rows[name].is_fine
+        if set(found.reached) & set(rows):
+            assert main(["why", str(path)]) == 1
         first = trace.first_nonfinite(found.origin.graph_task)
         if found.evidence.kind == "node":
             assert first is not None

@@ -390,8 +390,9 @@ def test_a_gradient_that_is_not_finite_is_not_called_missing() -> None:
     with agviz.trace(model) as t:
         (model(x()).sum() * torch.inf).backward()
         row = t.why("p")[0]
-    assert row.gradient == "some"
-    assert "agviz explain" in row.reason
+    assert row.gradient == "nonfinite"
+    assert row.cause is Cause.NON_FINITE
+    assert "agviz explain" in row.remedy
 
 
 def test_asking_changes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Why a parameter has no gradient, or one of zeros: the causes that are told apart."""
+"""Why a parameter has no gradient, or none of use: the causes that are told apart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Cause(StrEnum):
-    """Why a gradient is None or zero."""
+    """Why a gradient is None, zero, or of no use."""
 
     FROZEN = "frozen"
     """The parameter does not require a gradient."""
@@ -62,6 +62,16 @@ class Cause(StrEnum):
     """A hook replaced it by zeros."""
     EMPTY = "empty"
     """It has no elements."""
+    NON_FINITE = "non_finite"
+    """It is there, but NaN or infinite."""
+    FAINT = "faint"
+    """It is practically zero: it fell to next to nothing on its way from the loss."""
+    FAINT_MEETING = "faint_meeting"
+    """The same, where gradients that meet cancel but for rounding."""
+    FAINT_LOSS = "faint_loss"
+    """It is practically zero, because its term of the loss is."""
+    SHIFT = "shift"
+    """It is practically zero, because what it adds to is normalised afterwards."""
     UNKNOWN = "unknown"
 
 
@@ -94,5 +104,12 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",
     Cause.HOOK: "Check what the hook returns.",
+    Cause.FAINT: "Look at what is multiplied there, whether it saturates, or sums terms that "
+    "cancel. An optimizer that rescales gradients, as Adam does, takes rounding noise for one.",
+    Cause.FAINT_MEETING: "Look at the terms of the forward that cancel there. An optimizer that "
+    "rescales gradients, as Adam does, takes rounding noise for one.",
+    Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",
+    Cause.SHIFT: "Nothing is lost by leaving it out (bias=False).",
+    Cause.NON_FINITE: "Ask agviz explain where that began.",
 }
 """What to do about it, in a sentence, where there is anything to do."""

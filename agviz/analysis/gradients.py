@@ -16,16 +16,27 @@ if TYPE_CHECKING:
 
     from agviz.traces.rows import Frame
 
-Told = Literal["some", "zero", "none", "unknown"]
-"""What a gradient is: ``unknown`` where it was not measured."""
+Told = Literal["some", "faint", "nonfinite", "zero", "none", "unknown"]
+"""What a gradient is: ``unknown`` where it was not measured, ``faint`` where it is practically
+zero (:mod:`agviz.analysis.faint`)."""
 WORDS: Final[dict[Told, str]] = {
     "some": "ok",
     "unknown": "reached",
+    "nonfinite": "not finite",
+    "faint": "≈ 0",
     "zero": "zero",
     "none": "None",
 }
 """The same in a word, as tables show it."""
-_INTENDED: Final = {Cause.FROZEN, Cause.EMPTY}
+_WHAT: Final[dict[Told, str]] = {
+    "none": "no gradient (None)",
+    "zero": "a gradient of zeros",
+    "nonfinite": "a gradient that is not finite",
+    "faint": "a gradient that is practically zero",
+}
+"""What is wrong with a gradient."""
+_WITH_NORM: Final = frozenset({"some", "faint"})
+_INTENDED: Final = {Cause.FROZEN, Cause.EMPTY, Cause.SHIFT}
 """Causes that are no fault in themselves."""
 
 
@@ -38,9 +49,9 @@ class GradientRow(NamedTuple):
     dtype: str
     gradient: Told
     norm: float | None
-    """Euclidean norm of its finite elements; None where there is none or it was not measured."""
+    """Its Euclidean norm; None where there is none, it is not finite or was not measured."""
     cause: Cause | None
-    """Why it is None or zero; None where it is neither."""
+    """Why it is None, zero or of no use; None where it is none of these."""
     reason: str
     """The same in one phrase."""
     line: str | None = None
@@ -59,11 +70,18 @@ class GradientRow(NamedTuple):
     """What else is known, in sentences."""
     frame: Frame | None = None
     """The same as ``line``, in parts."""
+    beside: str = ""
+    """Beside what its norm is next to nothing, in words."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has a gradient of use, as far as that was measured."""
+        return self.gradient in {"some", "unknown"}
 
     @property
     def is_fine(self) -> bool:
-        """Whether it has a gradient, or is meant to have none."""
-        return self.gradient in {"some", "unknown"} or self.cause in _INTENDED
+        """The same, or it is meant to have none."""
+        return self.is_there or self.cause in _INTENDED
 
     def __str__(self) -> str:
         return "\n".join([self.sentence, *self.details])
@@ -71,7 +89,7 @@ class GradientRow(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """The same as JSON can hold it: an infinite norm is a text."""
         facts = self._asdict()
-        del facts["frame"]
+        del facts["frame"], facts["beside"]
         if self.norm is not None and not math.isfinite(self.norm):
             facts["norm"] = str(self.norm)
         return facts
@@ -90,7 +108,7 @@ class GradientRow(NamedTuple):
 
     def about(self, name: str, *, many: bool = False) -> str:
         """The same of parameters of which the same is to be said, under their common name."""
-        if self.gradient in {"some", "unknown"}:
+        if self.is_there:
             return f"{self.heading(name, many=many)}."
         place = f", at {self.line}" if self.line else ""
         module = f" ({self.module})" if self.module and self.line else ""
@@ -107,7 +125,9 @@ class GradientRow(NamedTuple):
             norm = "" if self.norm is None or many else f", of norm {self.norm:.3g}"
             said = f" ({self.reason})" if self.reason else ""
             return f"{name} {has} a gradient{norm}{said}"
-        what = "no gradient (None)" if self.gradient == "none" else "a gradient of zeros"
+        what = _WHAT[self.gradient]
+        if self.gradient == "faint" and self.norm is not None and not many:
+            what += f" (norm {self.norm:.3g}{self.beside})"
         return f"{name} {has} {what}: {self.reason}"
 
 
@@ -182,9 +202,14 @@ class Gradients(Sequence[GradientRow]):
         if not trained:
             return f"no parameter requires a gradient ({plural(frozen, 'parameter')})"
         said = f"; {frozen:,} {'is' if frozen == 1 else 'are'} frozen" if frozen else ""
-        none = sum(row.gradient == "none" for row in trained)
-        zero = sum(row.gradient == "zero" for row in trained)
-        if not none and not zero:
+        counts = {
+            told: sum(row.gradient == told and row.cause is not Cause.SHIFT for row in trained)
+            for told in _WHAT
+        }
+        shifts = sum(row.cause is Cause.SHIFT for row in trained)
+        if shifts:
+            said += f"; {shifts:,} practically zero, normalised away"
+        if not any(counts.values()):
             whose = (
                 "the parameter has"
                 if len(trained) == 1
@@ -197,8 +222,8 @@ class Gradients(Sequence[GradientRow]):
         of = plural(len(trained), "parameter")
         wrong = [
             f"{count:,} of {of} {'has' if count == 1 else 'have'} {what}"
-            for count, what in ((none, "no gradient (None)"), (zero, "a gradient of zeros"))
-            if count
+            for told, what in _WHAT.items()
+            if (count := counts[told])
         ]
         return ", ".join(wrong) + said
 
@@ -228,7 +253,7 @@ class Gradients(Sequence[GradientRow]):
 
 def norms(group: Group) -> str:
     """The norm, or the least and the largest of several; empty where there is none."""
-    found = [row.norm for row in group.rows if row.norm is not None and row.gradient == "some"]
+    found = [row.norm for row in group.rows if row.norm is not None and row.gradient in _WITH_NORM]
     if not found:
         return ""
     least, most = f"{min(found):.2g}", f"{max(found):.2g}"

@@ -9,6 +9,7 @@ from agviz.analysis.gradients import GradientRow
 from agviz.analysis.lineage import last_name
 
 if TYPE_CHECKING:
+    from agviz.analysis.faint import Faint
     from agviz.analysis.gradients import Told
     from agviz.analysis.lineage import Cut, Lineage
     from agviz.analysis.vanishing import Vanished
@@ -43,6 +44,11 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.UNDERFLOW: "too small for {dtype} ({node})",
     Cause.HOOK: "the hook {hook} made it zero",
     Cause.EMPTY: "it has no elements",
+    Cause.NON_FINITE: "{what}",
+    Cause.FAINT: "it fell {what}",
+    Cause.FAINT_MEETING: "the gradients that meet at {node} cancel but for rounding",
+    Cause.FAINT_LOSS: "the weight of its term of the loss is next to nothing ({node})",
+    Cause.SHIFT: "the normalisation behind {node} takes out again what it adds",
 }
 _UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}
 
@@ -128,6 +134,36 @@ def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> Gradie
         graph_task=graph_task,
         details=(f"{called}{inside}{disabled} (function {op.id} of the forward).",),
     )
+
+
+def practically_zero(
+    parameter: ParameterRow, graph_task: int, norm: float, found: Faint
+) -> GradientRow:
+    """The row of a parameter whose gradient fell to next to nothing."""
+    node = found.node
+    what = f"at {node.short_name}"
+    if found.steps > 1:
+        what = f"step by step, most of it in nodes like {node.short_name}"
+    times = f"; {found.steps:,} nodes of this kind made it smaller" if found.steps > 1 else ""
+    own = "not known" if parameter.norm is None else f"{parameter.norm:.3g}"
+    said = (
+        f"Its norm is {norm:.3g}, that of the parameter {own}, the largest on the way from the loss"
+        f" {found.before:.3g}{times}."
+    )
+    row = _row(
+        parameter,
+        "faint",
+        cause=found.cause,
+        reason=_WORDS[found.cause].format(node=node.short_name, what=what),
+        frame=None if node.is_leaf else node.frame,
+        module=node.module,
+        graph_task=graph_task,
+        node=node.index,
+        node_name=node.short_name,
+        details=(said,),
+    )
+    beside = "" if parameter.norm is None else f" beside a parameter of norm {parameter.norm:.3g}"
+    return row._replace(norm=norm, beside=beside)
 
 
 def stopped(

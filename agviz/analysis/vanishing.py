@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
+from agviz.analysis.measures import bad
 from agviz.traces.rows import NodeStatus
 from agviz_engine.events import HookCalled
 
@@ -162,12 +163,15 @@ class Flow:
         return [self.input(node, slot) for slot in sorted(slots or {0})]
 
     def gradient(self, leaf: int) -> tuple[Arrived, HealthRow | None]:
-        """What an AccumulateGrad node added to its variable's ``.grad``."""
+        """What an AccumulateGrad node added to its variable's ``.grad``.
+
+        Where that is zero or not finite afterwards, what it is.
+        """
         told, row = self.input(leaf, 0)
         if told is Arrived.SOME:
             after = self.health(leaf, "accumulated", 0) or self.health(leaf, "captured", 0)
-            if after is not None and _told(after) is Arrived.ZERO:
-                return Arrived.ZERO, after
+            if after is not None and (bad(after) or _told(after) is Arrived.ZERO):
+                return _told(after), after
         return told, row
 
     def hooks(self, node: int) -> list[HookCalled]:

@@ -1,4 +1,4 @@
-"""Why gradients are None or zero, as a trace tells."""
+"""Why gradients are None, zero, or of no use, as a trace tells."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
+from agviz.analysis.faint import Faintness
 from agviz.analysis.gradients import GradientRow, Gradients, Told
 from agviz.analysis.lineage import Lineage, last_name
-from agviz.analysis.measures import bad
-from agviz.analysis.phrases import by_node, not_in_graph, reached, unreached
+from agviz.analysis.measures import bad, counts
+from agviz.analysis.phrases import (
+    by_node,
+    not_in_graph,
+    practically_zero,
+    reached,
+    unreached,
+)
+from agviz.analysis.place import backward_pass
 from agviz.analysis.vanishing import Arrived, Vanishing
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
@@ -97,6 +105,7 @@ class _Why:
     def __init__(self, trace: Trace, graph_task: int | None) -> None:
         self._trace = trace
         self._vanishing = Vanishing(trace)
+        self._faintness: dict[int, Faintness] = {}
         self.parameters: dict[str, ParameterRow] = {}
         """As they were known last, by name."""
         self._ops_of: dict[tuple[int, int], ForwardOpRow | None] = {}
@@ -193,11 +202,19 @@ class _Why:
 
     def _reached(self, parameter: ParameterRow, found: _Found) -> GradientRow:
         task, health = found.graph_task, found.health
+        if health is not None and bad(health):
+            return self._nonfinite(parameter, health, task.id)
+        if health is not None and health.norm is not None:
+            faintness = self._faintness.get(task.id)
+            if faintness is None:
+                faintness = Faintness(self._vanishing.flow(task.id))
+                self._faintness[task.id] = faintness
+            next_to_nothing = faintness.find(found.node, health.norm, parameter.norm)
+            if next_to_nothing is not None:
+                return practically_zero(parameter, task.id, health.norm, next_to_nothing)
         reason = ""
         if found.told is Arrived.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
-        elif bad(health):
-            reason = "not finite: see agviz explain"
         elif self._passes[0].id not in {task.id, task.parent}:
             reason = f"from backward pass {task.id}; later ones gave it none"
         elif not task.accumulate_grad:
@@ -213,6 +230,20 @@ class _Why:
             cause=None,
             reason=reason,
             graph_task=task.id,
+        )
+
+    def _nonfinite(
+        self, parameter: ParameterRow, health: HealthRow, graph_task: int
+    ) -> GradientRow:
+        what = "NaN" if health.nan else "infinite"
+        which = f"It holds {counts(health)}, in {backward_pass(self._trace, graph_task)}."
+        return unreached(
+            parameter,
+            Cause.NON_FINITE,
+            gradient="nonfinite",
+            graph_task=graph_task,
+            what=f"{what} in backward pass {graph_task}",
+            details=(which,),
         )
 
     def _vanished(self, parameter: ParameterRow, found: _Found) -> GradientRow:

@@ -8,7 +8,7 @@ about one pass. Which line cut the graph is known where the forward was recorded
 agviz run --check-forward.
 
 The exit code is 0 where the gradients are there (or the parameters are frozen, unless one is asked
-for by name), 1 where one is None or zero, 2 where there is no such parameter or file.
+for by name), 1 where one is None, zero or not finite, 2 where there is no such parameter or file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
     from agviz.analysis.gradients import GradientRow, Gradients
 
-_GLYPHS: Final = {"some": "[green]✓[/]", "unknown": "·", "zero": "[red]0[/]", "none": "[red]✗[/]"}
+_GLYPHS: Final = {
+    "some": "[green]✓[/]",
+    "unknown": "·",
+    "faint": "[red]≈[/]",
+    "nonfinite": "[red]✗[/]",
+    "zero": "[red]0[/]",
+    "none": "[red]✗[/]",
+}
 _INTENDED: Final = "[dim]-[/]"
 
 
@@ -64,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         show_all(answer, stdout_console(), verbose=arguments.verbose)
     if arguments.parameter is not None:
-        return int(answer[0].gradient in {"none", "zero"})
+        return int(not answer[0].is_there)
     return int(not answer.is_fine)
 
 
@@ -101,7 +108,7 @@ def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
 
 def _show(group: Group, console: Console, *, verbose: bool) -> None:
     row = group.rows[0]
-    is_missing = row.gradient in {"none", "zero"}
+    is_missing = not row.is_there
     glyph, style = ("✗", "bold red") if is_missing else ("✓", "bold")
     write(f"{glyph} {group.heading}", console, indent=0, style=style)
     if row.frame is not None:

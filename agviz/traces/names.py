@@ -22,6 +22,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.listener import Listener
+from agviz.traces.parameter_norms import ParameterNorms
 from agviz.traces.swapping import when_swapped
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ _MOST_THREADS: Final = 64
 class KnownParameters(NamedTuple):
     """The parameters whose names are known at one moment."""
 
-    facts: tuple[tuple[str, str, str, bool], ...]
-    """Name, shape like ``[2, 3]`` (empty where not known), dtype, whether it requires a gradient.
+    facts: tuple[tuple[str, str, str, bool, float | None], ...]
+    """Name, shape like ``[2, 3]`` (empty where not known), dtype, whether it requires a gradient,
+    its norm when that was first asked for (None: not measured, or not finite).
     The very same object as long as nothing has changed."""
     had_grad: str
     """1 for each whose ``.grad`` is there, 0 for each other; one for all where all are alike."""
@@ -160,7 +162,8 @@ class Names(Listener):
         self._next_number: Callable[[], int]
         self._is_compiling: Callable[[], bool]
         self._unknown_parameters = 0
-        self._told: tuple[tuple[str, str, str, bool], ...] | None = None
+        self._norms = ParameterNorms()
+        self._told: tuple[tuple[str, str, str, bool, float | None], ...] | None = None
         """The facts of parameters that were told last."""
         self._told_of: tuple[Any, ...] = ()
         """What of parameters and roots they were made of."""
@@ -205,8 +208,12 @@ class Names(Listener):
                 place = self._known(self._parameters, variable)
         return None if place is None else self._full(place)
 
-    def parameters(self) -> KnownParameters | None:
-        """All parameters that are known and alive, as they are now; None: there are none."""
+    def parameters(self, *, with_norms: bool = False) -> KnownParameters | None:
+        """All parameters that are known and alive, as they are now; None: there are none.
+
+        Args:
+            with_norms: measure those that were never asked for before.
+        """
         import torch
 
         with self._lock, torch._C.DisableTorchFunction():
@@ -221,14 +228,18 @@ class Names(Listener):
             made_of = places, facts, self._number_of_roots()
             if self._told is None or self._told_of != made_of:
                 self._told_of = made_of
+                norms = self._norms.of([parameter for parameter, _ in alive], measure=with_norms)
                 self._told = tuple(
                     (
                         self._full(place),
                         "" if shape is None else str(list(shape)),
                         str(dtype).removeprefix("torch."),
                         requires_grad,
+                        norm,
                     )
-                    for place, (shape, dtype, requires_grad) in zip(places, facts, strict=True)
+                    for place, (shape, dtype, requires_grad), norm in zip(
+                        places, facts, norms, strict=True
+                    )
                 )
             alike = len(set(had_grad)) == 1
             return KnownParameters(self._told, had_grad[0] if alike else "".join(had_grad))

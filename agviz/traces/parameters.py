@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from agviz.traces.rows import ParameterRow
@@ -29,6 +30,11 @@ def read(database: Database, contents: Contents, graph_task: int) -> list[Parame
         " ORDER BY number",
         number,
     )
+    norms = database.reals(
+        "SELECT norm FROM parameter WHERE parameters = ? ORDER BY number", number
+    )
+    if any(norm is not None and not 0 <= norm < math.inf for (norm,) in norms):
+        raise database.damaged("a norm is none")
     text = contents.name
     truths = text(had_grad)
     if len(truths) == 1:
@@ -44,12 +50,14 @@ def read(database: Database, contents: Contents, graph_task: int) -> list[Parame
         )
     }
     found = []
-    for truth, (_, name, shape, dtype, requires_grad) in zip(truths, rows, strict=True):
+    for truth, (_, name, shape, dtype, requires_grad), (norm,) in zip(
+        truths, rows, norms, strict=True
+    ):
         try:
             sizes = read_shape(text(shape))
         except (ValueError, RecursionError) as error:
             raise database.damaged("a shape is none") from error
         known = text(name)
         facts = known, sizes, text(dtype), bool(requires_grad), truth == "1"
-        found.append(ParameterRow(*facts, accumulators.get(known)))
+        found.append(ParameterRow(*facts, accumulators.get(known), norm))
     return found

@@ -357,9 +357,12 @@ class Recorder(Instrument, Closable):
             if self._provenance is not None:
                 refs = live.graph_task.nodes
                 self._keep_beside(self._provenance.of(event.graph_task, refs))
-            if self.gradient_measured is not None:
+            is_measured = self.gradient_measured is not None
+            if is_measured:
                 self._keep_roots(live.graph_task)
-            known = None if self._names is None else self._names.parameters()
+            known = None
+            if self._names is not None:
+                known = self._names.parameters(with_norms=is_measured)
             if known is not None:
                 self._keep_beside(Parameters(event.graph_task, known))
 
@@ -771,7 +774,7 @@ def _values(thing: Beside) -> int:
     if isinstance(thing, ForwardOps):
         return sum(14 + 30 * (len(op.inputs) + len(op.outputs)) for op in thing.ops)
     if isinstance(thing, Parameters):
-        return 6 * len(thing.known.facts)
+        return 7 * len(thing.known.facts)
     return 24 * len(thing.values) if isinstance(thing, SavedHealth) else len(thing)
 
 

@@ -215,6 +215,8 @@ class ParameterRow(NamedTuple):
     """Whether its ``.grad`` was there before the graph task began."""
     node: int | None
     """Its AccumulateGrad in the graph task; None: the graph task does not reach it."""
+    norm: float | None = None
+    """Its own Euclidean norm when it was first known; None: not measured, or not finite."""
 
 
 class ForwardTensorRow(NamedTuple):

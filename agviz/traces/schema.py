@@ -174,6 +174,7 @@ CREATE TABLE parameter (
     shape INTEGER NOT NULL,        -- string: "[2, 3]"; 0: not known
     dtype INTEGER NOT NULL,        -- string: "float32"
     requires_grad INTEGER NOT NULL,  -- 0 or 1
+    norm REAL,                     -- when it was first known; NULL: not measured, or not finite
     PRIMARY KEY (parameters, number)
 ) WITHOUT ROWID""",
     # Which set was known when the dependencies of a graph task were computed.

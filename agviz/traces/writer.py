@@ -470,11 +470,11 @@ class Writer:
                 self._parameters.clear()
             number = self._parameters[facts] = self._next_parameters
             self._next_parameters += 1
-            rows: list[int] = []
-            for place, (name, shape, dtype, requires_grad) in enumerate(facts):
+            rows: list[Any] = []
+            for place, (name, shape, dtype, requires_grad, norm) in enumerate(facts):
                 texts = self._string(name), self._string(shape), self._string(dtype)
-                rows += number, place, *texts, requires_grad
-            self._insert("parameter", rows, columns=6)
+                rows += number, place, *texts, requires_grad, norm
+            self._insert("parameter", rows, columns=7)
         row = parameters.graph_task, number, self._string(had_grad)
         self._insert("parameters", row, columns=3)
 

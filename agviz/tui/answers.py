@@ -70,7 +70,7 @@ def _of_parameter(answer: Gradients) -> Answered:
     source = "" if row.frame is None else source_line(row.frame)
     paragraph = " ".join(text for text in (row.remedy, answer.hint) if text)
     heading = row.heading(row.parameter)
-    is_bad = row.gradient in {"none", "zero"}
+    is_bad = not row.is_there
     return Answered(is_bad, heading, row.line or "", source, paragraph, tuple(row.details))
 
 
