@@ -73,6 +73,11 @@ def natively(parameters: Mapping[str, Tensor]) -> dict[str, str]:
     }
 
 
+def as_torch_has_it(row: GradientRow) -> str:
+    """In these words: what is practically zero is there all the same."""
+    return "some" if row.gradient == "faint" else row.gradient
+
+
 def stated(program: Program, names: Mapping[str, Any]) -> dict[str, Stated]:
     """What the program says of each of its parameters."""
     found = dict.fromkeys(names, Stated("some", None, None, None))
@@ -108,6 +113,8 @@ def check(program: Program, answer: Gradients, *, knows_line: bool = True) -> No
     expected = stated(program, {row.parameter: row for row in answer})
     for row in answer:
         says = expected[row.parameter]
+        if row.gradient == "faint":
+            continue  # tests/gallery/faint tells of these
         assert (row.gradient, row.cause) == (says.gradient, says.cause), str(row)
         if says.line is not None and knows_line:
             assert line_of(row, program) == says.line, str(row)
@@ -138,7 +145,7 @@ def test_the_cause_and_its_line_are_named(program: Program, tmp_path: Path) -> N
     path = tmp_path / "t.agviz"
     program.record(path, check_forward=True)
     answer = agviz.load(path).why()
-    assert {row.parameter: row.gradient for row in answer} == left
+    assert {row.parameter: as_torch_has_it(row) for row in answer} == left
     check(program, answer)
     assert not answer.is_fine or program.one("cause") == Cause.FROZEN
     assert answer.hint == ""
@@ -170,10 +177,12 @@ def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path)
     path = tmp_path / "t.agviz"
     program.record(path)
     answer = agviz.load(path).why()
-    assert {row.parameter: row.gradient for row in answer} == left
+    assert {row.parameter: as_torch_has_it(row) for row in answer} == left
     expected = stated(program, left)
     for row in answer:
         says = expected[row.parameter]
+        if row.gradient == "faint":
+            continue  # tests/gallery/faint tells of these
         if row.cause is Cause.NOT_REACHED:
             assert says.gradient == "none"
             assert "--check-forward" in answer.hint

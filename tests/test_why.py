@@ -21,7 +21,7 @@ import agviz
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients
 from tests.gallery_frame import programs
-from tests.test_gallery_no_gradient import natively
+from tests.test_gallery_no_gradient import as_torch_has_it, natively
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -192,7 +192,7 @@ def asked(program: Callable[[Parts], None], path: Path, **options: Any) -> Gradi
     with agviz.trace(model, path=path, **options):
         program(model)
     answer = agviz.load(path).why()
-    own = {row.parameter.removeprefix("Parts."): row.gradient for row in answer}
+    own = {row.parameter.removeprefix("Parts."): as_torch_has_it(row) for row in answer}
     assert {name: own[name] for name in left} == left
     return answer
 
@@ -618,7 +618,7 @@ def test_who_follows_the_advice_gets_a_gradient(program: tuple[Any, Any]) -> Non
             with agviz.trace(model, check_forward=True) as t:
                 model().backward()
                 advice = t.why()
-            assert {row.parameter: row.gradient for row in advice} == left
+            assert {row.parameter: as_torch_has_it(row) for row in advice} == left
         to_change = {
             row.module: row for row in advice if row.cause in {*CUTS.values(), *ZEROS.values()}
         }

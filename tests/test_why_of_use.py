@@ -155,11 +155,12 @@ def test_a_classifier_that_is_sure_and_right_is_no_fault(scale: float) -> None:
     inputs = functional.one_hot(CLASSES, 4).float()
     with torch.no_grad():
         model.weight.copy_(torch.eye(2, 4) * scale)
-    for loss_of in (
+    losses: list[Callable[[Tensor], Tensor]] = [
         lambda out: functional.cross_entropy(out, CLASSES),
         lambda out: -functional.log_softmax(out, -1)[torch.arange(32), CLASSES].mean(),
         lambda out: functional.binary_cross_entropy_with_logits(out, inputs[:, :2]),
-    ):
+    ]
+    for loss_of in losses:
         with agviz.trace(model) as t:
             loss_of(model(inputs)).backward()
             assert not [row for row in t.why() if row.gradient == "faint"]

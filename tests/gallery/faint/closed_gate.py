@@ -16,7 +16,7 @@ class Model(nn.Module):
         super().__init__()
         self.a = nn.Linear(4, 4)
         self.b = nn.Linear(4, 1)
-        self.register_buffer("gate", torch.full((4,), -60.0))
+        self.gate = nn.Buffer(torch.full((4,), -60.0))
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.a(x) * torch.sigmoid(self.gate)  # cause

@@ -16,7 +16,7 @@ class Model(nn.Module):
         super().__init__()
         self.a = nn.Linear(4, 4)
         self.b = nn.Linear(4, 1)
-        self.register_buffer("shift", torch.tensor([60.0, 0.0, 0.0, 0.0]))
+        self.shift = nn.Buffer(torch.tensor([60.0, 0.0, 0.0, 0.0]))
 
     def forward(self, x: Tensor) -> Tensor:
         weights = torch.softmax(self.a(x) + self.shift, -1)  # cause
