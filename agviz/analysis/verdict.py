@@ -152,9 +152,7 @@ def of_explanation(found: Explanation) -> Verdict:
     if found.is_harmless:
         return Verdict(
             outcome=Outcome.NOTHING_UNUSUAL,
-            heading=(
-                f"no non-finite gradient reached a parameter in backward pass {found.graph_task}"
-            ),
+            heading=f"{found.reassurance} in backward pass {found.graph_task}",
             graph_task=found.graph_task,
             frame=found.frame,
             source=found.source,

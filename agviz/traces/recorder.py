@@ -39,8 +39,8 @@ from agviz.traces.dumping import TIMEOUT, Lookout, stack_of
 from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.modified import modified
 from agviz.traces.native_calls import NativeCall
-from agviz.traces.roots import Roots
 from agviz.traces.optimizer_steps import OptimizerStep
+from agviz.traces.roots import Roots
 from agviz.traces.text import clean
 from agviz.traces.waiting import Waiting
 from agviz.traces.writer import (
