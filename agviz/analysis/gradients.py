@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, overload
 
 from agviz.analysis.causes import REMEDIES, Cause
+from agviz.analysis.outcome import Outcome
 from agviz.words import plural
 
 if TYPE_CHECKING:
@@ -82,6 +83,13 @@ class GradientRow(NamedTuple):
     def is_fine(self) -> bool:
         """The same, or it is meant to have none."""
         return self.is_there or self.cause in _INTENDED
+
+    @property
+    def outcome(self) -> Outcome:
+        """✓ only where its gradient was looked at."""
+        if not self.is_fine:
+            return Outcome.FOUND
+        return Outcome.CANT_TELL if self.gradient == "unknown" else Outcome.NOTHING_UNUSUAL
 
     def __str__(self) -> str:
         return "\n".join([self.sentence, *self.details])
@@ -158,11 +166,13 @@ class Gradients(Sequence[GradientRow]):
     Args:
         rows: in the order of the parameters.
         hint: how more could be known, in a sentence; empty where nothing is missing.
+        doubt: what went wrong in the last backward pass of those, in a sentence; empty: nothing.
     """
 
-    def __init__(self, rows: Iterable[GradientRow], hint: str = "") -> None:
+    def __init__(self, rows: Iterable[GradientRow], hint: str = "", doubt: str = "") -> None:
         self.rows = list(rows)
         self.hint = hint
+        self.doubt = doubt
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -183,6 +193,16 @@ class Gradients(Sequence[GradientRow]):
     def is_fine(self) -> bool:
         """Whether every parameter has a gradient, or is meant to have none."""
         return all(row.is_fine for row in self.rows)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of the rows; no ✓ where the pass itself went wrong."""
+        found = {row.outcome for row in self.rows}
+        if Outcome.FOUND in found:
+            return Outcome.FOUND
+        if self.doubt or not found or Outcome.CANT_TELL in found:
+            return Outcome.CANT_TELL
+        return Outcome.NOTHING_UNUSUAL
 
     def groups(self, *, apart: bool = False) -> list[Group]:
         """The rows, those together of which the same is to be said of a whole module.
@@ -229,13 +249,13 @@ class Gradients(Sequence[GradientRow]):
 
     def __str__(self) -> str:
         if len(self.rows) == 1:
-            return " ".join(filter(None, [self.rows[0].sentence, self.hint]))
+            return " ".join(filter(None, [self.rows[0].sentence, self.doubt, self.hint]))
         lines = [self.verdict]
         for group in self.groups():
             row = group.rows[0]
             if not row.is_fine:
                 lines.append(group.sentence)
-        return "\n".join([*lines, *filter(None, [self.hint])])
+        return "\n".join([*lines, *filter(None, [self.doubt, self.hint])])
 
     def __repr__(self) -> str:
         return str(self)
@@ -247,7 +267,7 @@ class Gradients(Sequence[GradientRow]):
             f"<tr>{''.join(f'<{cell}>{html.escape(text)}</{cell}>' for text in row)}</tr>"
             for cell, row in [("th", heading), *(("td", row) for row in rows)]
         )
-        said = "<br>".join(map(html.escape, filter(None, [self.verdict, self.hint])))
+        said = "<br>".join(map(html.escape, filter(None, [self.verdict, self.doubt, self.hint])))
         return f"<p>{said}</p><table>{table}</table>"
 
 

@@ -30,3 +30,6 @@ _STYLES: Final = {
     Outcome.NOTHING_UNUSUAL: "green",
     Outcome.CANT_TELL: "yellow",
 }
+
+EXIT_CODES: Final = {Outcome.FOUND: 1, Outcome.NOTHING_UNUSUAL: 0, Outcome.CANT_TELL: 2}
+"""Of a verb whose worst outcome it is."""

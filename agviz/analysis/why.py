@@ -22,6 +22,7 @@ from agviz.analysis.phrases import (
 )
 from agviz.analysis.place import backward_pass
 from agviz.analysis.vanishing import Arrived, Vanishing
+from agviz.analysis.verdict import Mark, marks
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 
@@ -83,7 +84,7 @@ def why(trace: Trace, parameter: str | None = None, graph_task: int | None = Non
     if not rows:
         return Gradients(rows, UNNAMED)
     is_missing = any(row.cause is Cause.NOT_REACHED for row in rows)
-    return Gradients(rows, HINT if is_missing else "")
+    return Gradients(rows, HINT if is_missing else "", asked.doubt())
 
 
 def known_name(parameter: str, names: Sequence[str]) -> str:
@@ -121,6 +122,17 @@ class _Why:
             self._look_at(task)
         if not self._passes:
             self._learn_from_forward()
+
+    def doubt(self) -> str:
+        """What went wrong in the last pass that is meant, in a sentence; empty: nothing."""
+        last = self._passes[0].id if self._passes else None
+        outermost = [task.id for task in self._trace.graph_tasks if task.parent < 0]
+        if self._is_last and outermost:
+            last = outermost[-1]
+        mark = None if last is None else marks(self._trace).get(last)
+        if mark is None or mark is Mark.NON_FINITE:  # the rows say of which parameter
+            return ""
+        return f"But of backward pass {last}: {mark}; agviz explain says more."
 
     def row(self, name: str) -> GradientRow:
         """What became of one parameter."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.explanation import Explanation
-from agviz.analysis.outcome import Outcome
+from agviz.analysis.outcome import EXIT_CODES
 from agviz.analysis.verdict import verdicts
 from agviz.cli.console import stdout_console, write
 from agviz.traces.reader import Trace
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 from agviz.analysis.verdict import Verdict
-
-EXIT_CODES: Final = {Outcome.FOUND: 1, Outcome.NOTHING_UNUSUAL: 0, Outcome.CANT_TELL: 2}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.gradients import WORDS, Group, norms
+from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.source import source_line
 from agviz.analysis.why import why
 from agviz.cli.console import stdout_console, write
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _GLYPHS: Final = {
     "some": "[green]✓[/]",
-    "unknown": "·",
+    "unknown": "[yellow]?[/]",
     "faint": "[red]≈[/]",
     "nonfinite": "[red]✗[/]",
     "zero": "[red]0[/]",
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print the answer; return 0 where the gradients are there, 1 where one is not."""
+    """Print the answer; return 0, 1 or 2 by the outcome."""
     with Trace.open(arguments.file) as trace:
         answer = why(trace, arguments.parameter, arguments.graph_task)
     if arguments.json:
@@ -70,16 +71,18 @@ def execute(arguments: argparse.Namespace) -> int:
         show_one(answer, stdout_console(), verbose=arguments.verbose)
     else:
         show_all(answer, stdout_console(), verbose=arguments.verbose)
-    if arguments.parameter is not None:
-        return int(not answer[0].is_there)
-    return int(not answer.is_fine)
+    if arguments.parameter is not None and not answer[0].is_there:
+        return EXIT_CODES[Outcome.FOUND]
+    return EXIT_CODES[answer.outcome]
 
 
 def as_json(answer: Gradients) -> dict[str, Any]:
     """The answer as JSON can hold it."""
     return {
         "verdict": answer.verdict,
+        "outcome": str(answer.outcome),
         "is_fine": answer.is_fine,
+        "doubt": answer.doubt,
         "hint": answer.hint,
         "parameters": [row.as_json() for row in answer],
     }
@@ -87,30 +90,31 @@ def as_json(answer: Gradients) -> dict[str, Any]:
 
 def show_one(answer: Gradients, console: Console, *, verbose: bool) -> None:
     """Print what is to be said of the only parameter."""
-    _show(Group(answer[0].parameter, [answer[0]]), console, verbose=verbose)
-    if answer.hint:
-        write(answer.hint, console)
+    row = answer[0]
+    outcome = answer.outcome if row.is_there else Outcome.FOUND
+    _show(Group(row.parameter, [row]), outcome, console, verbose=verbose)
+    for more in filter(None, (answer.doubt, answer.hint)):
+        write(more, console)
 
 
 def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
     """Print all parameters in a table, those of a module together where they are alike."""
-    glyph = "[green]✓[/]" if answer.is_fine else "[red]✗[/]"
-    console.print(f"{glyph} {answer.verdict}")
+    outcome = answer.outcome
+    said = " ".join(filter(None, (f"{answer.verdict}.", answer.doubt)))
+    write(f"{outcome.glyph} {said}", console, indent=0, style=outcome.style)
     console.print()
     console.print(_table(answer.groups(apart=verbose)))
     for group in _first_of_each(answer):
         console.print()
-        _show(group, console, verbose=verbose)
+        _show(group, group.rows[0].outcome, console, verbose=verbose)
     if answer.hint:
         console.print()
         write(answer.hint, console, indent=0)
 
 
-def _show(group: Group, console: Console, *, verbose: bool) -> None:
+def _show(group: Group, outcome: Outcome, console: Console, *, verbose: bool) -> None:
     row = group.rows[0]
-    is_missing = not row.is_there
-    glyph, style = ("✗", "bold red") if is_missing else ("✓", "bold")
-    write(f"{glyph} {group.heading}", console, indent=0, style=style)
+    write(f"{outcome.glyph} {group.heading}", console, indent=0, style=outcome.style)
     if row.frame is not None:
         write(f"{row.line} ({row.module})" if row.module else str(row.line), console)
         write(source_line(row.frame), console, indent=6, style="cyan")
