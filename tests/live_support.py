@@ -183,8 +183,11 @@ class Stage:
     def flush(self) -> None:
         self.recorder.flush()
 
-    def rest(self, *, paused: bool) -> None:
-        self.recorder.is_paused = paused
+    def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
+        self.recorder.hold(thread, graph_task, node, reason)
+
+    def let_go(self, thread: int) -> None:
+        self.recorder.let_go(thread)
 
     def begin(self) -> None:
         """Have the program begin."""
