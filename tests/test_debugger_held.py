@@ -114,6 +114,7 @@ def test_where_it_was_killed_at_a_stop(tmp_path: Path, capsys: pytest.CaptureFix
     assert "was stopped by the debugger at SqrtBackward0" in said
     assert "when the recording was cut off" in said
     assert "✗ sqrt at zero" in said
+    assert "had been held by the debugger (non-finite)." in said, "for how long is not known"
     assert "stood still" not in said
 
 

@@ -137,9 +137,9 @@ class Hang:
         if self.stop is None:
             return
         held = self.stop.held
+        for_ = f" for {duration(ns)}" if (ns := self.now_ns - held.time_ns) > 0 else ""
         has = "has" if self.is_growing else "had"
-        for_ = duration(max(self.now_ns - held.time_ns, 0))
-        yield f"Thread {held.thread} {has} been held by the debugger for {for_} ({held.reason})."
+        yield f"Thread {held.thread} {has} been held by the debugger{for_} ({held.reason})."
 
     @property
     def _ended(self) -> str:
