@@ -168,7 +168,9 @@ class Stage:
         self.registry.add(self.props)
         self.debugger.install(self.registry)
         ours, theirs = socket.socketpair()
-        told = {"pid": 1, "trace": str(self.recorder.path), "script": "train.py", "lines": lines}
+        program = str(folder / "train.py")
+        told = {"pid": 1, "script": "train.py", "program": program, "lines": lines}
+        told["trace"] = str(self.recorder.path)
         self.control = Control(theirs, self.debugger, told)
         threading.Thread(target=self.control.serve, daemon=True).start()
         self.client = Client(ours)

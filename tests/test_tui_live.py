@@ -98,10 +98,9 @@ def test_a_program_is_stepped_through_changed_and_left(terminal: Terminal, tmp_p
 
     terminal.type(":break parameter=0.weight if norm > 0", "Enter")
     terminal.wait_for(lambda screen: "Breakpoint 1: parameter=0.weight" in screen)
-    wait_until(lambda: bool(BreakpointFile(tmp_path).load()))
-    assert [each.describe() for each in BreakpointFile(tmp_path).load()] == [
-        "parameter=0.weight if norm > 0"
-    ]
+    kept = BreakpointFile(tmp_path, str(tmp_path / "program.py"))
+    wait_until(lambda: bool(kept.load()))
+    assert [each.describe() for each in kept.load()] == ["parameter=0.weight if norm > 0"]
     terminal.type("c")
     terminal.wait_for(lambda screen: "before AccumulateGrad · 0.weight · breakpoint 1" in screen)
     terminal.type(":print input 0 [0]", "Enter")

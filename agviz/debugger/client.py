@@ -59,6 +59,8 @@ class Hello:
     trace: Path
     """The file that it records into."""
     script: str
+    program: str
+    """Absolute path of the script, or ``-m MODULE``: whose breakpoints are whose."""
     lines: bool
     """Whether it knows which lines of the forward made its nodes."""
 
@@ -451,6 +453,7 @@ def _hello(line: bytes | None) -> Hello:
         pid=field(message, "pid", int),
         trace=Path(field(message, "trace", str)),
         script=_text(message, "script"),
+        program=_text(message, "program"),
         lines=field(message, "lines", bool),
     )
 
