@@ -327,7 +327,8 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
     ):
         dump = None  # it shows the debugger
     if now_ns is None:
-        known = max(*moved.values(), 0, *(row.time_ns for row in (*dumps, *held)))
+        seen = *(row.time_ns for row in dumps), *(row.time_ns for row in held)
+        known = max(*moved.values(), 0, *seen)
         now_ns = time.monotonic_ns() if trace.is_growing else trace.meta.end_ns or known
     nodes = {task.id: trace.nodes(task.id) for task in tasks}
     return Hang(

@@ -137,6 +137,7 @@ def _breakpoints(text: str) -> dict[str, list[Breakpoint]]:
         raise AgvizError("it is no JSON") from None
     if not isinstance(document, dict):
         raise AgvizError("it holds no breakpoints")
+    told: Any
     if document.get("version") == 1:
         told = {_UNCLAIMED: document.get("breakpoints")}
     elif document.get("version") == VERSION:
