@@ -32,6 +32,10 @@ class Debugging:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
+        script = recording.script
+        is_module = script.startswith("-m ")
+        self._program = script if is_module else os.path.abspath(script)  # noqa: PTH100
+        """Where the script lies, from wherever one looks."""
         self.debugger = Debugger(recording)
         self._controls: weakref.WeakSet[Control] = weakref.WeakSet()
         self._listening: Listening | None = None
@@ -91,6 +95,7 @@ class Debugging:
             "pid": os.getpid(),
             "trace": os.path.abspath(recording.path),  # noqa: PTH100
             "script": recording.script,
+            "program": self._program,
             "lines": recording.provenance is not None,
         }
 

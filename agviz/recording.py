@@ -193,10 +193,15 @@ class Recording(Instrument):
         """Whether the events of a graph task that has begun are in the file."""
         return self.recorder is not None and self.recorder.wants(graph_task)
 
-    def rest(self, *, paused: bool) -> None:
-        """Nothing will happen for a while, because a debugger has stopped it, or goes on."""
+    def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
+        """A debugger has stopped a thread: see :meth:`Recorder.hold`."""
         if self.recorder is not None:
-            self.recorder.is_paused = paused
+            self.recorder.hold(thread, graph_task, node, reason)
+
+    def let_go(self, thread: int) -> None:
+        """It runs on."""
+        if self.recorder is not None:
+            self.recorder.let_go(thread)
 
     def flush(self) -> None:
         """Wait until what has happened can be read from the file."""

@@ -168,7 +168,9 @@ class Stage:
         self.registry.add(self.props)
         self.debugger.install(self.registry)
         ours, theirs = socket.socketpair()
-        told = {"pid": 1, "trace": str(self.recorder.path), "script": "train.py", "lines": lines}
+        program = str(folder / "train.py")
+        told = {"pid": 1, "script": "train.py", "program": program, "lines": lines}
+        told["trace"] = str(self.recorder.path)
         self.control = Control(theirs, self.debugger, told)
         threading.Thread(target=self.control.serve, daemon=True).start()
         self.client = Client(ours)
@@ -183,8 +185,11 @@ class Stage:
     def flush(self) -> None:
         self.recorder.flush()
 
-    def rest(self, *, paused: bool) -> None:
-        self.recorder.is_paused = paused
+    def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
+        self.recorder.hold(thread, graph_task, node, reason)
+
+    def let_go(self, thread: int) -> None:
+        self.recorder.let_go(thread)
 
     def begin(self) -> None:
         """Have the program begin."""

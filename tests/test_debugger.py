@@ -283,6 +283,41 @@ def test_the_shell_sees_and_changes_what_the_node_is_given(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_the_shell_takes_several_lines_at_once_and_completes_names(tmp_path: Path) -> None:
+    with debug(tmp_path, PRODUCT) as debuggee:
+        client = debuggee.client
+        client.add_breakpoint(parse("MulBackward0"))
+        client.hear_stop()
+        assert client.shell("for i in range(3): print(i)\n") == ("0\n1\n2\n", False)
+        assert client.shell("a = 20\na + 1\na + 2") == ("21\n22\n", False)
+        pasted = "def twice(x):\n    y = x\n\n    return 2 * y\n\ntwice(a)"
+        assert client.shell(pasted) == ("40\n", False)
+        said, more = client.shell("a = 1\n1 / 0\na = 2")
+        assert ("ZeroDivisionError" in said, more) == (True, False)
+        assert client.shell("a") == ("1\n", False), "what stands behind an error is not run"
+        assert client.shell("a = 3\nprint(a")[1], "this waits for another line"
+        assert client.shell(")") == ("3\n", False)
+        assert "SyntaxError" in client.shell("a = = 1")[0]
+        assert client.shell("x = ''.join(['a', 'b'])\nx") == ("'ab'\n", False)
+
+        assert client.complete("gra") == ("grads",)
+        assert client.complete("print(tw") == ("twice",)
+        assert "grads[0].shape" in client.complete("grads[0].sh")
+        assert "torch.nn.Linear" in client.complete("torch.nn.Lin")
+        assert "node.next_functions" in client.complete("x = node.")
+        assert not any("__" in name for name in client.complete("node."))
+        assert "node.__class__" in client.complete("node.__cl")
+        assert "for" in client.complete("fo")
+        assert client.complete("nothing.at.all") == client.complete("1 + ") == ()
+        assert client.complete("f().x") == client.complete("grads[7].") == ()
+        client.shell("class Loud:\n    @property\n    def loud(self): print('read')\n\n")
+        client.shell("loud = Loud()")
+        assert client.complete("loud.l") == ("loud.loud",), "and it is not read"
+        client.go_on()
+        assert finish(debuggee) == "done\n"
+
+
+@pytest.mark.slow
 def test_python_that_does_not_end_is_interrupted(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client

@@ -35,7 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HELLO = {"pid": 7, "trace": "trace.agviz", "script": "train.py", "lines": True}
+HELLO = {
+    "pid": 7,
+    "trace": "trace.agviz",
+    "script": "train.py",
+    "program": "/p/train.py",
+    "lines": True,
+}
 
 
 @contextmanager
@@ -344,16 +350,60 @@ def test_what_is_no_breakpoint_gives_one_sentence(text: str) -> None:
     assert str(caught.value).count("\n") == 0
 
 
+PROGRAM = "/elsewhere/train.py"
+
+
 def test_breakpoints_are_kept_for_a_project(tmp_path: Path) -> None:
-    kept = BreakpointFile(tmp_path)
+    kept = BreakpointFile(tmp_path, PROGRAM)
     assert kept.load() == []
     kept.save([])
     assert not (tmp_path / PLACE).exists()
     wanted = [parse(text).changed(enabled=False, number=3, hits=9) for text in ROUND_TRIPS]
     kept.save([*wanted, parse("Mul", temporary=True)])
-    loaded = BreakpointFile(tmp_path).load()
+    loaded = BreakpointFile(tmp_path, PROGRAM).load()
     assert loaded == [each.changed(number=0, hits=0) for each in wanted]
     assert [path.name for path in (tmp_path / PLACE).parent.iterdir()] == ["breakpoints.json"]
+
+
+def test_breakpoints_belong_to_a_program(tmp_path: Path) -> None:
+    train, other, module = (
+        BreakpointFile(tmp_path, program)
+        for program in (str(tmp_path / "train.py"), "/far/train.py", "-m package.train")
+    )
+    train.save([parse("train.py:33")])
+    other.save([parse("Mul")])
+    module.save([parse("Add"), parse("Exp")])
+    assert [each.describe() for each in train.load()] == ["line=train.py:33"]
+    assert [each.describe() for each in other.load()] == ["name=Mul"]
+    assert [each.describe() for each in module.load()] == ["name=Add", "name=Exp"]
+    other.save([])
+    document = json.loads((tmp_path / PLACE).read_text())
+    assert list(document["programs"]) == ["-m package.train", "train.py"]
+    moved = tmp_path.with_name(f"{tmp_path.name} moved")
+    tmp_path.rename(moved)
+    try:
+        found = BreakpointFile(moved, str(moved / "train.py")).load()
+    finally:
+        moved.rename(tmp_path)
+    assert [each.describe() for each in found] == ["line=train.py:33"]
+
+
+def test_breakpoints_of_an_older_agviz_are_off_until_somebody_wants_them(tmp_path: Path) -> None:
+    path = tmp_path / PLACE
+    path.parent.mkdir()
+    old = [parse("train.py:33"), parse("Mul if norm > 3"), parse("Exp")]
+    path.write_text(json.dumps({"version": 1, "breakpoints": [each.to_json() for each in old]}))
+    train = BreakpointFile(tmp_path, str(tmp_path / "train.py"))
+    found = train.load()
+    assert found == train.unclaimed == [each.changed(enabled=False) for each in old]
+    train.save([found[0].changed(enabled=True, number=1), found[1].changed(number=2)])
+    again = BreakpointFile(tmp_path, str(tmp_path / "train.py"))
+    assert [(each.describe(), each.enabled) for each in again.load()] == [
+        ("line=train.py:33", True),
+        ("name=Mul if norm > 3", False),
+    ]
+    other = BreakpointFile(tmp_path, str(tmp_path / "other.py"))
+    assert other.load() == other.unclaimed == [found[1]]
 
 
 HOSTILE: dict[str, bytes] = {
@@ -363,7 +413,13 @@ HOSTILE: dict[str, bytes] = {
     "too large": b" " * 1_000_001,
     "another thing": b"[]",
     "no list": b'{"version": 1, "breakpoints": 7}',
-    "another version": b'{"version": 2, "breakpoints": []}',
+    "another version": b'{"version": 3, "breakpoints": []}',
+    "no programs": b'{"version": 2, "breakpoints": []}',
+    "no list for a program": b'{"version": 2, "programs": {"a.py": 7}}',
+    "no object for a program": b'{"version": 2, "programs": {"a.py": [7]}}',
+    "too many programs": json.dumps(
+        {"version": 2, "programs": {f"{i}.py": [{"name": "a"}] for i in range(1_001)}}
+    ).encode(),
     "no object": b'{"version": 1, "breakpoints": [7]}',
     "an unknown field": b'{"version": 1, "breakpoints": [{"name": "a", "exec": "b"}]}',
     "a wrong type": b'{"version": 1, "breakpoints": [{"name": ["a"]}]}',
@@ -377,7 +433,7 @@ def test_a_file_that_is_not_ours_is_left_untouched(sort: str, tmp_path: Path) ->
     path = tmp_path / PLACE
     path.parent.mkdir()
     path.write_bytes(HOSTILE[sort])
-    kept = BreakpointFile(tmp_path)
+    kept = BreakpointFile(tmp_path, PROGRAM)
     with pytest.raises(AgvizError) as caught:
         kept.load()
     assert str(caught.value).count("\n") == 0
@@ -391,11 +447,11 @@ def test_a_pipe_or_a_folder_in_the_files_place_holds_nobody_up(tmp_path: Path) -
     path.parent.mkdir()
     os.mkfifo(path)
     with pytest.raises(AgvizError, match="it is no file"):
-        BreakpointFile(tmp_path).load()
+        BreakpointFile(tmp_path, PROGRAM).load()
     path.unlink()
     path.mkdir()
     with pytest.raises(AgvizError):
-        BreakpointFile(tmp_path).load()
+        BreakpointFile(tmp_path, PROGRAM).load()
 
 
 def test_numbers_of_breakpoints_are_not_given_twice() -> None:

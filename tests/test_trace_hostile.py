@@ -65,7 +65,7 @@ def read_everything(path: Path) -> list[str]:
             found += [trace.forward_op(task.id, node) for node in range(len(trace.nodes(task.id)))]
             trace.position(50, task.id)
             trace.state_at(task.id, trace.event_count(task.id)).queues()
-        found += [*trace.dumps(), *trace.optimizer_steps()]
+        found += [*trace.dumps(), *trace.optimizer_steps(), *trace.held()]
         found += [json.loads("".join(export(trace))) for export in (chrome_trace, json_trace)]
         return texts(found)
 

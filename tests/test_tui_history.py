@@ -31,6 +31,17 @@ def test_entries_are_kept_by_kind_and_only_for_the_user(tmp_path: Path) -> None:
     assert first.of(":") == ["next 3"]
 
 
+def test_an_entry_of_several_lines_comes_back_whole(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    loop = "for i in range(3):\n    print(i)\n\n    .5"
+    first = History(KINDS, path)
+    for text in ("a = 1", loop, "b = 2", loop):
+        first.add("!", text)
+    assert History(KINDS, path).of("!") == ["a = 1", loop, "b = 2", loop]
+    path.write_text(".orphan\n?unknown\n.of nobody\n!kept\n.\n.    \x1b[2J\n")
+    assert History(KINDS, path).of("!") == ["kept\n\n    \ufffd[2J"]
+
+
 def test_what_somebody_else_wrote_there_is_harmless(tmp_path: Path) -> None:
     path = tmp_path / "history"
     path.write_bytes(b"\xff\xfe\n?unknown\n:\x1b[2Jred\n:\n\n:ok\n")

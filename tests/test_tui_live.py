@@ -98,10 +98,9 @@ def test_a_program_is_stepped_through_changed_and_left(terminal: Terminal, tmp_p
 
     terminal.type(":break parameter=0.weight if norm > 0", "Enter")
     terminal.wait_for(lambda screen: "Breakpoint 1: parameter=0.weight" in screen)
-    wait_until(lambda: bool(BreakpointFile(tmp_path).load()))
-    assert [each.describe() for each in BreakpointFile(tmp_path).load()] == [
-        "parameter=0.weight if norm > 0"
-    ]
+    kept = BreakpointFile(tmp_path, str(tmp_path / "program.py"))
+    wait_until(lambda: bool(kept.load()))
+    assert [each.describe() for each in kept.load()] == ["parameter=0.weight if norm > 0"]
     terminal.type("c")
     terminal.wait_for(lambda screen: "before AccumulateGrad · 0.weight · breakpoint 1" in screen)
     terminal.type(":print input 0 [0]", "Enter")
@@ -128,6 +127,46 @@ def test_a_program_is_stepped_through_changed_and_left(terminal: Terminal, tmp_p
     terminal.type("q")
     terminal.wait_for(lambda screen: "left with 0" in screen)
     assert all(map(torch.equal, result(tmp_path), natively(TRAIN)))
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_a_loop_is_typed_at_the_prompt_and_completed(terminal: Terminal, tmp_path: Path) -> None:
+    start(terminal, tmp_path, TRAIN)
+    terminal.type("!for i in range(3): print(i * 11)", "Enter")
+    terminal.wait_for(lambda screen: "! for i in range(3): print(i * 11)" in screen)
+    terminal.type("Enter")
+    terminal.wait_for(lambda screen: "= 11" in screen and "= 22" in screen)
+    terminal.type("gra", "Tab")
+    terminal.wait_for(lambda screen: re.search(r"^ ! grads\b", screen, re.MULTILINE) is not None)
+    terminal.type("Enter")
+    terminal.wait_for(lambda screen: "= [tensor(1.)]" in screen)
+    pasted = "def n(q):\n    c = q + 1\n\n    return c\n\nn(41)\nn(42)\n"
+    terminal.run("set-buffer", pasted)
+    terminal.run("paste-buffer", "-p", "-t", "agviz")
+    terminal.wait_for(lambda screen: " …     return c" in screen)
+    terminal.type("Enter")
+    terminal.wait_for(lambda screen: "= 42" in screen and "= 43" in screen)
+    assert "SumBackward0 · first backward" in terminal.screen(), "no letter was a hotkey"
+    terminal.type("Escape")
+    terminal.wait_for(lambda screen: "Python at this node" not in screen)
+    terminal.type("q")
+    terminal.wait_for(lambda screen: "End the program" in screen)
+    terminal.type("e")
+    terminal.wait_for(lambda screen: "left with" in screen)
+
+
+@needs_tmux
+@pytest.mark.slow
+def test_breakpoints_of_another_program_stop_nothing(terminal: Terminal, tmp_path: Path) -> None:
+    BreakpointFile(tmp_path, str(tmp_path / "other.py")).save([parse("Tanh")])
+    BreakpointFile(tmp_path, str(tmp_path / "program.py")).save([parse("parameter=0.weight")])
+    start(terminal, tmp_path, TRAIN)
+    screen = terminal.screen()
+    assert "1 breakpoint loaded from" in screen
+    assert "parameter=0.weight" in screen
+    terminal.type("c")
+    terminal.wait_for(lambda screen: "before AccumulateGrad · 0.weight · breakpoint 1" in screen)
 
 
 @needs_tmux
@@ -326,7 +365,19 @@ def test_it_stops_where_a_planted_nan_appears_and_says_why(
     screen = terminal.wait_for(lambda screen: "Tensors at this stop" in screen)
     terminal.wait_for(lambda screen: "Inf" in screen and "saved result" in screen)
     terminal.type("w")
-    terminal.wait_for(lambda screen: "sqrt" in screen.lower() and "program.py:9" in screen)
+    screen = terminal.wait_for(lambda screen: "✗ sqrt at zero, in SqrtBackward0" in screen)
+    assert "program.py:9" in screen
+    assert "stands still" not in screen
+    explain = f"{sys.executable} -m agviz explain trace.agviz"
+    told = subprocess.run(
+        explain.split(),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "is stopped by the debugger at SqrtBackward0 (node 1)" in told.stdout
     terminal.type("q")
     terminal.wait_for(lambda screen: "Inspector" in screen)
     terminal.type("c")

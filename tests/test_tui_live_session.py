@@ -8,7 +8,8 @@ import pytest
 import torch
 from textual.widgets import OptionList
 
-from agviz.debugger.breakpoint_file import BreakpointFile
+from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
+from agviz.debugger.breakpoints import parse
 from agviz.tui.beside import TurnsRead
 from agviz.tui.live import LiveApp
 from agviz.tui.panels.graph import Graph
@@ -126,12 +127,58 @@ async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path)
         await command(pilot, "delete 1")
         session = await until(pilot, lambda session: len(session.marks) == 8)
         assert marked("◆") == set()
-        assert [each.describe() for each in BreakpointFile(tmp_path).load()] == ["module=layers.0"]
+        kept = BreakpointFile(tmp_path, str(tmp_path / "train.py"))
+        assert [each.describe() for each in kept.load()] == ["module=layers.0"]
         await press(pilot, "c")
         session = await until(pilot, stands)
         assert session.stop is not None
         assert session.stop.breakpoints == (2,)
         await until(pilot, lambda session: not marked("◈"))
+
+
+async def test_breakpoints_of_another_program_are_not_active(tmp_path: Path) -> None:
+    other = BreakpointFile(tmp_path, str(tmp_path / "other.py"))
+    other.save([parse("Relu")])
+    own = BreakpointFile(tmp_path, str(tmp_path / "train.py"))
+    own.save([parse("Addmm"), parse("train.py:33").changed(enabled=False)])
+    stage = Stage(tmp_path)
+    try:
+        async with stage.app.run_test(size=WIDE) as pilot:
+            await begin(pilot, stage)
+            assert said(pilot)[0] == (
+                "2 breakpoints loaded from .agviz/breakpoints.json: name=Addmm,"
+                " line=train.py:33 (off)."
+            )
+            found = [each.describe() for each in stage.debugger.breakpoints]
+            assert found == ["name=Addmm", "line=train.py:33"]
+            await command(pilot, "delete 1")
+            session = await until(pilot, lambda session: len(session._known) == 1)
+            assert [each.describe() for each in session._known] == ["line=train.py:33"]
+            assert [each.describe() for each in other.load()] == ["name=Relu"]
+    finally:
+        stage.close()
+
+
+async def test_breakpoints_of_no_known_program_are_off_and_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / PLACE
+    path.parent.mkdir()
+    path.write_text('{"version": 1, "breakpoints": [{"name": "Relu"}]}')
+    stage = Stage(tmp_path)
+    try:
+        async with stage.app.run_test(size=(80, 24)) as pilot:
+            await begin(pilot, stage)
+            assert said(pilot)[0] == (
+                "1 breakpoint in .agviz/breakpoints.json may be of another program and is off until"
+                " you switch it on (B): name=Relu (off)."
+            )
+            await command(pilot, "enable 1")
+            await until(pilot, lambda session: session._known[0].enabled)
+            assert [each.enabled for each in stage.debugger.breakpoints] == [True]
+            kept = BreakpointFile(tmp_path, str(tmp_path / "train.py"))
+            assert [each.enabled for each in kept.load()] == [True]
+            assert BreakpointFile(tmp_path, str(tmp_path / "other.py")).load() == []
+    finally:
+        stage.close()
 
 
 async def test_a_program_that_knows_no_lines_says_so_and_marks_sequence_numbers(

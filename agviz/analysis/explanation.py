@@ -76,6 +76,8 @@ class Explanation:
     source: str
     """The text of that line, where the file is there; else empty."""
 
+    has_ended: bool
+    """Whether the call has come to its end, or else goes on and may reach more."""
     is_masked: bool
     """Whether it reached neither a parameter nor a result of ``grad``: what masks an output masks
     its gradient, too."""
@@ -307,7 +309,8 @@ class Explanation:
         more = len(self.reached) - _MOST_NAMES
         names = f": {shown}{f' and {more:,} more' if more > 0 else ''}" if shown else ""
         if self.leaves and not (self.spread.captured and not self.reached):
-            yield f"It reached {len(self.reached):,} of {plural(self.leaves, 'parameter')}{names}."
+            reached = "It reached" if self.has_ended else "So far it has reached"
+            yield f"{reached} {len(self.reached):,} of {plural(self.leaves, 'parameter')}{names}."
         if self.spread.captured:
             results = plural(self.spread.captured, "result")
             yield f"It reached {results} of torch.autograd.grad."
@@ -401,6 +404,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),
         leaves=len(set(leaves.values())),
         later=later,
+        has_ended=trace.graph_task(graph_task).status is not GraphTaskStatus.RUNNING,
         is_masked=_is_masked(trace, graph_task, found),
         skipped=_skipped(trace, graph_task, evidence, finding),
         frame=frame,

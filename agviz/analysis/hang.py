@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
 from agviz.analysis.standing import HOOKS, find_stands, find_waits, named
+from agviz.analysis.stopped import stopped_at
 from agviz.traces.dumping import EXIT
+from agviz.traces.held import held_ns
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
 from agviz.words import duration, plural
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.standing import Stand, Wait
+    from agviz.analysis.stopped import StoppedAt
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import DumpedCall, DumpRow, Frame, GraphTaskRow, NodeRow
+    from agviz.traces.rows import DumpedCall, DumpRow, Frame, GraphTaskRow, HeldRow, NodeRow
 
 STILL_NS: Final = 5_000_000_000
 """A backward pass without an event for so long stands still."""
@@ -56,7 +59,11 @@ class Hang:
     now_ns: int
     """The last moment that is known of."""
     still_ns: int
-    """Time without an event of ``graph_task`` until then."""
+    """Time without an event of ``graph_task`` until then, but for that at a debugger's stops."""
+    stop: StoppedAt | None
+    """Where a debugger holds a thread, or did when the recording ended; None: nowhere."""
+    held: tuple[HeldRow, ...]
+    """All such stops, in order of time."""
     is_dumped: bool
     """Whether the stacks were recorded since."""
     is_exit: bool
@@ -74,6 +81,11 @@ class Hang:
         return (self.is_dumped and not self.is_exit) or self.still_ns >= STILL_NS
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a debugger holds it, and it had not stood still before."""
+        return self.stop is not None and not self.is_still
+
+    @property
     def is_over_due(self) -> bool:
         """Whether something is wrong: it stands still, or the recording ended before it did."""
         return self.is_still or not self.is_growing
@@ -87,6 +99,11 @@ class Hang:
     @property
     def heading(self) -> str:
         """What has not ended."""
+        if self.is_stopped:
+            stopped = f"stopped by the debugger at {self.stop}"
+            cut = "" if self.is_growing else f" when the recording {self._ended}"
+            is_ = "is" if self.is_growing else "was"
+            return f"backward pass {self.graph_task} {is_} {stopped}{cut}"
         if self.is_growing:
             doing = "stands still" if self.is_still else "is under way"
             return f"backward pass {self.graph_task} {doing}"
@@ -98,7 +115,12 @@ class Hang:
     @property
     def paragraph(self) -> str:
         """What stands where, what holds it, and what waits."""
-        return " ".join([*self._how_long(), *self._where(), *self._waiting(), *self._others()])
+        parts = self._how_long(), self._stopped(), self._where(), self._waiting(), self._others()
+        return " ".join(sentence for part in parts for sentence in part)
+
+    def ran_ns(self, begin_ns: int) -> int:
+        """Time since a moment, but for that at a debugger's stops."""
+        return self.now_ns - begin_ns - held_ns(self.held, begin_ns, self.now_ns)
 
     def _how_long(self) -> Iterator[str]:
         task = next(task for task in self.tasks if task.id == self.graph_task)
@@ -107,9 +129,17 @@ class Hang:
         cut = "" if self.is_growing else f" when the recording {self._ended}"
         has = "has" if self.is_growing else "had"
         yield (
-            f"Backward pass {task.id}{call} {has} run for {duration(self.now_ns - task.begin_ns)}"
+            f"Backward pass {task.id}{call} {has} run for {duration(self.ran_ns(task.begin_ns))}"
             f"{still}{cut}: {task.executed:,} of {plural(task.nodes, 'node')} done."
         )
+
+    def _stopped(self) -> Iterator[str]:
+        if self.stop is None:
+            return
+        held = self.stop.held
+        for_ = f" for {duration(ns)}" if (ns := self.now_ns - held.time_ns) > 0 else ""
+        has = "has" if self.is_growing else "had"
+        yield f"Thread {held.thread} {has} been held by the debugger{for_} ({held.reason})."
 
     @property
     def _ended(self) -> str:
@@ -139,7 +169,11 @@ class Hang:
             for stand in stands:
                 passes = f"backward pass {stand.waits_for}"
                 yield f"{_upper(stand.title)} waits at its ReadyQueue for {passes}{inside}."
-        if not self.is_dumped and any(stand.running for stand in self.stands):
+        if (
+            not self.is_dumped
+            and not self.is_stopped
+            and any(stand.running for stand in self.stands)
+        ):
             yield (
                 "What a thread does inside a node is recorded once nothing has happened for"
                 f" {STILL_NS // 10**9} s."
@@ -188,7 +222,7 @@ class Hang:
             inside = f" inside backward pass {task.parent}" if task.parent >= 0 else ""
             yield (
                 f"backward pass {task.id}{inside} has run for"
-                f" {_seconds(self.now_ns - task.begin_ns)}:"
+                f" {_seconds(self.ran_ns(task.begin_ns))}:"
                 f" {task.executed:,} of {task.nodes:,} nodes done"
             )
         for stand in self.stands[:_MOST_STANDS]:
@@ -230,7 +264,7 @@ class Hang:
                 {
                     "graph_task": task.id,
                     "parent": task.parent if task.parent >= 0 else None,
-                    "ran_ns": self.now_ns - task.begin_ns,
+                    "ran_ns": self.ran_ns(task.begin_ns),
                     "executed": task.executed,
                     "nodes": task.nodes,
                 }
@@ -240,6 +274,7 @@ class Hang:
             "growing": self.is_growing,
             "still_ns": self.still_ns,
             "stands_still": self.is_still,
+            "stopped": None if self.stop is None else self.stop.as_json(),
             "stacks_recorded": self.is_dumped,
             "threads": [_stand_json(stand) for stand in self.stands],
             "waiting": [
@@ -279,11 +314,21 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         for task in tasks
         if task.parent not in unfinished
     } or last
-    stuck = min(moved, key=lambda number: (moved[number], number))
+    stop, held = stopped_at(trace), tuple(trace.held())
+    stuck = min(
+        moved,
+        key=lambda number: (not _is_in(trace, stop, number), moved[number], number),
+    )
     dumps = trace.dumps()
     dump = dumps[-1] if dumps and dumps[-1].time_ns >= moved[stuck] else None
+    if dump is not None and any(
+        row.time_ns <= dump.time_ns and (row.end_ns is None or dump.time_ns <= row.end_ns)
+        for row in held
+    ):
+        dump = None  # it shows the debugger
     if now_ns is None:
-        known = max(*moved.values(), 0, *(dump.time_ns for dump in dumps))
+        seen = *(row.time_ns for row in dumps), *(row.time_ns for row in held)
+        known = max(*moved.values(), 0, *seen)
         now_ns = time.monotonic_ns() if trace.is_growing else trace.meta.end_ns or known
     nodes = {task.id: trace.nodes(task.id) for task in tasks}
     return Hang(
@@ -295,15 +340,21 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         is_growing=trace.is_growing,
         is_closed=trace.meta.end_ns is not None,
         now_ns=now_ns,
-        still_ns=max(now_ns - moved[stuck], 0),
+        still_ns=max(now_ns - moved[stuck] - held_ns(held, moved[stuck], now_ns), 0),
+        stop=stop,
+        held=held,
         is_dumped=dump is not None,
         is_exit=dump is not None and dump.reason == EXIT,
-        stands=tuple(find_stands(trace, tasks, nodes, dump, now_ns)),
+        stands=tuple(find_stands(trace, tasks, nodes, dump, now_ns, held)),
         waits=tuple(find_waits(trace, tasks, nodes)),
         knows_all=all(
             node.status is not NodeStatus.UNKNOWN for found in nodes.values() for node in found
         ),
     )
+
+
+def _is_in(trace: Trace, stop: StoppedAt | None, graph_task: int) -> bool:
+    return stop is not None and stop.held.graph_task in trace.family(graph_task)
 
 
 def _repeated(dump: DumpRow | None) -> DumpedCall | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.source import source_line
+from agviz.traces.held import held_ns
 from agviz.traces.rows import NodeStatus, ThreadRow, visible
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         DumpRow,
         Frame,
         GraphTaskRow,
+        HeldRow,
         NodeRow,
     )
 
@@ -115,6 +117,7 @@ def find_stands(
     nodes: Mapping[int, Sequence[NodeRow]],
     dump: DumpRow | None,
     now_ns: int,
+    held: Sequence[HeldRow] = (),
 ) -> list[Stand]:
     """Where the threads stand: held ones first, those that take no part last.
 
@@ -124,6 +127,7 @@ def find_stands(
         nodes: of each.
         dump: what the threads were doing since the last event; None: that was not recorded.
         now_ns: the moment for which it is told.
+        held: where a debugger stopped threads, which is no time in a node.
     """
     running: defaultdict[int, list[NodeRow]] = defaultdict(list)
     for found in nodes.values():
@@ -150,7 +154,7 @@ def find_stands(
                 name=thread.name,
                 thread=thread,
                 running=inside,
-                for_ns=None if began is None else now_ns - began,
+                for_ns=None if began is None else now_ns - began - held_ns(held, began, now_ns),
                 waits=waits,
                 waits_for=called[-1].id if waits and called else None,
                 calls=() if seen is None else seen.calls,

@@ -104,7 +104,8 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    return tuple(_found(trace, graph_task)) or (_not_found(trace, graph_task),)
+    found = sorted(_found(trace, graph_task), key=lambda verdict: not verdict.is_found)
+    return tuple(found) or (_not_found(trace, graph_task),)
 
 
 def marks(trace: Trace) -> dict[int, Mark]:

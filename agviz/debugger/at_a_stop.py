@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 Request = dict[str, Any]
-_LONGEST_LINE: Final = 10_000
+_LONGEST_INPUT: Final = 10_000
 _MOST_SAMPLES: Final = 64
 
 
@@ -99,15 +99,28 @@ def run_next(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, A
 
 
 def shell(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:
-    """Run a line of Python."""
-    line = field(request, "line", str)
-    if len(line) > _LONGEST_LINE:
-        raise AgvizError(f"a line has at most {_LONGEST_LINE:,} characters")
+    """Run a line of Python, or several."""
+    output, more = _shell(debugger, stop).push(_typed(request, "line"))
+    return {"output": output, "more": more}
+
+
+def complete(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:
+    """What a name could become that was begun at the Python prompt."""
+    return {"names": _shell(debugger, stop).complete(_typed(request, "text"))}
+
+
+def _typed(request: Request, name: str) -> str:
+    text = field(request, name, str)
+    if len(text) > _LONGEST_INPUT:
+        raise AgvizError(f"input has at most {_LONGEST_INPUT:,} characters")
+    return text
+
+
+def _shell(debugger: Debugger, stop: Stop) -> Shell:
     if stop.shell is None:
         module = debugger.module_of(stop)
         stop.shell = Shell(stop.live, module, can_replace=stop.is_before_a_node)
-    output, more = stop.shell.push(line)
-    return {"output": output, "more": more}
+    return stop.shell
 
 
 def _place(stop: Stop) -> tuple[GraphTask, NodeRef]:

@@ -1,7 +1,11 @@
-"""The file that keeps a project's breakpoints: ``.agviz/breakpoints.json``.
+"""The file that keeps breakpoints, program by program: ``.agviz/breakpoints.json``.
 
-Somebody else may have written it. What is no list of breakpoints is refused in one sentence and
-left as it is, and nothing is saved over it.
+It lies in the folder in which the debugger is started. A program is its script, by its path in
+that folder, or ``-m MODULE``. Files of version 1 did not say of which program their breakpoints
+are; they are given to each, switched off, until somebody switches them on or removes them.
+
+Somebody else may have written the file. What is no list of breakpoints is refused in one sentence
+and left as it is, and nothing is saved over it.
 """
 
 from __future__ import annotations
@@ -22,40 +26,47 @@ if TYPE_CHECKING:
 
 PLACE: Final = Path(".agviz") / "breakpoints.json"
 """In the folder of the project."""
-VERSION: Final = 1
+VERSION: Final = 2
 MOST: Final = 1_000
 """Breakpoints in a file."""
 _MOST_BYTES: Final = 1_000_000
+_UNCLAIMED: Final = ""
+"""Stands for the program where none is known."""
 
 
 class BreakpointFile:
-    """The breakpoints of one project.
+    """The breakpoints of one program.
 
     Args:
         folder: of the project.
+        program: path of the script, or ``-m MODULE``.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: str) -> None:
         self.path = folder / PLACE
+        self.unclaimed: list[Breakpoint] = []
+        """Those of no known program among what was loaded; all are switched off."""
+        self._program = _within(folder, program)
         self._is_foreign = False
 
     def load(self) -> list[Breakpoint]:
-        """What was saved; empty where there is no file.
+        """What was saved for the program, and what is of no known one; empty: there is no file.
 
         Raises:
             agviz.errors.AgvizError: the file is not ours; it is left untouched from now on.
         """
         try:
-            text = _read(self.path)
-            if text is None:
-                return []
-            return _breakpoints(text)
+            programs = self._programs()
         except AgvizError as error:
             self._is_foreign = True
             raise AgvizError(f"the breakpoints in {self.path} can't be read: {error}") from None
+        self.unclaimed = [each.changed(enabled=False) for each in programs.get(_UNCLAIMED, ())]
+        return [*programs.get(self._program, ()), *self.unclaimed]
 
     def save(self, breakpoints: Sequence[Breakpoint]) -> None:
         """Keep these, without temporary ones and counts of hits.
+
+        Those of no known program remain so until they are switched on or changed.
 
         Raises:
             agviz.errors.AgvizError: they can't be written, or the file there is not ours.
@@ -68,14 +79,35 @@ class BreakpointFile:
         kept = [each.changed(hits=0, number=0) for each in breakpoints if not each.temporary]
         if not kept and not self.path.exists():
             return
-        document = {"version": VERSION, "breakpoints": [each.to_json() for each in kept]}
+        try:
+            programs = self._programs()  # another debugger may have saved its own meanwhile
+        except AgvizError as error:
+            raise AgvizError(f"the breakpoints can't be saved in {self.path}: {error}") from None
+        programs[self._program] = [each for each in kept if each not in self.unclaimed]
+        programs[_UNCLAIMED] = [each for each in kept if each in self.unclaimed]
+        told = {
+            program: [each.to_json() for each in several]
+            for program, several in sorted(programs.items())
+            if several
+        }
         try:
             self.path.parent.mkdir(exist_ok=True)
-            _write(self.path, json.dumps(document, indent=2) + "\n")
+            _write(self.path, json.dumps({"version": VERSION, "programs": told}, indent=2) + "\n")
         except OSError as error:
             raise AgvizError(
                 f"the breakpoints can't be saved in {self.path}: {error.strerror}"
             ) from None
+
+    def _programs(self) -> dict[str, list[Breakpoint]]:
+        text = _read(self.path)
+        return {} if text is None else _breakpoints(text)
+
+
+def _within(folder: Path, program: str) -> str:
+    """A program as it is written in the file of a folder."""
+    with contextlib.suppress(ValueError):
+        return Path(program).relative_to(folder.absolute()).as_posix()
+    return program
 
 
 def _read(path: Path) -> str | None:
@@ -98,19 +130,28 @@ def _read(path: Path) -> str | None:
         raise AgvizError("it is no text") from None
 
 
-def _breakpoints(text: str) -> list[Breakpoint]:
+def _breakpoints(text: str) -> dict[str, list[Breakpoint]]:
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError):
         raise AgvizError("it is no JSON") from None
-    if not isinstance(document, dict) or not isinstance(document.get("breakpoints"), list):
+    if not isinstance(document, dict):
         raise AgvizError("it holds no breakpoints")
-    if document.get("version") != VERSION:
+    told: Any
+    if document.get("version") == 1:
+        told = {_UNCLAIMED: document.get("breakpoints")}
+    elif document.get("version") == VERSION:
+        told = document.get("programs")
+    else:
         raise AgvizError("it is from another version of agviz")
-    told = document["breakpoints"]
-    if len(told) > MOST:
+    if not isinstance(told, dict) or not all(isinstance(each, list) for each in told.values()):
+        raise AgvizError("it holds no breakpoints")
+    if sum(map(len, told.values())) > MOST:
         raise AgvizError(f"it holds more than {MOST:,}")
-    return [Breakpoint.from_json(each) for each in told]
+    return {
+        program: [Breakpoint.from_json(each) for each in several]
+        for program, several in told.items()
+    }
 
 
 def _write(path: Path, text: str) -> None:

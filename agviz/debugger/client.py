@@ -59,6 +59,8 @@ class Hello:
     trace: Path
     """The file that it records into."""
     script: str
+    program: str
+    """Absolute path of the script, or ``-m MODULE``: whose breakpoints are whose."""
     lines: bool
     """Whether it knows which lines of the forward made its nodes."""
 
@@ -361,9 +363,20 @@ class Client(Closable):
         self._ask("run_next", node=node, thread=thread)
 
     def shell(self, line: str, thread: int | None = None) -> tuple[str, bool]:
-        """Run a line of Python; what it printed, and whether it needs another line to be whole."""
+        """Run a line of Python, or several at once.
+
+        Returns:
+            What it printed, and whether it needs another line to be whole.
+        """
         told = self._ask("shell", line=line, thread=thread, timeout=None)
         return clean_message(field(told, "output", str)), field(told, "more", bool)
+
+    def complete(self, text: str, thread: int | None = None) -> tuple[str, ...]:
+        """What the name or attribute at the end of some Python could become, whole names each."""
+        names = field(self._ask("complete", text=text, thread=thread), "names", list)
+        if not all(isinstance(name, str) for name in names):
+            raise ProtocolError("'names' are no texts")
+        return tuple(clean(name) for name in names)
 
     def interrupt(self) -> None:
         """End the Python that a stopped thread runs, with KeyboardInterrupt."""
@@ -440,6 +453,7 @@ def _hello(line: bytes | None) -> Hello:
         pid=field(message, "pid", int),
         trace=Path(field(message, "trace", str)),
         script=_text(message, "script"),
+        program=_text(message, "program"),
         lines=field(message, "lines", bool),
     )
 

@@ -240,7 +240,7 @@ _COMMANDS: Final[dict[str, Callable[[Debugger, Request], Mapping[str, Any]]]] = 
 """Done at once, on the thread that hears the viewer."""
 
 _AT_A_STOP: Final = (
-    *("tensors", "tensor", "change", "skip_hooks", "ready_nodes", "run_next", "shell"),
+    *("tensors", "tensor", "change", "skip_hooks", "ready_nodes", "run_next", "shell", "complete"),
 )
 """Done by a stopped thread."""
 

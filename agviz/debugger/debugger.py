@@ -384,8 +384,10 @@ class Debugger(Instrument):
             self._pauses.discard(wishes)
 
     def _stand(self, stop: Stop, say: Callable[[str, dict[str, Any]], None]) -> None:
+        event = stop.event
         try:
-            self._subject.rest(paused=True)
+            node = getattr(event, "node", -1)
+            self._subject.hold(event.thread, event.graph_task, node, " and ".join(stop.reasons))
             self._subject.flush()
             say("stopped", stop.to_json())
             while True:
@@ -398,15 +400,14 @@ class Debugger(Instrument):
                 was_told = stop.resumed
                 stop.resumed = True
                 if not was_told:
-                    self._stops.pop(stop.event.thread, None)
+                    self._stops.pop(event.thread, None)
                     self._lock.notify_all()
-                if not self._stops:
-                    self._subject.rest(paused=False)
+            self._subject.let_go(event.thread)
             while not stop.inbox.empty():
                 if (work := stop.inbox.get()) is not None:
                     work()
             if not was_told:
-                say("resumed", {"thread": stop.event.thread})
+                say("resumed", {"thread": event.thread})
 
     def _wanted(self, event: Event, live: Live) -> Stop | None:
         """Where to stop, if anybody wants to stop here."""

@@ -31,8 +31,11 @@ class Subject(Protocol):
     def flush(self) -> None:
         """Wait until what has happened can be read from the file."""
 
-    def rest(self, *, paused: bool) -> None:
-        """Nothing will happen for a while, or goes on: that is no hang."""
+    def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
+        """A thread stands still from now on, behind an event: that is no hang."""
+
+    def let_go(self, thread: int) -> None:
+        """It runs on."""
 
 
 class NodeFacts:

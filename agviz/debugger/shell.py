@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import code
 import contextlib
 import ctypes
 import io
+import keyword
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from agviz.debugger.python_input import is_whole
 from agviz_engine import health
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import Tensor
     from torch.nn import Module
 
@@ -24,6 +31,11 @@ MOST_OUTPUT: Final = 100_000
 """Characters that one line of input may print."""
 
 
+MOST_COMPLETIONS: Final = 1_000
+_NAME: Final = re.compile(
+    r"""(?<![\w.)\]}])[^\W\d]\w*(?:\[(?:-?\d+|'[^'\\]*'|"[^"\\]*")\]|\.[^\W\d]\w*)*\.?$"""
+)
+"""A name, its attributes, and items of them by number or text."""
 _LOOPS: Final = 1_000
 """Python looks for an interrupt at the end of a loop's body."""
 
@@ -54,6 +66,25 @@ class _Thread(io.TextIOBase):
             self._stream.flush()
 
 
+class _Console(code.InteractiveConsole):
+    """Python's own, that also takes several statements at once."""
+
+    def runsource(self, source: str, filename: str = "<console>", _symbol: str = "single") -> bool:
+        """Run what is whole, each expression shown; True: it needs another line."""
+        if not is_whole(source):
+            return True
+        try:
+            statements = ast.parse(source, filename).body
+            program = compile(ast.Interactive(statements), filename, "single")
+        except (SyntaxError, ValueError, OverflowError):
+            self.showsyntaxerror(filename)
+        except (RecursionError, MemoryError):
+            self.showtraceback()
+        else:
+            self.runcode(program)
+        return False
+
+
 class Shell:
     """Runs lines, with ``node``, ``grads`` and ``module`` in scope.
 
@@ -73,7 +104,7 @@ class Shell:
         self._thread: int | None = None
         """Which runs a line now."""
         self._grads: list[Tensor | None] = list(live.inputs)
-        self._console = code.InteractiveConsole(
+        self._console = _Console(
             {
                 "__name__": "__console__",
                 "__doc__": None,
@@ -84,8 +115,31 @@ class Shell:
             }
         )
 
+    def complete(self, text: str) -> list[str]:
+        """What the name or attribute at the end of ``text`` could become, whole names each.
+
+        Only the attributes and items are read that were typed. Python's rlcompleter reads all that
+        could follow, which may do anything, and brings readline into the program.
+        """
+        match = _NAME.search(text)
+        if match is None:
+            return []
+        owner, dot, begun = match[0].rpartition(".")
+        if not dot:
+            known: Iterable[str] = (*self._console.locals, *dir(builtins), *keyword.kwlist)
+        else:
+            try:
+                with health.unseen():
+                    known = dir(eval(owner, dict(self._console.locals)))  # noqa: S307 - names, attributes and indices
+            except Exception:  # noqa: BLE001 - there is no such thing
+                return []
+        found = sorted({name for name in known if name.startswith(begun)})
+        if not begun.startswith("_"):
+            found = [name for name in found if not name.startswith("_")]
+        return [f"{owner}{dot}{name}" for name in found[:MOST_COMPLETIONS]]
+
     def push(self, line: str) -> tuple[str, bool]:
-        """Run one line of input.
+        """Run input: a line, or several at once.
 
         Returns:
             What it printed, and whether it needs another line to be whole.

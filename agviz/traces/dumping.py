@@ -19,6 +19,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.traces.held import Holding
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -187,6 +188,8 @@ class Lookout:
         """Graph tasks that are recorded and have not ended, and when they began (monotonic, ns)."""
         self.moved = False
         """Whether anything has happened since it was last looked."""
+        self.holding = Holding(start_ns)
+        """Who is held by a debugger: a program that is held does not hang."""
         self._start_ns = start_ns
         self._timeout_ns = None if timeout is None else int(timeout * 1e9)
         self._files = files
@@ -194,7 +197,6 @@ class Lookout:
         self._next_number = itertools.count(1).__next__
         self._since_ns = 0
         self._next_ns = 0
-        self._rested_ns = start_ns
         self._has_begun = False
         self._overdue: set[int] = set()
         """Graph tasks under way of which it was said that they take longer than the timeout."""
@@ -214,7 +216,7 @@ class Lookout:
         A pass under way for longer than the timeout counts, whatever goes on in it: a hook that
         calls backward again and again never stands still.
         """
-        moved, self.moved = self.moved, False
+        moved, self.moved = self.moved or self.holding.holds, False
         # Before the first event the program may be importing torch, which looking would, too.
         self._has_begun = self._has_begun or moved or bool(self.under_way)
         if moved or not self._has_begun:
@@ -222,7 +224,7 @@ class Lookout:
         now_ns = time.monotonic_ns()
         if self._is_overdue(now_ns):
             return TIMEOUT
-        still_ns = now_ns - self._since_ns
+        still_ns = now_ns - max(self._since_ns, self.holding.until_ns)
         if still_ns < self._next_ns:
             return None
         self._next_ns *= 2
@@ -236,16 +238,11 @@ class Lookout:
         late = {
             number
             for number, began_ns in list(self.under_way.items())
-            if now_ns - max(began_ns, self._rested_ns) >= self._timeout_ns
+            if now_ns - max(began_ns, self.holding.until_ns) >= self._timeout_ns
         }
         is_new = bool(late) and not self._overdue
         self._overdue |= late
         return is_new
-
-    def rest(self) -> None:
-        """Nothing is expected to happen: a debugger has stopped the program."""
-        self.moved = True
-        self._rested_ns = time.monotonic_ns()
 
     def _stand_still(self) -> None:
         self._since_ns = time.monotonic_ns()

@@ -14,6 +14,7 @@ from agviz.traces import (
     dumps,
     forward,
     health,
+    held,
     hook_calls,
     native_calls,
     nonfinite,
@@ -43,6 +44,7 @@ from agviz.traces.rows import (
     ForwardOpRow,
     Frame,
     GraphTaskRow,
+    HeldRow,
     HookTime,
     Meta,
     NativeCallRow,
@@ -353,6 +355,10 @@ class Trace(Closable):
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""
         return dumps.read(self._database, self._contents())
+
+    def held(self) -> list[HeldRow]:
+        """The threads that a debugger has stopped, and for how long, in order of time."""
+        return held.read(self._database, self._contents())
 
     def edges(self, graph_task: int) -> list[EdgeRow]:
         """The edges of a graph task, by producer and output."""

@@ -131,8 +131,6 @@ class Recorder(Instrument, Closable):
         agviz.errors.TraceError: the file can't be written to; nothing was started then.
     """
 
-    is_paused = False
-    """Whether a debugger has stopped the program: it does not hang then."""
     _outermost = NO_GRAPH_TASK
     """The last outermost graph task that began."""
     now_and_then: Callable[[], None] | None = None
@@ -299,6 +297,25 @@ class Recorder(Instrument, Closable):
         if self.is_recording:
             self._ended = f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")
             self._keep_beside(self._lookout.raised(NO_GRAPH_TASK, error))
+
+    def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
+        """A debugger has stopped a thread: until :meth:`let_go`, nothing hangs.
+
+        Args:
+            thread: which stands still.
+            graph_task: of the event behind which it stands, -1: none.
+            node: the same.
+            reason: why it stopped there.
+        """
+        held = self._lookout.holding.hold(thread, graph_task, node, reason)
+        if self.is_recording:
+            self._keep_beside(held)
+
+    def let_go(self, thread: int) -> None:
+        """It runs on."""
+        gone = self._lookout.holding.let_go(thread)
+        if gone is not None and self.is_recording:
+            self._keep_beside(gone)
 
     def any_event(self, event: events.Event, live: Live) -> None:  # noqa: ARG002
         """Keep an event; the registry calls this directly for every kind not named below."""
@@ -681,8 +698,6 @@ class Recorder(Instrument, Closable):
 
     def _look(self, writer: Writer) -> bool:
         """Write what the threads are doing where nothing moves; whether that was written."""
-        if self.is_paused:
-            self._lookout.rest()
         reason = self._lookout.due()
         if reason is None or not self._writes_on(reason):
             return False

@@ -396,6 +396,21 @@ class DumpRow(NamedTuple):
     threads: tuple[DumpedThread, ...]
 
 
+class HeldRow(NamedTuple):
+    """A thread that a debugger has stopped."""
+
+    time_ns: int
+    thread: int
+    graph_task: int
+    """Of the event behind which it stands; -1: none."""
+    node: int
+    """The same."""
+    reason: str
+    """``breakpoint``, ``non-finite``, ``step and breakpoint``."""
+    end_ns: int | None
+    """When it ran on; None: it stands there, or did when the recording ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
     """One node of one graph task and what became of it."""

@@ -374,6 +374,17 @@ CREATE TABLE dump_call (
     definition INTEGER NOT NULL,   -- stack of the one frame where that is defined; 0: not known
     PRIMARY KEY (dump, thread, number)
 ) WITHOUT ROWID""",
+    # Threads that a debugger has stopped; as long as one stands, a program does not hang.
+    "held": """
+CREATE TABLE held (
+    id INTEGER PRIMARY KEY,        -- from 1, in order of time
+    t INTEGER NOT NULL,            -- ns since the start of the recording
+    thread INTEGER NOT NULL,
+    graph_task INTEGER NOT NULL,   -- of the event behind which it stands, -1: none
+    node INTEGER NOT NULL,         -- the same
+    reason INTEGER NOT NULL,       -- string: "breakpoint", "step", "non-finite"
+    end_t INTEGER                  -- when it ran on; NULL: it did not while recorded
+)""",
     # Where events stand that concern a node; an index of the events would be three times as large.
     # Empty until the recording is closed.
     "node_block": """

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from agviz.errors import TraceError
 from agviz.traces import codec, schema
 from agviz.traces.forward_ops import ForwardOps
+from agviz.traces.held import LetGo
 from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.traces.tensor_types import TensorTypes
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.copies import Contents, Copy
     from agviz.traces.dumping import CallSite, Dump, Raised
+    from agviz.traces.held import Held
     from agviz.traces.modified import Modified
     from agviz.traces.names import KnownParameters
     from agviz.traces.native_calls import NativeCall
@@ -137,7 +139,7 @@ class Introduction(NamedTuple):
 
 Beside: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
-    " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep"
+    " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
 )
 """What goes to the file beside events."""
 
@@ -193,6 +195,7 @@ class Writer:
             ForwardOps: self._write_forward,
             Roots: self._write_roots,
             Introduction: self._introduce,
+            LetGo: self._let_go,
         }
 
     def write(
@@ -424,6 +427,11 @@ class Writer:
         row = (thread.thread, self._string(thread.name), thread.queue, thread.native_id)
         self._insert("thread", row, columns=4)
 
+    def _let_go(self, gone: LetGo) -> None:
+        self._database.execute(
+            "UPDATE held SET end_t = ? WHERE id = ?", (gone.since_ns, gone.number)
+        )
+
     def _write_origins(self, origins: Origins) -> None:
         task = origins.graph_task
         stacks = [self._stacks.number(stack) for stack in origins.stacks()]
@@ -437,7 +445,7 @@ class Writer:
         self._insert("saved", saved, columns=1 + _SAVED_FIELDS)
 
     def _write_rows(
-        self, thing: CallSite | Modified | Dump | Raised | NativeCall | OptimizerStep
+        self, thing: CallSite | Modified | Dump | Raised | NativeCall | OptimizerStep | Held
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))

@@ -10,7 +10,6 @@ from textual.message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.analysis.failure import Failure
     from agviz.analysis.gradients import Gradients
     from agviz.traces.reader import Trace
     from agviz.tui.model import Recording
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 class Answered(Message):
     """What is known."""
 
-    is_bad: bool
-    """Whether something is wrong."""
+    is_bad: bool | None
+    """Whether something is wrong; None: that can't be told."""
     heading: str
     line: str
     """``model.py:42 in forward``; empty where it is not known."""
@@ -33,23 +32,11 @@ class Answered(Message):
 
 def why_not_finite(trace: Trace, recording: Recording) -> Answered:
     """Why gradients are not finite, or why the backward pass failed or does not end."""
-    from agviz.analysis.explanation import explain
-    from agviz.analysis.failure import failure
+    from agviz.analysis.verdict import Outcome, verdicts
 
-    number = recording.key.graph_task
-    wrong = failure(trace, number)
-    if wrong is not None:
-        return _of_failure(wrong)
-    if trace.meta.values == "none":
-        said = "The health of gradients was not recorded (--values none)."
-        return Answered(False, "Nothing is known", "", "", said, ())
-    found = explain(trace, number)
-    if found is None:
-        return Answered(False, "Every gradient that was checked is finite", "", "", "", ())
-    paragraph = found.aside if found.is_harmless else found.paragraph
-    details = tuple(found.details())
-    is_bad = not found.is_harmless
-    return Answered(is_bad, found.heading, found.line or "", found.source, paragraph, details)
+    found = verdicts(trace, recording.key.graph_task)[0]
+    is_bad = None if found.outcome is Outcome.CANT_TELL else found.is_found
+    return Answered(is_bad, found.heading, found.line, found.source, found.paragraph, found.details)
 
 
 def why_parameter(name: str) -> Callable[[Trace, Recording], Answered]:
@@ -72,13 +59,3 @@ def _of_parameter(answer: Gradients) -> Answered:
     heading = row.heading(row.parameter)
     is_bad = not row.is_there
     return Answered(is_bad, heading, row.line or "", source, paragraph, tuple(row.details))
-
-
-def _of_failure(wrong: Failure) -> Answered:
-    from agviz.analysis.failure import is_wrong
-    from agviz.analysis.source import source_line
-
-    line = "" if wrong.frame is None else str(wrong.frame)
-    source = "" if wrong.frame is None else source_line(wrong.frame)
-    details = tuple(wrong.details())
-    return Answered(is_wrong(wrong), wrong.heading, line, source, wrong.paragraph, details)

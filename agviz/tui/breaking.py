@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from agviz.debugger.breakpoint_file import BreakpointFile
+from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.debugger.stops import NONFINITE
 from agviz.errors import AgvizError
@@ -18,6 +18,7 @@ from agviz.tui.commands import CommandError, Usage
 from agviz.tui.linked import Linked
 from agviz.tui.marking import find_marks
 from agviz.tui.screens.breakpoints import WITHOUT_LINES, Breakpoints
+from agviz.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from agviz.debugger.launch import Debuggee
     from agviz.tui.marking import Marked
     from agviz.tui.reader_thread import ReaderThread
+
+_MOST_SAID: Final = 4
 
 
 class Breaking(Linked):
@@ -67,11 +70,11 @@ class Breaking(Linked):
         folder: Path,
     ) -> None:
         super().__init__(paths, reader, client=client, debuggee=debuggee)
-        self._kept = BreakpointFile(folder)
+        self._kept = BreakpointFile(folder, client.hello.program)
         self._known: list[Breakpoint] = []
 
     def load_breakpoints(self) -> None:
-        """Have those of the project."""
+        """Have those of the program, and say so."""
         try:
             kept = self._kept.load()
         except AgvizError as error:
@@ -80,6 +83,19 @@ class Breaking(Linked):
         for each in kept:
             self.ask_program(partial(_add, wanted=each))
         self.ask_breakpoints()
+        unclaimed = self._kept.unclaimed
+        own = kept[: len(kept) - len(unclaimed)]
+        said = []
+        if own:
+            said.append(f"{plural(len(own), 'breakpoint')} loaded from {PLACE}: {_listed(own)}.")
+        if unclaimed:
+            are, them = ("is", "it") if len(unclaimed) == 1 else ("are", "them")
+            said.append(
+                f"{plural(len(unclaimed), 'breakpoint')} in {PLACE} may be of another program and"
+                f" {are} off until you switch {them} on (B): {_listed(unclaimed)}."
+            )
+        if said:
+            self.notify(clean(" ".join(said)), timeout=20, markup=False)
 
     def ask_breakpoints(self) -> None:
         """Learn of their hits, and whether there are still all."""
@@ -238,6 +254,16 @@ class Breaking(Linked):
         if facts.parameter:
             return Breakpoint(parameter=facts.parameter)
         return Breakpoint(node=view.selected, name=f"{re.escape(facts.short_name)}$")
+
+
+def _listed(breakpoints: Sequence[Breakpoint]) -> str:
+    """The first few, as they are written."""
+    shown = [
+        each.describe() if each.enabled else f"{each.describe()} (off)"
+        for each in breakpoints[:_MOST_SAID]
+    ]
+    more = len(breakpoints) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
 def _add(client: Client, wanted: Breakpoint) -> Breakpoint:

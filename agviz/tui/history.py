@@ -2,7 +2,8 @@
 
 It stands in ``$XDG_STATE_HOME/agviz/history`` (``~/.local/state/agviz``, on Windows
 ``%LOCALAPPDATA%``), which only the user can read: one entry on each line, behind the sign of what
-was asked for. Where it can't be read or written, it is forgotten.
+was asked for; one of several lines goes on in lines that begin with a full stop. Where it can't be
+read or written, it is forgotten.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _MOST: Final = 1_000
 """Entries that are kept."""
 _LONGEST: Final = 2_000
 """Characters of one that is kept."""
+_GOES_ON: Final = "."
+"""Begins the further lines of an entry, as ``...`` does at Python's own prompt."""
 _MOST_BYTES: Final = 1 << 20
 """A file that is larger is cut to its last entries."""
 
@@ -40,10 +43,16 @@ class History:
         self._path = _place() if path is None else path
         self._entries: dict[str, list[str]] = {kind: [] for kind in kinds}
         lines = self._read()
+        last: list[str] | None = None
         for line in lines[-_MOST:]:
             kind, text = line[:1], clean(line[1:])
-            if kind in self._entries and text:
-                self._entries[kind].append(text)
+            if kind == _GOES_ON:
+                if last:
+                    last[-1] += f"\n{text}"
+                continue
+            last = self._entries.get(kind) if text else None
+            if last is not None:
+                last.append(text)
 
     def of(self, kind: str) -> list[str]:
         """What was typed there, the newest last."""
@@ -55,9 +64,10 @@ class History:
         if entries[-1:] == [text]:
             return
         entries.append(text)
-        if "\n" not in text and len(text) <= _LONGEST:
+        if len(text) <= _LONGEST:
             with contextlib.suppress(OSError):
-                self._write(f"{kind}{text}\n")
+                lines = text.replace("\n", f"\n{_GOES_ON}")
+                self._write(f"{kind}{lines}\n")
 
     def _read(self) -> list[str]:
         """The lines of the file."""

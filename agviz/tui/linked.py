@@ -10,6 +10,7 @@ from agviz.debugger.client import RefusedError
 from agviz.tui.describe import nonfinite
 from agviz.tui.link import Ear, Link
 from agviz.tui.panels.output import ANSWER, Output
+from agviz.tui.prompt import Prompt
 from agviz.tui.session import Session
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Linked(Session):
         self.looked_at: int | None = None
         """The thread whose stop is looked at; None: the one that stopped last."""
         self.is_over = False
-        self.runs_python = False
+        self.python_runs = 0
+        """Inputs of Python that were sent and have not been answered."""
         self.marks: Mapping[int, Mark] = _NO_MARKS
         self.marked: Key | None = None
         """The graph task that the marks are of."""
@@ -70,6 +72,11 @@ class Linked(Session):
         if self.looked_at is not None:
             return self.stops.get(self.looked_at)
         return next(reversed(self.stops.values()), None)
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether a stopped thread runs Python that was typed."""
+        return self.python_runs > 0
 
     @property
     def output(self) -> Output:
@@ -142,7 +149,6 @@ class Linked(Session):
 
     def on_refused(self, message: Refused) -> None:
         """It could not be."""
-        self.runs_python = False
         if not self.is_over:
             self.notify(message.sentence, severity="warning", markup=False)
 
@@ -160,7 +166,12 @@ class Linked(Session):
 
     def show_output(self) -> None:
         """Have the output seen where only one panel is."""
-        if self.has_class("-narrow") or self.has_class("-low"):
+        if not (self.has_class("-narrow") or self.has_class("-low")):
+            return
+        if self.query_one(Prompt).has_class("-open"):
+            self._choose("output")  # whoever types keeps the focus, and comes here afterwards
+            self._prompted_from = self.output
+        else:
             self.action_show_panel("output")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
+import textwrap
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
+from agviz.debugger.python_input import is_whole
+from agviz.errors import AgvizError
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.linked import Linked, in_words
 from agviz.tui.model import AtHand
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
     from agviz.debugger.client import Client, Shown, TensorAtHand
     from agviz.tui.panels.inspector import Inspector
+    from agviz.tui.python_field import PythonField
+
+_NARROWEST: Final = 20
 
 
 class Looking(Linked):
@@ -56,11 +62,23 @@ class Looking(Linked):
             self.action_ask(SHELL)
 
     def on_prompt_answered(self, message: Prompt.Answered) -> None:
-        """Run a line of Python; what else is typed is not ours."""
+        """Run Python; what else is typed is not ours."""
         if message.kind == SHELL:
             message.prevent_default()
-            self.command_python(message.text)
-            self.call_after_refresh(self.action_shell)
+            self._run_python(message.text)
+
+    def on_python_field_completion_wanted(self, message: PythonField.CompletionWanted) -> None:
+        """Ask the program what it knows."""
+        text = message.text
+
+        def take(names: tuple[str, ...]) -> None:
+            if self.query_one(Prompt).complete(names, text):
+                width = max(self.output.content_size.width - 2, _NARROWEST)
+                self.answer("\n".join(textwrap.wrap("  ".join(names), width)))
+            elif not names:
+                self.notify("Nothing known begins so.", timeout=2)
+
+        self.ask_thread(lambda client, thread: client.complete(text, thread), take)
 
     def on_inspector_command_begun(self, message: Inspector.CommandBegun) -> None:
         """Let a command be written to its end."""
@@ -120,22 +138,31 @@ class Looking(Linked):
 
     def command_python(self, argument: str) -> None:
         """``:python``."""
+        text = f"{argument}\n"
+        if not is_whole(text):
+            raise CommandError("Python waits for more of it: press ! to write several lines.")
+        self._run_python(text)
+
+    def _run_python(self, text: str) -> None:
         if not self.is_stopped():
             return
-        self.output.add(f"{argument}\n", INPUT)
+        self.output.add(f"{text.rstrip()}\n", INPUT)
         self.show_output()
-        self.runs_python = True
+        self.python_runs += 1
 
         def run(client: Client, thread: int) -> tuple[str, bool]:
-            return client.shell(argument, thread)
+            try:
+                return client.shell(text, thread)
+            except AgvizError as error:
+                return f"{error}\n", False
 
         self.ask_thread(run, self._say_output)
         self.look_at_tensors()
 
     def _say_output(self, answer: tuple[str, bool]) -> None:
-        output, more = answer
-        self.runs_python = False
-        self.output.add(output or ("…\n" if more else ""), ANSWER)
+        output, _ = answer
+        self.python_runs -= 1
+        self.output.add(output, ANSWER)
 
     def _list_tensors(self, found: list[TensorAtHand]) -> None:
         for each in found:

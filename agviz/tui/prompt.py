@@ -11,6 +11,7 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from agviz.tui.history import History
+from agviz.tui.python_field import PythonField
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,7 +27,7 @@ SHELL = "!"
 _EXPLAINED = {
     SEARCH: "search nodes by name, module or parameter",
     COMMAND: "command, for example: until 12 (tab completes, help lists all)",
-    SHELL: "Python at this node: node, grads, module (escape leaves)",
+    SHELL: "Python at this node: node, grads, module (tab completes, escape leaves)",
 }
 
 
@@ -73,28 +74,36 @@ class Prompt(Horizontal):
         self.kind = SEARCH
         self._history = History(_EXPLAINED)
         self._back = 0
+        self._draft = ""
+        """What was typed before the user walked through history."""
 
     def compose(self) -> ComposeResult:
-        """The sign that says what is asked for, and the field."""
+        """The sign that says what is asked for, and the fields, one of which is shown."""
         yield Static(SEARCH, id="prompt-kind", markup=False)
         yield Input(compact=True, select_on_focus=False, id="prompt-field")
+        yield PythonField(_EXPLAINED[SHELL], id="prompt-python")
 
     @property
     def field(self) -> Input:
-        """Where the user types."""
+        """Where the user types a search or a command."""
         return self.query_one(Input)
+
+    @property
+    def python(self) -> PythonField:
+        """Where the user types Python."""
+        return self.query_one(PythonField)
 
     def ask(self, kind: str, begin: str = "") -> None:
         """Open for a search, a command, or Python at a stopped node."""
         self.kind = kind
         self._back = 0
         self.query_one("#prompt-kind", Static).update(kind)
-        self.field.value = begin
-        self.field.cursor_position = len(begin)
+        self.set_class(kind == SHELL, "-python")
         self.field.placeholder = _EXPLAINED[kind]
         self.field.suggester = self._completed if kind == COMMAND else None
+        self._write(begin)
         self.add_class("-open")
-        self.screen.set_focus(self.field)
+        self.screen.set_focus(self.python if kind == SHELL else self.field)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Pass the answer on."""
@@ -105,11 +114,50 @@ class Prompt(Horizontal):
             self._history.add(self.kind, text)
             self.post_message(self.Answered(self.kind, text))
 
+    def on_python_field_entered(self, event: PythonField.Entered) -> None:
+        """Pass the answer on, and stay open."""
+        event.stop()
+        self._back = 0
+        if event.text.strip():
+            self._history.add(SHELL, event.text.rstrip())
+            self.post_message(self.Answered(SHELL, event.text))
+
+    def on_python_field_earlier_wanted(self, event: PythonField.EarlierWanted) -> None:
+        """Walk through what was entered before."""
+        event.stop()
+        self.action_earlier(event.by)
+
+    def on_python_field_grown(self, event: PythonField.Grown) -> None:
+        """Show that further lines go on."""
+        event.stop()
+        if self.kind == SHELL:
+            self.query_one("#prompt-kind", Static).update(
+                "\n".join([SHELL, *"…" * (event.lines - 1)])
+            )
+
+    def complete(self, names: tuple[str, ...], text: str) -> bool:
+        """Write on a name of Python, unless something else stands there by now.
+
+        Args:
+            names: which it could be.
+            text: what was asked about.
+
+        Returns:
+            Whether the user has to choose among them.
+        """
+        if not self.has_class("-open") or self.python.before_cursor != text:
+            return False
+        return not self.python.extend(names) and len(names) > 1
+
     def action_leave(self) -> None:
         """Close."""
         if self.has_class("-open"):
             self.remove_class("-open")
             self.post_message(self.Left())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual passes it
+        """Where Python is typed, tab comes to the field, behind the keys before it."""
+        return action != "complete" or self.kind != SHELL
 
     def action_complete(self) -> None:
         """Take the suggestion."""
@@ -118,11 +166,22 @@ class Prompt(Horizontal):
     def action_earlier(self, by: int) -> None:
         """Walk through what was entered before."""
         history = self._history.of(self.kind)
-        self._back = min(max(self._back + by, 0), len(history))
-        self.field.value = history[-self._back] if self._back else ""
-        self.field.cursor_position = len(self.field.value)
+        if not self._back:
+            self._draft = self.python.text if self.kind == SHELL else self.field.value
+        back = min(max(self._back + by, 0), len(history))
+        if back != self._back:
+            self._back = back
+            self._write(history[-back] if back else self._draft)
 
     def on_descendant_blur(self) -> None:
         """Close where the user went on elsewhere; it may have been opened again meanwhile."""
-        if self.screen.focused is not self.field:
+        if self.screen.focused not in {self.field, self.python}:
             self.action_leave()
+
+    def _write(self, text: str) -> None:
+        """Put a text into the field that is shown."""
+        if self.kind == SHELL:
+            self.python.put(text)
+        else:
+            self.field.value = text
+            self.field.cursor_position = len(text)

@@ -190,15 +190,17 @@ class Instrument:
 
     Where an instrument has a method ``gradient_measured(self, event, live)``, gradients are
     measured, and it is called right after the event that they belong to, with ``live.gradient`` and
-    ``live.health``. That is ``NonFiniteChecked`` for what a node puts out; ``GradientAccumulated``
-    for the gradient of a single root; ``LeafAccumulated`` for a ``.grad`` and ``GradientCaptured``
-    for a result of ``grad``, both only where they may differ from what one node put out;
-    ``HookCalled`` for something non-finite that a hook gave in place of finite gradients.
+    ``live.health``; right before it where what a node puts out is not finite, so that whoever stops
+    at that event finds it noted. The event is ``NonFiniteChecked`` for what a node puts out;
+    ``GradientAccumulated`` for the gradient of a single root; ``LeafAccumulated`` for a ``.grad``
+    and ``GradientCaptured`` for a result of ``grad``, both only where they may differ from what one
+    node put out; ``HookCalled`` for something non-finite that a hook gave in place of finite
+    gradients.
 
     Where it has a method ``saved_measured(self, event, live)`` besides, that is called where a node
-    puts out a non-finite gradient though all that it was given were finite, after the
-    ``NonFiniteChecked`` of its outputs, the last of which is ``event``; ``live.saved`` is what the
-    node had saved.
+    puts out a non-finite gradient though all that it was given were finite; ``event`` is the
+    ``NonFiniteChecked`` of one such output, and ``live.saved`` what the node had saved. It comes
+    before the first of these events, or after all where only ``note_flat`` hears them.
     """
 
     registry: Registry | None = None

@@ -92,6 +92,16 @@ def _first_nonfinite(gradients: Sequence[Tensor | None]) -> Tensor | None:
     )
 
 
+def _became_nonfinite(
+    graph_task: GraphTask, ref: NodeRef, checks: Sequence[events.NonFiniteChecked]
+) -> None:
+    """Remember to which nodes non-finite gradients go."""
+    for check in checks:
+        edge = ref.next_edges[check.output] if check.output < len(ref.next_edges) else None
+        if edge is not None:
+            graph_task.nonfinite.add(edge[0].index)
+
+
 def _note_given(graph_task: GraphTask, ref: NodeRef, health: Health) -> None:
     """Remember where a non-finite gradient came in that no node put out as it is."""
     if not health.is_finite:
@@ -371,25 +381,33 @@ class Telling:
     def outputs_measured(
         self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
     ) -> None:
-        """Every output of a node is measured; the non-finite check follows from that."""
+        """Every output of a node is measured; the non-finite check follows from that.
+
+        What is known of one that is not finite is told before its event: whoever stops there can
+        read why.
+        """
         hear = self._hear
         live = self.live(graph_task, ref)
         looked = graph_task.looked.pop(ref.index, None)
-        nonfinite = []
+        nonfinite: list[events.NonFiniteChecked] = []
         for i, gradient in enumerate(outputs):
             if gradient is None:
                 continue
             known = looked.health[i] if looked and looked.outputs[i] is gradient else None
             health = known or health_of(gradient)
             found = health.nan, health.posinf, health.neginf
-            live.gradient = gradient
             event = events.NonFiniteChecked(*_stamp(graph_task), ref.index, i, *found)
-            hear.emit(hear.non_finite_checked, event, live)
-            self._measured(event, gradient, health, live)
             if any(found):
+                self._measured(event, gradient, health, live)
+                if not nonfinite:
+                    self._tell_saved(graph_task, ref, event, looked)
                 nonfinite.append(event)
-        if nonfinite:
-            self._became_nonfinite(graph_task, ref, nonfinite, looked)
+            live.gradient = gradient
+            hear.emit(hear.non_finite_checked, event, live)
+            if not any(found):
+                self._measured(event, gradient, health, live)
+            live.gradient = None
+        _became_nonfinite(graph_task, ref, nonfinite)
 
     def outputs_noted(
         self,
@@ -429,25 +447,22 @@ class Telling:
             if any(wrong):
                 nonfinite.append(event)
         if nonfinite:
-            self._became_nonfinite(graph_task, ref, nonfinite, looked)
+            self._tell_saved(graph_task, ref, nonfinite[-1], looked)
+            _became_nonfinite(graph_task, ref, nonfinite)
 
-    def _became_nonfinite(
+    def _tell_saved(
         self,
         graph_task: GraphTask,
         ref: NodeRef,
-        checks: Sequence[events.NonFiniteChecked],
+        check: events.NonFiniteChecked,
         looked: Looked | None,
     ) -> None:
         hear = self._hear
         if ref.index not in graph_task.nonfinite and hear.saved_measured:
             live = self.live(graph_task, ref)
             live.saved = saved_values.measured(ref) if looked is None else looked.saved
-            hear.emit(hear.saved_measured, checks[-1], live)
+            hear.emit(hear.saved_measured, check, live)
             live.saved = ()
-        for check in checks:
-            edge = ref.next_edges[check.output] if check.output < len(ref.next_edges) else None
-            if edge is not None:
-                graph_task.nonfinite.add(edge[0].index)
 
     def _measured(self, event: Event, gradient: Tensor, health: Health, live: Live) -> None:
         live.gradient, live.health = gradient, health

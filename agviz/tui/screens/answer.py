@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from agviz.tui.answers import Answered
+
+_LOOKS: Final = {True: ("✗", "-bad"), False: ("✓", "-good"), None: ("?", "-unknown")}
+"""Glyph and class, by whether something is wrong."""
 
 
 class Answer(ModalScreen[None]):
@@ -38,8 +41,7 @@ class Answer(ModalScreen[None]):
         with VerticalScroll(id="answer") as box:
             box.border_title = "Why"
             box.border_subtitle = "y copies, escape closes"
-            glyph = "✗" if answer.is_bad else "✓"
-            look = "-bad" if answer.is_bad else "-good"
+            glyph, look = _LOOKS[answer.is_bad]
             yield Static(Text(f"{glyph} {answer.heading}"), classes=f"heading {look}")
             if answer.line:
                 yield Static(Text(answer.line), classes="place")
