@@ -45,7 +45,7 @@ class Deadline:
                 self._lift(until_then)
                 yield
         except BaseException as error:
-            if not _is_only_late(error):
+            if not is_only_late(error):
                 raise
             self.is_in_doubt = True
 
@@ -73,9 +73,9 @@ class Deadline:
         until_then.callback(setattr, handle, "inner_test", inner)
 
 
-def _is_only_late(error: BaseException) -> bool:
+def is_only_late(error: BaseException) -> bool:
     """Whether a test failed for its deadline and nothing else."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_only_late, error.exceptions))
+        return all(map(is_only_late, error.exceptions))
     errors: Any = sys.modules.get("hypothesis.errors")
     return errors is not None and isinstance(error, errors.DeadlineExceeded)

@@ -71,7 +71,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=2, stateful_step_count=1, deadline=200, database=None, phases=["generate"])
+TestMachine.settings = settings(few, stateful_step_count=1, deadline=200)
 
 
 @pytest.mark.asyncio
