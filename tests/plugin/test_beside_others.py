@@ -166,7 +166,7 @@ def test_an_interrupted_test_is_in_the_summary(pytester: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(
         [
             "1 test ran backward; 1 trace in agviz-results",
-            "✗ test_hangs.py::test_hangs: backward pass 0 failed in SlowBackward: KeyboardInterrupt",
+            "✗ test_hangs.py::test_hangs: backward pass 0 failed in SlowBackward: Keyboard*",
             "*KeyboardInterrupt*",
         ]
     )
