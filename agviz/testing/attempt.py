@@ -124,6 +124,11 @@ class Attempt:
         return self._recorder is not None
 
     @property
+    def seconds(self) -> float:
+        """How long backward passes took that have ended."""
+        return 0.0 if self._recorder is None else self._recorder.passed_ns / 1e9
+
+    @property
     def problem(self) -> str:
         """Why nothing could be recorded, or written."""
         return self._problem or (self._recorder.problem if self._recorder is not None else "")

@@ -97,9 +97,13 @@ class Session:
             self._verify(item)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
-        """Explain a test that hangs before pytest-timeout ends the process."""
-        return set_timer(item, settings, self._explain_hang) or None
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool:
+        """Give a test the time that recording takes; explain one that hangs before all ends."""
+        set_timer(item, settings, self._explain_hang, self._recorded_seconds)
+        return True
+
+    def _recorded_seconds(self) -> float:
+        return sum(attempt.seconds for attempt in self._attempts)
 
     def _explain_hang(self) -> str:
         told = [attempt for attempt in self._attempts if attempt.has_recorded]

@@ -167,3 +167,38 @@ def test_recorded(agviz, n):
 """
     )
     run(pytester).assert_outcomes(passed=1)
+
+
+PATIENT = """
+import time, torch
+
+
+def step():
+    (torch.ones(2, requires_grad=True) * 3).sum().backward()
+
+
+def test_many_passes():
+    for _ in range(9):
+        step()
+
+
+def test_hangs_after_them():
+    for _ in range(3):
+        step()
+    time.sleep(10_000)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["signal", "thread"])
+def test_a_timeout_does_not_count_what_recording_costs(
+    pytester: pytest.Pytester, method: str
+) -> None:
+    pytester.makeconftest(SLOW_MACHINE)
+    pytester.makepyfile(test_patient=PATIENT)
+    options = "--timeout=2", f"--timeout-method={method}"
+    output = run(pytester, *options, "--agviz=retain-on-failure", "-v").stdout.str()
+    assert "::test_many_passes PASSED" in output
+    assert "::test_hangs_after_them PASSED" not in output
+    assert "time.sleep(10_000)" in output
+    assert "no anomaly found in 3 backward passes" in output or "MainThread" in output
