@@ -51,7 +51,7 @@ class Deadline:
 
     def _lift(self, until_then: contextlib.ExitStack) -> None:
         """Where it can't be done, :meth:`lifted` sees the error; with coroutines, or machines."""
-        settings = getattr(self._test, _SETTINGS, None)
+        settings: Any = getattr(self._test, _SETTINGS, None)
         handle = getattr(self._test, "hypothesis", None)
         allowed: timedelta | None = getattr(settings, "deadline", None)
         if allowed is None or handle is None or inspect.iscoroutinefunction(handle.inner_test):
