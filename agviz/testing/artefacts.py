@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from agviz.analysis.verdict import Outcome
+from agviz.analysis.outcome import Outcome
 from agviz.errors import AgvizError, DrawingError
 from agviz.testing.attempt import DOT, GRAPH, SUMMARY, TRACE
 from agviz.testing.failing import Failing

@@ -14,9 +14,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.leaves import leaves
+from agviz.analysis.outcome import Outcome
 from agviz.analysis.place import place
 from agviz.analysis.source import source_line
-from agviz.analysis.verdict import Outcome, Verdict, verdicts
+from agviz.analysis.verdict import Verdict, verdicts
 from agviz.analysis.why import why
 from agviz.testing.functions import Functions
 from agviz.traces.rows import NodeStatus
