@@ -36,6 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what to record of gradients: nothing, counts and extent (default), or all of them",
     )
     group.addoption(
+        "--agviz-check-forward",
+        action="store_true",
+        default=None,
+        help="record each torch function that a test calls, too: which line cut a parameter off,"
+        " or where the forward became non-finite",
+    )
+    group.addoption(
         "--hide-agviz-summary",
         action="store_true",
         default=None,
@@ -64,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("agviz", "as --agviz")
     parser.addini("agviz_output", "as --agviz-output")
     parser.addini("agviz_values", "as --agviz-values")
+    parser.addini("agviz_check_forward", "as --agviz-check-forward", type="bool", default=False)
     parser.addini("hide_agviz_summary", "as --hide-agviz-summary", type="bool", default=False)
 
 
@@ -71,8 +79,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tell of the marker, and record from the first test on where that is asked for."""
     config.addinivalue_line(
         "markers",
-        "agviz(mode, values, fail_on, max_norm): record the backward passes of this test; fail it"
-        " where a gradient becomes non-finite (fail_on=['nan', 'inf']) or too large (max_norm)",
+        "agviz(mode, values, check_forward, fail_on, max_norm): record the backward passes of this"
+        " test, and the forward (check_forward=True); fail it where a gradient becomes non-finite"
+        " (fail_on=['nan', 'inf']) or too large (max_norm)",
     )
     settings = read_settings(config)
     if settings.mode != "off" or settings.verify or settings.baseline is not None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from agviz.analysis.outcome import Outcome
 from agviz.errors import AgvizError, DrawingError
 from agviz.testing.attempt import DOT, GRAPH, SUMMARY, TRACE
-from agviz.testing.verdict import Verdict, last_nodes, verdict
+from agviz.testing.failing import Failing
+from agviz.testing.paths import shown
+from agviz.testing.verdict import judge, last_nodes, lines
 from agviz.traces.reader import Trace
 from agviz.traces.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from agviz.analysis.verdict import Verdict
     from agviz.testing.slug import Run
 
 _SECONDS_TO_DRAW: Final = 10.0
@@ -34,6 +37,10 @@ class Told(TypedDict):
     """Why nothing could be recorded, or what is wrong with what was."""
     heading: str
     """The verdict; empty where the test did not fail."""
+    glyph: str
+    """What stands before it; empty where nothing unusual was found in a test that failed."""
+    is_brief: bool
+    """Whether gradients have no part in the failure, so that nothing more is to be said."""
     trace: str
     """The file that was kept; empty: none."""
     graph: str
@@ -59,6 +66,8 @@ def nothing(run: Run) -> Told:
         has_recorded=False,
         problem="",
         heading="",
+        glyph="",
+        is_brief=False,
         trace="",
         graph="",
         summary="",
@@ -71,15 +80,14 @@ def nothing(run: Run) -> Told:
     )
 
 
-def leave(folder: Path, told: Told, *, is_failure: bool, wrong: str = "") -> Told:
+def leave(folder: Path, told: Told, failing: Failing | None, *, is_asked: bool = False) -> Told:
     """Write picture and summary beside a trace, and say what it tells.
 
     Args:
         folder: where the trace is.
         told: what is known of it so far, and is added to.
-        is_failure: whether there is a failure to explain.
-        wrong: what the plugin failed the test for, where it did; said where the trace itself shows
-            nothing that is wrong.
+        failing: why the test failed; None: it did not.
+        is_asked: whether a picture is wanted of every test, and not only of what was found.
 
     Raises:
         agviz.errors.AgvizError: the trace can't be read, or the folder can't be written to.
@@ -88,37 +96,36 @@ def leave(folder: Path, told: Told, *, is_failure: bool, wrong: str = "") -> Tol
     told["has_recorded"] = True
     told["trace"] = shown(path)
     with Trace.open(path) as trace:
-        found = verdict(trace)
-        told["shows_something"] = found.verb != "view"
-        if wrong and not told["shows_something"]:
-            found = Verdict(wrong)
-        threads = list(last_nodes(trace))
-        graph, problem = _draw(trace, folder)
-        _summarize(trace, folder / SUMMARY, list(found.lines()))
-    told["problem"] = problem
-    told["graph"] = shown(graph)
-    told["summary"] = shown(folder / SUMMARY)
+        found, is_brief = judge(trace, failing or Failing())
+        told["is_brief"] = is_brief
+        threads = [] if is_brief else list(last_nodes(trace))
+        if is_asked or not is_brief:
+            graph, told["problem"] = _draw(trace, folder)
+            _summarize(trace, folder / SUMMARY, list(lines(found)))
+            told["graph"], told["summary"] = shown(graph), shown(folder / SUMMARY)
+    told["shows_something"] = found.is_found
     told["command"] = f"agviz {found.verb} {shlex.quote(shown(path))}"
-    if is_failure:
+    if failing is not None:
         told["heading"] = clean(found.heading)
-        lines = [
-            *found.lines(),
-            *threads,
-            f"look: agviz view {shlex.quote(shown(path))}",
-            *([f"more: {told['command']}"] if found.verb != "view" else []),
-            f"graph: {told['graph']}, summary: {told['summary']}",
-        ]
-        told["section"] = "\n".join(map(clean, lines))
+        is_plain = found.outcome is Outcome.NOTHING_UNUSUAL
+        told["glyph"] = "" if is_plain else found.outcome.glyph
+        said = _brief(told, failing) if is_brief else _in_full(told, found, threads)
+        told["section"] = "\n".join(map(clean, said))
     return told
 
 
-def shown(path: Path) -> str:
-    """A file as it is typed where pytest runs."""
-    try:
-        relative = os.path.relpath(path)
-    except ValueError:  # on another drive
-        return str(path)
-    return str(path) if relative.startswith("..") else relative
+def _brief(told: Told, failing: Failing) -> Iterator[str]:
+    late = "; its deadline is missed without agviz, too" if failing.has_missed_deadline else ""
+    yield f"{told['heading']}{late}: {told['command']}"
+
+
+def _in_full(told: Told, found: Verdict, threads: Sequence[str]) -> Iterator[str]:
+    yield from lines(found)
+    yield from threads
+    yield f"look: agviz view {shlex.quote(told['trace'])}"
+    if found.verb != "view":
+        yield f"more: {told['command']}"
+    yield f"graph: {told['graph']}, summary: {told['summary']}"
 
 
 def _draw(trace: Trace, folder: Path) -> tuple[Path, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.after_import import after_import
 from agviz.errors import AgvizError
-from agviz.options import Options, asked_to_check_forward
+from agviz.options import Options
 from agviz.recorded import Recorded
 from agviz.recording import Recording
 from agviz.traces.deferred import DeferredRecorder
@@ -58,12 +58,14 @@ class Attempt:
         self.choice = choice
         self.wrong = ""
         """What the plugin itself failed the test for."""
+        self.has_missed_deadline = False
+        """Whether the test then ran once more, without this."""
         self.is_told = False
         """Whether a failure was reported already."""
         self.live = Live(self)
         self._recording = _Recording(
             folder / TRACE,
-            Options(values=choice.values, check_forward=asked_to_check_forward(), provenance=False),
+            Options(values=choice.values, check_forward=choice.check_forward, provenance=False),
             patience=0.0 if choice.mode == "on" else PATIENCE,
             script=run.test,
             argv=[],
@@ -120,6 +122,11 @@ class Attempt:
     def has_recorded(self) -> bool:
         """Whether backward was called."""
         return self._recorder is not None
+
+    @property
+    def seconds(self) -> float:
+        """How long backward passes took that have ended."""
+        return 0.0 if self._recorder is None else self._recorder.passed_ns / 1e9
 
     @property
     def problem(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shlex
 from pathlib import Path
@@ -14,9 +15,12 @@ import agviz_engine
 from agviz.analysis.measures import bad
 from agviz.errors import AgvizError
 from agviz.testing import checks
-from agviz.testing.artefacts import Told, leave, nothing, shown
+from agviz.testing.artefacts import Told, leave, nothing
 from agviz.testing.attempt import PATIENCE, TRACE, Attempt
+from agviz.testing.deadlines import Deadline
+from agviz.testing.failing import Failing
 from agviz.testing.fixture import Agviz, not_recorded
+from agviz.testing.paths import shown
 from agviz.testing.settings import Choice, Settings, read_choice
 from agviz.testing.slug import TEARDOWN, Run, slug
 from agviz.testing.terminal import show
@@ -93,9 +97,13 @@ class Session:
             self._verify(item)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
-        """Explain a test that hangs before pytest-timeout ends the process."""
-        return set_timer(item, settings, self._explain_hang) or None
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool:
+        """Give a test the time that recording takes; explain one that hangs before all ends."""
+        set_timer(item, settings, self._explain_hang, self._recorded_seconds)
+        return True
+
+    def _recorded_seconds(self) -> float:
+        return sum(attempt.seconds for attempt in self._attempts)
 
     def _explain_hang(self) -> str:
         told = [attempt for attempt in self._attempts if attempt.has_recorded]
@@ -119,13 +127,21 @@ class Session:
         self._verified[-1].start()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_runtest_call(self) -> Generator[None, object, object]:
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """End, and fail the test where its gradients are not as they have to be."""
         attempt = self._attempts[-1] if self._attempts else None
+        deadline = Deadline(item)
+        is_watched = bool(self._attempts or self._verified)
+        result: object = None
         try:
-            result = yield
+            with deadline.lifted() if is_watched else contextlib.nullcontext():
+                result = yield
         finally:
             self._stop()
+        if deadline.is_in_doubt and "agviz" not in getattr(item, "fixturenames", ()):
+            if attempt is not None:
+                attempt.has_missed_deadline = True
+            item.runtest()  # without agviz, which the fixture is all about
         wrong = self._verified[-1].difference if self._verified else ""
         if attempt is not None:
             wrong = attempt.wrong = self._check(attempt)
@@ -172,7 +188,8 @@ class Session:
         if report.failed:
             if any(attempt.has_recorded for attempt in attempts):
                 self._cancel_timer(item)
-            self._attach(item, report, self._explain(attempts))
+            error = None if call.excinfo is None else call.excinfo.value
+            self._attach(item, report, self._explain(attempts, error, item.path))
         elif is_last:
             self._attach(item, report, [self._part(attempt) for attempt in attempts])
         if is_last:
@@ -200,7 +217,7 @@ class Session:
         """Keep what was recorded of a test that was interrupted."""
         for attempt in self._attempts:
             if attempt.has_recorded and not attempt.is_told:
-                self._remember(self._part(attempt, is_failure=True))
+                self._remember(self._part(attempt, Failing()))
         self._end()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -274,9 +291,16 @@ class Session:
         path = self._settings.baseline / slug(node_id) / TRACE
         return path if path.is_file() else None
 
-    def _explain(self, attempts: Sequence[Attempt]) -> list[Told]:
+    def _explain(
+        self,
+        attempts: Sequence[Attempt],
+        error: BaseException | None = None,
+        path: Path | None = None,
+    ) -> list[Told]:
         """What a failure is explained by: each part that shows something, else the last."""
-        told = [self._part(attempt, is_failure=True) for attempt in reversed(attempts)]
+        *before, last = attempts
+        told = [self._part(last, _failing(last, error, path))]
+        told += [self._part(attempt, _failing(attempt)) for attempt in reversed(before)]
         for attempt in attempts:
             attempt.is_told = True
         first = next((each for each in told if each["trace"]), told[0])
@@ -285,16 +309,17 @@ class Session:
                 each["section"] = ""
         return told
 
-    def _part(self, attempt: Attempt, *, is_failure: bool = False) -> Told:
+    def _part(self, attempt: Attempt, failing: Failing | None = None) -> Told:
         """What becomes of a recording that has ended."""
         told = nothing(attempt.run)
-        if not (is_failure or attempt.choice.mode == "on"):
+        is_asked = attempt.choice.mode == "on"
+        if failing is None and not is_asked:
             attempt.let_go()
         elif attempt.has_recorded:
             attempt.keep()
             if not attempt.problem:
                 try:
-                    told = leave(attempt.folder, told, is_failure=is_failure, wrong=attempt.wrong)
+                    told = leave(attempt.folder, told, failing, is_asked=is_asked)
                 except AgvizError as error:
                     told["problem"] = str(error)
         told["has_recorded"] = attempt.has_recorded
@@ -333,12 +358,19 @@ class Session:
             folder = self._settings.output / run.folder
             if (folder / TRACE).is_file():
                 try:
-                    told = leave(folder, told, is_failure=True)
+                    told = leave(folder, told, Failing())
                 except AgvizError as error:
                     told["problem"] = str(error)
                 break
         self._remember(told)
         add_section(report, told["section"] or _DIED_EARLY)
+
+
+def _failing(
+    attempt: Attempt, error: BaseException | None = None, path: Path | None = None
+) -> Failing:
+    late = attempt.has_missed_deadline
+    return Failing(error, path, attempt.wrong, has_missed_deadline=late)
 
 
 def _reruns(item: pytest.Item) -> int:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 MODES: Final = ("off", "on", "retain-on-failure")
 LEVELS: Final = ("none", "health", "full")
 KINDS: Final = ("nan", "inf")
-_MARKER: Final = {"mode", "values", "fail_on", "max_norm"}
+_MARKER: Final = {"mode", "values", "check_forward", "fail_on", "max_norm"}
+_CHECK_FORWARD: Final = ("PYTEST_AGVIZ_CHECK_FORWARD", "AGVIZ_CHECK_FORWARD")
+_NO: Final = {"", "0", "no", "off", "false"}
 OUTPUT: Final = "agviz-results"
 
 
@@ -27,6 +29,7 @@ class Settings:
     mode: str
     output: Path
     values: Values
+    check_forward: bool
     hide_summary: bool
     verify: bool
     baseline: Path | None
@@ -40,6 +43,7 @@ class Choice:
 
     mode: str
     values: Values
+    check_forward: bool = False
     fail_on: frozenset[str] = frozenset()
     max_norm: float | None = None
 
@@ -75,6 +79,7 @@ def read_settings(config: pytest.Config) -> Settings:
         mode=mode,
         output=output,
         values=cast("Values", values),
+        check_forward=_checks_forward(config),
         hide_summary=bool(config.getini("hide_agviz_summary") if hide is None else hide),
         verify=verify,
         baseline=baseline,
@@ -108,6 +113,9 @@ def read_choice(item: pytest.Item, settings: Settings) -> Choice:
         kinds = (kinds,)
     fail_on = frozenset(_one_of(KINDS, "fail_on", kind) for kind in kinds)
     values = _one_of(LEVELS, "values", given.get("values", settings.values))
+    check_forward = given.get("check_forward", settings.check_forward)
+    if not isinstance(check_forward, bool):
+        raise pytest.UsageError(f"check_forward={check_forward!r} is neither True nor False")
     max_norm = given.get("max_norm")
     if max_norm is not None and not (isinstance(max_norm, int | float) and max_norm >= 0):
         raise pytest.UsageError(f"max_norm={max_norm!r} is no number from 0 on")
@@ -116,6 +124,7 @@ def read_choice(item: pytest.Item, settings: Settings) -> Choice:
     return Choice(
         mode=_one_of(MODES, "mode", given.get("mode", mode)),
         values=cast("Values", values),
+        check_forward=check_forward,
         fail_on=fail_on,
         max_norm=max_norm,
     )
@@ -127,6 +136,16 @@ def _value(config: pytest.Config, name: str) -> str:
     if given is None:
         given = os.environ.get(f"PYTEST_{name.upper()}")
     return str(config.getini(name) or "") if given is None else given
+
+
+def _checks_forward(config: pytest.Config) -> bool:
+    """The same, where the question is whether."""
+    if config.getoption("agviz_check_forward"):
+        return True
+    said = next((os.environ[name] for name in _CHECK_FORWARD if name in os.environ), None)
+    if said is not None:
+        return said.lower() not in _NO
+    return bool(config.getini("agviz_check_forward"))
 
 
 def _one_of(known: tuple[str, ...], what: str, given: object) -> str:

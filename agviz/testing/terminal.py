@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.testing.artefacts import shown
+from agviz.testing.paths import shown
 from agviz.words import backward_passes, plural
 
 if TYPE_CHECKING:
@@ -51,14 +51,18 @@ def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
         f"{plural(recorded, 'test')} ran backward; {plural(len(kept), 'trace')} in"
         f" {shown(settings.output)}"
     )
-    failed = [each for each in kept if each["heading"]]
+    failed = [each for each in kept if each["heading"] and not each["is_brief"]]
     for each in failed[:_MOST]:
         rerun = f"rerun {each['rerun']}" if each["rerun"] else ""
         run = ", ".join(filter(None, (rerun, each["part"])))
-        yield f"✗ {each['test']}{f' ({run})' if run else ''}: {each['heading']}"
+        glyph = each["glyph"] or "·"
+        yield f"{glyph} {each['test']}{f' ({run})' if run else ''}: {each['heading']}"
         yield f"    {each['command']}"
     if len(failed) > _MOST:
         yield f"and {len(failed) - _MOST} more"
+    brief = sum(each["is_brief"] for each in kept)
+    if brief:
+        yield f"no anomaly found in {plural(brief, 'test')} that failed for something else"
     without = sum(each["without_baseline"] for each in told)
     if settings.baseline is not None:
         compared = sum(each["has_recorded"] and not each["part"] for each in told) - without

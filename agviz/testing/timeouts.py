@@ -1,44 +1,92 @@
-"""What is said before pytest-timeout ends the process, as its method ``thread`` does."""
+"""pytest-timeout: it does not count what recording costs, and hears what hangs before it ends all.
+
+What backward passes took that have ended does not count, nor does as much again, for their
+forwards, which take longer, too. A pass that hangs does not end.
+"""
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     import pytest
 
+_SHARE: Final = 2.0
+"""Seconds that are given for each in a backward pass that has ended."""
 _MOST_SECONDS: Final = 30.0
 """To say what hangs."""
 
 
-def set_timer(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> bool:
-    """Do what pytest-timeout would for a test, and say something before.
+def set_timer(
+    item: pytest.Item, settings: Any, tell: Callable[[], str], recorded: Callable[[], float]
+) -> None:
+    """Do what pytest-timeout would for a test, but later, and say something before.
 
     Args:
         item: the test.
         settings: pytest-timeout's.
-        tell: gives the text of a section, on another thread than that which hangs; empty: none.
-
-    Returns:
-        Whether the process will be ended where time is up; else pytest-timeout has to go on.
+        tell: gives the text of a section, on another thread than that which hangs, where the
+            process will be ended; empty: none.
+        recorded: gives the seconds that ended backward passes of the test have taken.
     """
-    is_signal = settings.method == "signal"
-    if is_signal and threading.current_thread() is threading.main_thread():
-        return False
-    timer = threading.Timer(settings.timeout, _time_is_up, (item, settings, tell))
-    timer.name = f"agviz-timeout {item.nodeid}"
-    timer.daemon = True
+    began, before = time.monotonic(), recorded()
+
+    def left() -> float:
+        given = settings.timeout + _SHARE * (recorded() - before)
+        return float(began + given - time.monotonic())
+
+    if settings.method == "signal" and threading.current_thread() is threading.main_thread():
+        cancel = _on_alarm(item, settings, left)
+    else:
+        cancel = _on_thread(item, left, lambda: _time_is_up(item, settings, tell))
+    item.cancel_timeout = cancel  # type: ignore[attr-defined]
+
+
+def _on_alarm(item: pytest.Item, settings: Any, left: Callable[[], float]) -> Callable[[], None]:
+    plugin: Any = item.config.pluginmanager.getplugin("timeout")
+
+    def handler(_signal: int, _frame: FrameType | None) -> None:
+        __tracebackhide__ = True
+        more = left()
+        if more > 0:
+            signal.setitimer(signal.ITIMER_REAL, more)
+        else:
+            plugin.timeout_sigalrm(item, settings)
 
     def cancel() -> None:
-        timer.cancel()
-        timer.join()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
-    item.cancel_timeout = cancel  # type: ignore[attr-defined]
-    timer.start()
-    return True
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+    return cancel
+
+
+def _on_thread(
+    item: pytest.Item, left: Callable[[], float], time_is_up: Callable[[], None]
+) -> Callable[[], None]:
+    is_over = threading.Event()
+
+    def wait() -> None:
+        while (more := left()) > 0:
+            if is_over.wait(more):
+                return
+        time_is_up()
+
+    thread = threading.Thread(target=wait, name=f"agviz-timeout {item.nodeid}", daemon=True)
+    thread.start()
+
+    def cancel() -> None:
+        is_over.set()
+        thread.join()
+
+    return cancel
 
 
 def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> None:

@@ -1,90 +1,159 @@
-"""What a test's trace says of its failure, in a few lines."""
+"""What a test's trace says of its failure, in a few lines.
+
+How the backward passes look is judged where everybody asks, in :mod:`agviz.analysis.verdict`. Here
+only stands what that can't know: what the test failed for, and how pytest is told to record more.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import defaultdict
+from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.explanation import explain
-from agviz.analysis.failure import failure
 from agviz.analysis.leaves import leaves
+from agviz.analysis.outcome import Outcome
 from agviz.analysis.place import place
 from agviz.analysis.source import source_line
-from agviz.analysis.vanishing import is_custom
+from agviz.analysis.verdict import Verdict, verdicts
 from agviz.analysis.why import why
-from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.testing.functions import Functions
+from agviz.traces.rows import NodeStatus
 from agviz.words import backward_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agviz.analysis.gradients import Gradients
+    from agviz.testing.failing import Failing
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow
 
 _LAST_NODES: Final = 3
 _MOST_THREADS: Final = 4
+_MOST_PASSES: Final = 100
 _WIDTH: Final = 92
+_GRADCHECK: Final = ("torch", "autograd", "gradcheck.py")
+_OPTION: Final = re.compile(r"(?<![\w-])--(check-forward|values)\b(?: \(check_forward=True\))?")
+"""Of ``agviz run``."""
 
 
-class Verdict(NamedTuple):
-    """What there is to say first."""
+class Judged(NamedTuple):
+    """What is to be said of a test's recording."""
 
-    heading: str
-    line: str = ""
-    """The line to look at, like ``model.py:12 in forward``."""
-    source: str = ""
-    """Its text."""
-    paragraph: str = ""
-    verb: str = "view"
-    """What of ``agviz`` tells more."""
-
-    def lines(self) -> Iterator[str]:
-        """It as text, wrapped."""
-        yield from textwrap.wrap(self.heading, _WIDTH, break_on_hyphens=False)
-        if self.line:
-            yield f"  {self.line}"
-        if self.source:
-            yield f"      {self.source}"
-        yield from textwrap.wrap(
-            self.paragraph,
-            _WIDTH,
-            initial_indent="  ",
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-        )
+    verdict: Verdict
+    is_brief: bool
+    """Whether a line will do: nothing was found, and gradients have no part in the failure."""
 
 
-def verdict(trace: Trace) -> Verdict:
-    """What went wrong in the backward passes of a test, or that nothing did.
+def judge(trace: Trace, failing: Failing) -> Judged:
+    """What went wrong in the backward passes of a test, or that nothing unusual was found in them.
 
-    A pass that failed or hangs goes before gradients that are not finite, and these before
-    parameters without a gradient.
+    What the passes themselves show goes first, then what made the test fail, then parameters and
+    other leaves without a gradient.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    wrong = failure(trace)
-    if wrong is not None:
-        return _at(wrong.frame, trace, wrong.heading, wrong.paragraph, "explain")
-    failed = [task for task in trace.graph_tasks if task.status is GraphTaskStatus.FAILED]
-    if failed:
-        return _failed(trace, failed[-1])
-    if trace.meta.values != "none" or trace.has_checks():
-        found = explain(trace)
-        if found is not None and not found.is_harmless:
-            return Verdict(
-                found.heading, found.line or "", found.source, found.paragraph, "explain"
-            )
+    first, *others = verdicts(trace)
+    functions = Functions(trace)
+    found = _found(trace, first, functions, failing)
+    is_brief = False
+    if found is None:
+        checks = _gradchecks(trace)
+        is_brief = not (checks or failing.may_be_numbers)
+        found = _nothing(trace, first, functions, checks)
+    also = [f"Also: {other.heading}." for other in others]
+    said = replace(
+        found,
+        heading=_in_words_of_pytest(found.heading),
+        paragraph=_in_words_of_pytest(" ".join([found.paragraph, *also])).strip(),
+    )
+    return Judged(said, is_brief and said.outcome is Outcome.NOTHING_UNUSUAL)
+
+
+def _found(trace: Trace, judged: Verdict, functions: Functions, failing: Failing) -> Verdict | None:
+    if judged.is_found:
+        return judged
+    if failing.wrong:
+        return Verdict(outcome=Outcome.FOUND, heading=failing.wrong, verb="view")
+    checked = failing.gradcheck
+    if checked is not None:
+        said = " ".join(filter(None, (checked.paragraph, functions.sentence)))
+        return functions.at_only(
+            Verdict(outcome=Outcome.FOUND, heading=checked.heading, paragraph=said, verb="view")
+        )
+    return _missing(trace)
+
+
+def _missing(trace: Trace) -> Verdict | None:
+    """The first parameter without a gradient, or else another leaf."""
     answers: tuple[tuple[str, Callable[[Trace], Gradients]], ...]
     answers = ("why", why), ("summary", leaves)
     for verb, ask in answers:
         missing = next((group for group in ask(trace).groups() if not group.rows[0].is_fine), None)
         if missing is not None:
             row = missing.rows[0]
-            return _at(row.frame, trace, missing.heading, row.remedy or _hint(trace), verb)
-    return _nothing(trace)
+            return Verdict(
+                outcome=Outcome.FOUND,
+                heading=missing.heading,
+                frame=row.frame,
+                source="" if row.frame is None else source_line(row.frame, trace.path),
+                paragraph=row.remedy or _hint(trace),
+                verb=verb,
+            )
+    return None
+
+
+def _hint(trace: Trace) -> str:
+    if trace.meta.check_forward:
+        return ""
+    return "To learn which line cut it off, run the test with --agviz-check-forward."
+
+
+def _gradchecks(trace: Trace) -> int:
+    """How many of the last backward passes went through a graph that gradcheck had made."""
+    outermost = [task.id for task in trace.graph_tasks if task.parent < 0][-_MOST_PASSES:]
+    first = (trace.nodes(number)[:2] for number in outermost)  # one may be a GraphRoot
+    return sum(
+        any(PurePath(frame.file).parts[-3:] == _GRADCHECK for node in nodes for frame in node.stack)
+        for nodes in first
+    )
+
+
+def _nothing(trace: Trace, judged: Verdict, functions: Functions, checks: int) -> Verdict:
+    """Nothing is missing or non-finite: what is left are numbers that are wrong, or none at all."""
+    heading, advice = judged.heading, []
+    if judged.outcome is Outcome.NOTHING_UNUSUAL:
+        tasks = trace.graph_tasks
+        reentrant = sum(task.parent >= 0 for task in tasks)
+        heading = f"no anomaly found in {backward_passes(len(tasks), reentrant)}"
+        if functions.names:
+            heading += f"; custom Functions that took part: {functions.names}"
+        advice = ["Compare the trace with a good one by agviz diff."]
+    if checks:
+        called = f"gradcheck called {checks} of them: where it returned False,"
+        advice = [f"{called} raise_exception=True has it tell which input is wrong."]
+    said = filter(None, (judged.paragraph, functions.sentence, *advice))
+    found = replace(judged, heading=heading, paragraph=" ".join(said), verb="view")
+    return functions.at_only(found)
+
+
+def lines(found: Verdict) -> Iterator[str]:
+    """A verdict as text, wrapped."""
+    yield from textwrap.wrap(found.heading, _WIDTH, break_on_hyphens=False)
+    if found.line:
+        yield f"  {found.line}"
+    if found.source:
+        yield f"      {found.source}"
+    yield from textwrap.wrap(
+        found.paragraph,
+        _WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+    )
 
 
 def last_nodes(trace: Trace) -> Iterator[str]:
@@ -103,40 +172,5 @@ def last_nodes(trace: Trace) -> Iterator[str]:
         yield f"last nodes on {names.get(thread) or f'thread {thread}'}: {shown}"
 
 
-def _failed(trace: Trace, task: GraphTaskRow) -> Verdict:
-    node = next((n for n in trace.nodes(task.id) if n.status is NodeStatus.FAILED), None)
-    said = f"{task.error}: {task.message}".strip(": ")
-    if node is None:
-        return Verdict(f"backward pass {task.id} failed", paragraph=said, verb="summary")
-    return _at(node.frame, trace, f"{place(node)} failed in backward", said, "summary")
-
-
-def _hint(trace: Trace) -> str:
-    if trace.meta.check_forward:
-        return ""
-    return "To learn which line cut it off, run the test with AGVIZ_CHECK_FORWARD=1."
-
-
-def _nothing(trace: Trace) -> Verdict:
-    """Nothing is missing or non-finite: what is left are numbers that are wrong."""
-    tasks = trace.graph_tasks
-    outermost = [task.id for task in tasks if task.parent < 0]
-    passes = backward_passes(len(tasks), len(tasks) - len(outermost))
-    finite = "" if trace.meta.values == "none" else ", all that reached a parameter is finite"
-    heading = (
-        f"nothing is wrong in {passes}{finite}: compare the trace with a good one by agviz diff"
-    )
-    custom = [node for node in trace.nodes(outermost[-1]) if is_custom(node)] if outermost else []
-    if not custom:
-        return Verdict(heading)
-    names = ", ".join(dict.fromkeys(map(place, custom)))
-    paragraph = (
-        f"Where numbers are wrong, look first at derivatives that are written by hand: {names}."
-    )
-    return _at(custom[0].frame, trace, heading, paragraph, "view")
-
-
-def _at(frame: Frame | None, trace: Trace, heading: str, paragraph: str, verb: str) -> Verdict:
-    if frame is None:
-        return Verdict(heading, "", "", paragraph, verb)
-    return Verdict(heading, str(frame), source_line(frame, trace.path), paragraph, verb)
+def _in_words_of_pytest(text: str) -> str:
+    return _OPTION.sub(r"--agviz-\1", text)

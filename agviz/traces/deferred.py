@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 from agviz.errors import TraceError
 from agviz.traces.recorder import Recorder
 from agviz.traces.waiting import Waiting
+from agviz_engine.instruments import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
     from agviz.traces.writer import Writer
+    from agviz_engine.events import GraphTaskBegun
     from agviz_engine.instruments import Health
 
 
@@ -46,6 +48,9 @@ class DeferredRecorder(Recorder):
         self._is_in_memory = True
         self._is_given_up = False
         self._is_new_folder = False
+        self._since_ns = 0
+        self.passed_ns = 0
+        """How long backward passes took that have ended; those beside each other count once."""
         self.problem = ""
         """Why there is no file although there has to be one."""
         super().__init__(path, **recording)
@@ -101,6 +106,18 @@ class DeferredRecorder(Recorder):
         waiting = Waiting()
         waiting.keep(self._waiting.events[:], self._waiting.numbers[:])
         return waiting.health() if self._is_in_memory else None
+
+    def begin(self, event: GraphTaskBegun) -> None:
+        """As of any recorder."""
+        if not self._lookout.under_way:
+            self._since_ns = event.time_ns
+        super().begin(event)
+
+    def _end_of(self, graph_task: int) -> None:
+        was_under_way = bool(self._lookout.under_way)
+        super()._end_of(graph_task)
+        if was_under_way and not self._lookout.under_way:
+            self.passed_ns += clock() - self._since_ns
 
     def _begin_writing(self) -> None:
         if self._patience:

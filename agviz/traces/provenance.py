@@ -52,6 +52,8 @@ _MOST_KNOWN: Final = 20_000
 """Frames, or stacks, that are remembered."""
 _MOST_BYTES: Final = 5_000_000
 """Of a file of source."""
+_RUNNERS: Final = {"pytest", "_pytest", "pluggy", "pytest_timeout"}
+"""Whose frames stand around each test, or where one of them ends it."""
 _ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 """A frame in a stack of anomaly mode."""
 _WORDS: Final = (
@@ -381,6 +383,8 @@ class Files:
         if file.startswith(("<frozen ", "<eval_with_key>")):
             return True
         if file.removesuffix(f"{os.sep}__main__.py").removesuffix(".exe") == self._launcher:
+            return True
+        if self._shown(file).partition(os.sep)[0].removesuffix(".py") in _RUNNERS:
             return True
         own = [Path(torch.__file__).parent, Path(agviz_engine.__file__).parent, self._own]
         if any(_is_inside(file, str(root)) for root in own):

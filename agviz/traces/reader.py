@@ -322,6 +322,14 @@ class Trace(Closable):
             if other in tasks and text(name) == row.name
         ]
 
+    def first_nodes(self) -> list[NodeRow]:
+        """The first node of each name in the whole recording, in order of graph tasks."""
+        found = self._database.integers(
+            "SELECT MIN(graph_task << 32 | idx) FROM node GROUP BY name"
+        )
+        places = sorted((place >> 32, place & 0xFFFFFFFF) for (place,) in found)
+        return [self.node(*place) for place in places if place[0] in self._contents().graph_tasks]
+
     def call_site(self, graph_task: int) -> tuple[Frame, ...]:
         """The line that called backward or grad, outermost frame first; empty where not known."""
         self.graph_task(graph_task)

@@ -160,7 +160,7 @@ class Frame(NamedTuple):
     line: int
     function: str
     hidden: bool
-    """Whether it belongs to torch, agviz or the standard library."""
+    """Whether it belongs to torch, agviz, pytest or the standard library."""
     source: str = ""
     """What stood in the line, without indentation; empty where that was not recorded."""
 

@@ -96,7 +96,7 @@ CREATE TABLE frame (
     file INTEGER NOT NULL,         -- string
     line INTEGER NOT NULL,
     function INTEGER NOT NULL,     -- string
-    hidden INTEGER NOT NULL        -- 1: it belongs to torch, agviz or the standard library
+    hidden INTEGER NOT NULL        -- 1: it belongs to torch, agviz, pytest or the standard library
 )""",
     # What stood in the lines of frames that are not hidden, where the file was there.
     "source_line": """

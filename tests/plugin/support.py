@@ -16,8 +16,9 @@ def folders(where: Path) -> set[str]:
 
 def section(output: str, test: str) -> str:
     """What agviz says below the traceback of a test."""
+    end = r"(?:[_=]{3}|-+ generated)"
     found = re.search(
-        rf"_ (?:ERROR at (?:setup|teardown) of )?{test} _.*?\n-+ agviz -+\n(.*?)\n[_=]{{3}}",
+        rf"_ (?:ERROR at (?:setup|teardown) of )?{test} _.*?\n-+ agviz -+\n(.*?)\n{end}",
         output,
         re.DOTALL,
     )

@@ -96,8 +96,8 @@ def test_a_timeout_names_the_node_and_each_rerun_keeps_its_files(pytester: pytes
     result = run(pytester, "--agviz=retain-on-failure", "--timeout=3", "--timeout-method=signal")
     result.assert_outcomes(passed=1, failed=2)
     said = section(result.stdout.str(), "test_hangs")
-    assert said.startswith("SlowBackward failed in backward\n  test_hangs.py:")
-    assert "Failed: Timeout" in said
+    assert re.match(r"backward pass \d failed in SlowBackward: Failed\n  test_hangs\.py:11 ", said)
+    assert "  Timeout (>3.0s)" in said
     assert folders(pytester.path / "agviz-results") == {
         "test_hangs.py--test_hangs",
         "test_flaky.py--test_flaky",
@@ -166,7 +166,7 @@ def test_an_interrupted_test_is_in_the_summary(pytester: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(
         [
             "1 test ran backward; 1 trace in agviz-results",
-            "✗ test_hangs.py::test_hangs: SlowBackward failed in backward",
+            "✗ test_hangs.py::test_hangs: backward pass 0 failed in SlowBackward: Keyboard*",
             "*KeyboardInterrupt*",
         ]
     )
