@@ -143,3 +143,22 @@ def test_agviz_itself_is_not_recorded_twice(python: str, tmp_path: Path) -> None
     call = ["-m", "agviz", "run", "-o", "t.agviz", "train.py"]
     assert run(python, *call, cwd=tmp_path, AGVIZ="1").stdout == "went on\n"
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "t.agviz"}
+
+
+NO_FIT = """
+import sys
+from agviz.after_import import after_import
+def change():
+    del sys.modules["torch._prims_common"].is_non_overlapping_and_dense_or_false
+after_import("torch._prims_common", change)
+"""
+
+
+def test_where_the_engine_does_not_fit_the_program_goes_on(python: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_FIT)
+    ended = run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", PYTHONPATH=str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (0, "went on\n")
+    (line,) = ended.stderr.splitlines()
+    assert "does not fit agviz's engine" in line
+    assert line.endswith("the program goes on without being recorded")
+    assert not list(tmp_path.glob("*.agviz"))

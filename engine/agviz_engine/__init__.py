@@ -43,12 +43,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DevicePolicy": "device_threads",
     "Instrument": "instruments",
     "Live": "instruments",
     "UnsupportedTorchError": "errors",
-    "native": "python_engine",
 }
+"""Of what does not need torch; all else is asked of the one that finds out whether torch fits."""
 
 
 def __getattr__(name: str) -> Any:
