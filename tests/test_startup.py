@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agviz.options import asked_to_check_forward
 from agviz.traces.reader import Trace
 
 ROOT = Path(__file__).parent.parent
@@ -97,13 +98,31 @@ def test_each_process_that_calls_backward_has_a_file(
         assert (tmp_path / output).exists()
 
 
-@pytest.mark.parametrize("value", [None, "", "0"])
+FALSE = ("", " ", "0", "off", "no", "false", "n", "f", "OFF", "No", " False ", "oFf\t")
+TRUE = ("1", "on", "yes", "true", "TRUE", " y ", "00", "offf", "none")
+
+
+@pytest.mark.parametrize("value", [None, *FALSE])
 def test_where_it_is_not_set_nothing_is_imported(
     python: str, value: str | None, tmp_path: Path
 ) -> None:
     program = "import sys; print([name for name in sys.modules if name.startswith('agviz')])"
     named = {} if value is None else {"AGVIZ": value}
     assert run(python, "-c", program, cwd=tmp_path, **named).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("value", TRUE)
+def test_every_other_word_records(python: str, value: str, tmp_path: Path) -> None:
+    program = "import sys; print('agviz.startup' in sys.modules)"
+    assert run(python, "-c", program, cwd=tmp_path, AGVIZ=value).stdout == "True\n"
+
+
+@pytest.mark.parametrize("value", [*FALSE, *TRUE])
+def test_the_forward_is_checked_by_the_same_words(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGVIZ_CHECK_FORWARD", value)
+    assert asked_to_check_forward() is (value in TRUE)
 
 
 def test_a_program_without_torch_notices_little(python: str, tmp_path: Path) -> None:
