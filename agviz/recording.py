@@ -218,6 +218,11 @@ class Recording(Instrument):
         atexit.unregister(self._exit)
         if self in _active:
             _active.remove(self)
+        self._give_back()
+        self._close(error)
+
+    def _give_back(self) -> None:
+        """Leave torch as it was found."""
         self._installed.close()
         if self.forward is not None:
             self.forward.stop()
@@ -226,7 +231,6 @@ class Recording(Instrument):
         self._leaving.stop()
         if self.provenance is not None:
             self.provenance.stop()
-        self._close(error)
 
     def until_exit(self) -> None:
         """Go on until the process exits, then say what became of it; record children, too.
@@ -318,6 +322,7 @@ class Recording(Instrument):
             self._close(getattr(sys, "last_value", None))
             if self.recorder is not None:
                 say(self.outcome())
+            self._give_back()  # what the program does while Python ends finds nothing of ours left
 
     def _forked(self) -> None:
         """In a child: a file of its own, as soon as it calls backward."""
