@@ -56,24 +56,19 @@ KEPT = {
     "made = steps(); next(made); raise ValueError('mine')",
     "a hook": "loss = backward(); loss.register_hook(lambda g: g); model.register_forward_hook("
     "lambda *_: None); builtins.kept = loss; raise ValueError('mine')",
-    "a backward to come": """
-class Last:
-    def __del__(self, model=model, ones=torch.ones, write=os.write):
-        model(ones(2, 3)).sum().backward()
-        write(2, b'ran\\n')
-last = Last()
-raise ValueError('mine')
-""",
+    "a backward to come": "def last():\n    backward(); os.write(2, b'ran\\n')\n"
+    "builtins.last = last; raise ValueError('mine')",
 }
 """What may outlive the modules of agviz."""
 CLEAR = """
-import atexit, sys
-def clear(sys=sys):
+import atexit, builtins, sys
+def clear():
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in {"agviz", "agviz_engine"}:
             for key in list(vars(module)):
                 if key != "__builtins__":
                     vars(module)[key] = None
+    getattr(builtins, "last", bool)()
 atexit.register(clear)  # the first to be registered is called last
 """
 """What Python does to modules that are still there when it ends, in an order of its own."""
@@ -95,7 +90,7 @@ def ended(
 
 
 def check(program: str, folder: Path, *options: str, **environment: str) -> None:
-    native = ended(program, folder)
+    native = ended(program, folder, **environment)
     ours = ended(program, folder, "-m", "agviz", "run", *options, **environment)
     of_the_program = [line for line in ours.stderr.splitlines() if not line.startswith("agviz: ")]
     assert of_the_program == native.stderr.splitlines()
