@@ -322,7 +322,8 @@ class Recording(Instrument):
             self._close(getattr(sys, "last_value", None))
             if self.recorder is not None:
                 say(self.outcome())
-            self._give_back()  # what the program does while Python ends finds nothing of ours left
+            if self in _active:  # what the program does while Python ends finds nothing of ours
+                self._give_back()
 
     def _forked(self) -> None:
         """In a child: a file of its own, as soon as it calls backward."""
