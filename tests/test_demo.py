@@ -210,7 +210,7 @@ def test_the_demo_in_a_pipe(tmp_path: Path) -> None:
     parameters = re.search(r"gradients of all (\d+) parameters are equal", words)
     assert parameters is not None
     assert re.search(
-        r"in CPU time, against this model's training on torch's own engine: 36 steps of each in"
+        r"in CPU time, against this model's training on torch's own engine: 27 steps of each in"
         r" turn, nothing simulated backward [\d.]+ x \(mostly [\d.]+ to [\d.]+\) torch's"
         r" [\d.]+ (m|µ)s whole step [\d.]+ x \(mostly [\d.]+ to [\d.]+\) torch's"
         r" [\d.]+ (m|µ)s the file [\d.]+ x \(mostly [\d.]+ to [\d.]+\) a step more",

@@ -160,7 +160,7 @@ class Session:
             different=[name for name in native if not _same_bits(native[name], ours[name])],
         )
 
-    def measure(self, rounds: int = 9, steps: int = 4) -> Overhead:
+    def measure(self, rounds: int = 9, steps: int = 3) -> Overhead:
         """Training steps on the native engine and on ours while recording, some of each in turn.
 
         Nothing is simulated: nodes run on the thread that calls backward, as a user's would.
