@@ -41,9 +41,18 @@ __all__ = [
 ]
 
 
+_NOT_OURS = {"Any", "TYPE_CHECKING", "annotations"}
+"""Names that stand here, but are others'."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'agviz' has no attribute {name!r}")
     from agviz import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """What is lent, whether it was asked for yet or not, and the modules that are imported."""
+    return sorted({*__all__, *(set(globals()) - _NOT_OURS)})

@@ -23,12 +23,13 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+import agviz_engine
 from agviz.drawing import draw
 from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.live import debugging
 from agviz.options import KEPT, Options, asked_to_check_forward
 from agviz.recorded import Recorded
-from agviz.recording import Recording
+from agviz.recording import Recording, say_remark
 from agviz.traces.copies import MOST_BYTES
 from agviz.traces.reader import Trace
 
@@ -142,6 +143,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         self._recording.open()
         try:
             self._recording.start()
+            say_remark()
             if self._model is not None:
                 self._recording.names.learn(self._model)
         except BaseException:
@@ -205,6 +207,7 @@ def why(
         agviz.errors.AgvizError: there is no such parameter, or ``loss`` is no tensor.
         agviz_engine.UnsupportedTorchError: this torch lacks something that is needed.
     """
+    agviz_engine.probe()
     from agviz.live_why import computed, gradients
 
     hearing = next((each for each in reversed(_under_way) if each.hears_forward), None)
@@ -257,6 +260,7 @@ def enable(path: str | PathLike[str] | None = None, options: Options | None = No
         recording.open()
         try:
             recording.start()
+            say_remark()
         except BaseException:
             recording.stop()
             raise
@@ -268,15 +272,15 @@ def enable(path: str | PathLike[str] | None = None, options: Options | None = No
 def enable_at_first_backward() -> None:
     """The same for a process that has not asked for it and may never call backward.
 
-    No file is replaced: processes that share AGVIZ_OUTPUT add their numbers to it. Where the file
-    can't be written the program goes on without.
+    No file is replaced: processes that share AGVIZ_OUTPUT add their numbers to it. Where the engine
+    does not fit this torch, or the file can't be written, the program goes on without.
     """
     with _lock:
         options = Options(check_forward=asked_to_check_forward())
         recording = Recording(default_path(), options, replace=False)
-        recording.start_if_possible()
-        recording.until_exit()
-        _enabled.append(recording)
+        if recording.start_if_possible():
+            recording.until_exit()
+            _enabled.append(recording)
 
 
 def disable() -> Path | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+import agviz_engine
 from agviz.errors import AgvizError
 from agviz.export.choices import make_look, make_view
 from agviz.export.dot import compose_view, draw_picture
@@ -16,7 +17,6 @@ from agviz.graph.cut import around as cut_around
 from agviz.graph.cut import leading_to
 from agviz.graph.marks import Marks
 from agviz.graph.model import build_graph
-from agviz.live_graph import root_nodes, walk
 from agviz.traces.nodes import undisturbed
 from agviz.traces.provenance import Provenance
 from agviz.traces.rows import (
@@ -28,7 +28,6 @@ from agviz.traces.rows import (
     SavedRow,
 )
 from agviz.traces.shape_text import read_shape
-from agviz_engine import input_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +75,9 @@ def draw(
 
     Raises:
         agviz.errors.AgvizError: no tensor requires grad, or there is no such parameter or choice.
+        agviz_engine.UnsupportedTorchError: this torch lacks something that is needed.
     """
+    agviz_engine.probe()
     view = make_view(fold=fold, budget=budget, depth=depth)
     look = make_look(theme=theme)
     with undisturbed():
@@ -90,6 +91,8 @@ def draw(
 
 def _roots(loss: Tensor | Iterable[Tensor]) -> list[Node]:
     tensors = [loss] if isinstance(loss, Tensor) else list(loss)
+    from agviz.live_graph import root_nodes
+
     roots = root_nodes(tensors)
     if not roots:
         raise AgvizError("There is no graph to draw: no tensor that was given requires grad.")
@@ -115,6 +118,8 @@ def _names(
 
 
 def _graph(roots: Sequence[Node], names: Mapping[int, str], *, saved: bool) -> Graph:
+    from agviz.live_graph import walk
+
     refs = walk(roots)
     dtypes: dict[tuple[int, int], str] = {}
     rows = [_row(ref, names) for ref in refs]
@@ -189,6 +194,8 @@ def _expected(ref: NodeRef, slot: int) -> tuple[tuple[int, ...] | None, str]:
     """Shape and dtype of the gradient that an input of a node takes."""
     if not ref.base or slot >= ref.num_inputs:
         return None, ""
+    from agviz_engine import input_metadata
+
     kind, shape = input_metadata.expectation(ref, slot)
     return shape, "" if kind.dtype is None else str(kind.dtype).removeprefix("torch.")
 

@@ -99,6 +99,11 @@ class Debugging:
             "lines": recording.provenance is not None,
         }
 
+    def stop(self) -> None:
+        """Let nobody attach any more."""
+        self._forked()
+        self._exit()
+
     def _exit(self) -> None:
         for control in list(self._controls):
             control.say("ended", {})

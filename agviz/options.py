@@ -17,6 +17,8 @@ from agviz.traces.recorder import LEAST_BYTES
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 LONGEST_TIMEOUT: Final = 10_000_000
 """Seconds; some four months."""
+FALSE: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
+"""What a variable of the environment is set to that is off, in any case; ``agviz.pth`` has them."""
 KEPT: Final = 3
 """Backward passes a flight recorder keeps unless told otherwise."""
 
@@ -74,8 +76,8 @@ class Options:
 
 
 def asked_to_check_forward() -> bool:
-    """Whether ``AGVIZ_CHECK_FORWARD`` is set, to anything but nothing and 0."""
-    return os.environ.get("AGVIZ_CHECK_FORWARD", "") not in {"", "0"}
+    """Whether ``AGVIZ_CHECK_FORWARD`` is set, to anything but :data:`FALSE`."""
+    return os.environ.get("AGVIZ_CHECK_FORWARD", "").strip().lower() not in FALSE
 
 
 def read_steps(text: str) -> range:

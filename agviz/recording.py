@@ -148,14 +148,23 @@ class Recording(Instrument):
 
             self._listening = Listening(lambda: self.recorder)
 
-    def start_if_possible(self) -> None:
-        """The same, but where torch lacks something only say so."""
-        from agviz_engine import UnsupportedTorchError
+    def start_if_possible(self) -> bool:
+        """The same, but where anything is in the way only say so, and leave no file.
 
+        Returns:
+            Whether it has started.
+        """
         try:
             self.start()
-        except UnsupportedTorchError as error:
-            say(f"{error}; the program goes on without being recorded")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program has no part in it
+            self.stop()
+            if self.recorder is not None:
+                self.recorder.path.unlink(missing_ok=True)
+            say(f"{in_the_way(error)}; the program goes on without being recorded")
+            return False
+        if self.recorder is not None:
+            say_remark()
+        return True
 
     @property
     def script(self) -> str:
@@ -217,6 +226,11 @@ class Recording(Instrument):
         atexit.unregister(self._exit)
         if self in _active:
             _active.remove(self)
+        self._give_back()
+        self._close(error)
+
+    def _give_back(self) -> None:
+        """Leave torch as it was found."""
         self._installed.close()
         if self.forward is not None:
             self.forward.stop()
@@ -226,7 +240,6 @@ class Recording(Instrument):
         self._steps.stop()
         if self.provenance is not None:
             self.provenance.stop()
-        self._close(error)
 
     def until_exit(self) -> None:
         """Go on until the process exits, then say what became of it; record children, too.
@@ -300,6 +313,7 @@ class Recording(Instrument):
                     self._is_over = True
                 else:
                     registry.add(self._heard)
+                    say_remark()
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What hears the engine on the recorder's behalf."""
@@ -321,6 +335,8 @@ class Recording(Instrument):
             self._close(getattr(sys, "last_value", None))
             if self.recorder is not None:
                 say(self.outcome())
+            if self in _active:  # what the program does while Python ends finds nothing of ours
+                self._give_back()
 
     def _forked(self) -> None:
         """In a child: a file of its own, as soon as it calls backward."""
@@ -447,6 +463,30 @@ def outcome(path: Path) -> str:
         return f"{recorded}; to look at it: agviz view {path}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""
     return f"{recorded}; {said.heading}{line}; to read why: agviz explain {path}"
+
+
+def in_the_way(error: Exception) -> str:
+    """Why nothing can be recorded, in a sentence."""
+    from agviz_engine import UnsupportedTorchError
+
+    if isinstance(error, UnsupportedTorchError | AgvizError):
+        return str(error)
+    return f"recording can't begin ({type(error).__name__}: {error})"
+
+
+_remarks: set[str] = set()
+
+
+def say_remark() -> None:
+    """Say once what to know of a torch that fits but is not the one that agviz is tested with."""
+    import torch
+
+    from agviz_engine.support import remark
+
+    found = remark(torch.__version__)
+    if found and found not in _remarks:
+        _remarks.add(found)
+        say(found)
 
 
 def say(sentence: str) -> None:

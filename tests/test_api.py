@@ -321,3 +321,48 @@ def test_what_is_enabled_ends_with_the_process(tmp_path: Path) -> None:
     assert ended.stderr.count("agviz: recorded ") == 2
     files = list(tmp_path.glob("agviz-train.*.agviz"))
     assert sorted(len(agviz.load(path).graph_tasks) for path in files) == [1, 2]
+
+
+DIR = """
+import sys, types
+import {module} as module
+shown = dir(module)
+assert shown == sorted(set(shown)), shown
+assert "torch" not in sys.modules, "to list names is no reason to import it"
+public = {{name for name in shown if not name.startswith("_")}}
+lent = set(module.__all__) - {{"__version__"}}
+assert set(module.__all__) <= set(shown), set(module.__all__) - set(shown)
+for name in public - lent:
+    assert isinstance(getattr(module, name), types.ModuleType), name
+given = {{name: getattr(module, name) for name in shown}}
+assert all(value is not None or name.startswith("__") for name, value in given.items())
+import {api} as api
+for name in lent:
+    assert given[name] is getattr(api, name, given[name]), name
+assert set(dir(module)) >= set(shown)
+try:
+    module.no_such_name
+except AttributeError as error:
+    assert "no_such_name" in str(error)
+names = {{}}
+exec("from {module} import *", names)
+assert lent <= set(names), lent - set(names)
+"""
+
+
+@pytest.mark.parametrize("module", ["agviz", "agviz_engine"])
+def test_dir_shows_all_that_can_be_had(module: str) -> None:
+    program = DIR.format(module=module, api=f"{module}.api")
+    listed = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    assert (listed.returncode, listed.stderr) == (0, "")
+
+
+def test_the_package_lends_what_its_api_names() -> None:
+    assert set(agviz.__all__) == {*api.__all__, "__version__"}
+    assert set(agviz_engine.__all__) <= {*agviz_engine.api.__all__, *agviz_engine._HOMES}

@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
+MAKE = shutil.which("make")
 BUILT = {"agviz_engine/_health_kernel.so", "agviz/traces/_capture.so"}
 
 
@@ -69,3 +72,32 @@ def test_without_a_compiler_the_wheel_is_for_all(tmp_path: Path, compiler: str, 
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as content:
         assert not BUILT & set(content.namelist())
+
+
+def test_installing_agviz_replaces_no_torch(tmp_path: Path) -> None:
+    _, wheel = built(tmp_path, "no-such-cc")
+    with zipfile.ZipFile(wheel) as content:
+        (name,) = (each for each in content.namelist() if each.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(content.read(name))
+    needed = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+    torch = [each for each in needed if each.name == "torch"]
+    assert len(torch) == 1, needed
+    assert torch[0].marker is None
+    for version in ("1.13.1", "2.4.0", "2.8.0", "2.13.0+cpu", "2.15.0+cu132", "2.16.0.dev1", "3.0"):
+        assert torch[0].specifier.contains(version, prereleases=True), (version, torch)
+
+
+@pytest.mark.skipif(MAKE is None, reason="no make is on PATH")
+def test_make_install_gets_the_torch_that_everything_is_tested_with() -> None:
+    pins = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines()
+            if line and not line.startswith("#")]  # fmt: skip
+    assert [str(each.specifier) for each in pins if each.name == "torch"] == ["==2.13.0"]
+    commands = subprocess.run(
+        [str(MAKE), "--dry-run", "--always-make", "install"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (pip,) = (line for line in commands.splitlines() if " pip install " in line)
+    assert " -c constraints.txt " in pip

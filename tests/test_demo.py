@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -172,6 +173,30 @@ def test_a_difference_is_seen(tmp_path: Path) -> None:
     assert session.compare().different == [name]
 
 
+def test_what_is_measured_is_plain_training(tmp_path: Path) -> None:
+    """On the caller's thread alone, the same steps natively, and recorded as `agviz run` does."""
+    session = Session("mlp", steps=2, plant_nan=True)
+    session.record(tmp_path / "t.agviz")
+    threads: set[tuple[bool, str]] = set()
+    listened: list[bool] = []
+
+    def seen(gradient: torch.Tensor) -> None:
+        threads.add((agviz_engine.is_installed(), threading.current_thread().name))
+        assert gradient.isfinite().all()
+
+    parameter = next(session.subject.model.parameters())
+    parameter.register_hook(seen)
+    session.subject.model.register_forward_hook(
+        lambda *_: listened.append(torch.is_anomaly_enabled() or agviz_engine.is_installed())
+    )
+    found = session.measure(rounds=3, steps=2)
+    assert threads == {(False, "MainThread"), (True, "MainThread")}
+    assert listened == ([False] * 2 + [True] * 2) * 4
+    assert found.steps == 6
+    assert found.step.median > 0.5
+    assert 0 < found.native_backward_ns < found.native_step_ns
+
+
 def test_the_demo_in_a_pipe(tmp_path: Path) -> None:
     finished = demo("--steps", "8", "--output-dir", "out", cwd=tmp_path)
     assert (finished.returncode, finished.stderr) == (0, "")
@@ -185,8 +210,10 @@ def test_the_demo_in_a_pipe(tmp_path: Path) -> None:
     parameters = re.search(r"gradients of all (\d+) parameters are equal", words)
     assert parameters is not None
     assert re.search(
-        r"15 rounds measured now native engine [\d.]+ (m|µ)s \(median\)"
-        r" agviz x[\d.]+ \(.*\) agviz recording x[\d.]+ \(",
+        r"in CPU time, against this model's training on torch's own engine: 27 steps of each in"
+        r" turn, nothing simulated backward [\d.]+ x \(mostly [\d.]+ to [\d.]+\) torch's"
+        r" [\d.]+ (m|µ)s whole step [\d.]+ x \(mostly [\d.]+ to [\d.]+\) torch's"
+        r" [\d.]+ (m|µ)s the file [\d.]+ x \(mostly [\d.]+ to [\d.]+\) a step more",
         words,
     )
     assert "no NaN and no infinity" in words

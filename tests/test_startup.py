@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agviz.options import asked_to_check_forward
 from agviz.traces.reader import Trace
 
 ROOT = Path(__file__).parent.parent
@@ -97,13 +98,31 @@ def test_each_process_that_calls_backward_has_a_file(
         assert (tmp_path / output).exists()
 
 
-@pytest.mark.parametrize("value", [None, "", "0"])
+FALSE = ("", " ", "0", "off", "no", "false", "n", "f", "OFF", "No", " False ", "oFf\t")
+TRUE = ("1", "on", "yes", "true", "TRUE", " y ", "00", "offf", "none")
+
+
+@pytest.mark.parametrize("value", [None, *FALSE])
 def test_where_it_is_not_set_nothing_is_imported(
     python: str, value: str | None, tmp_path: Path
 ) -> None:
     program = "import sys; print([name for name in sys.modules if name.startswith('agviz')])"
     named = {} if value is None else {"AGVIZ": value}
     assert run(python, "-c", program, cwd=tmp_path, **named).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("value", TRUE)
+def test_every_other_word_records(python: str, value: str, tmp_path: Path) -> None:
+    program = "import sys; print('agviz.startup' in sys.modules)"
+    assert run(python, "-c", program, cwd=tmp_path, AGVIZ=value).stdout == "True\n"
+
+
+@pytest.mark.parametrize("value", [*FALSE, *TRUE])
+def test_the_forward_is_checked_by_the_same_words(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGVIZ_CHECK_FORWARD", value)
+    assert asked_to_check_forward() is (value in TRUE)
 
 
 def test_a_program_without_torch_notices_little(python: str, tmp_path: Path) -> None:
@@ -143,3 +162,22 @@ def test_agviz_itself_is_not_recorded_twice(python: str, tmp_path: Path) -> None
     call = ["-m", "agviz", "run", "-o", "t.agviz", "train.py"]
     assert run(python, *call, cwd=tmp_path, AGVIZ="1").stdout == "went on\n"
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "t.agviz"}
+
+
+NO_FIT = """
+import sys
+from agviz.after_import import after_import
+def change():
+    del sys.modules["torch._prims_common"].is_non_overlapping_and_dense_or_false
+after_import("torch._prims_common", change)
+"""
+
+
+def test_where_the_engine_does_not_fit_the_program_goes_on(python: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_FIT)
+    ended = run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", PYTHONPATH=str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (0, "went on\n")
+    (line,) = ended.stderr.splitlines()
+    assert "does not fit agviz's engine" in line
+    assert line.endswith("the program goes on without being recorded")
+    assert not list(tmp_path.glob("*.agviz"))

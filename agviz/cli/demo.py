@@ -26,7 +26,7 @@ from agviz.words import duration
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from agviz.demo.session import Comparison, Overhead, Session
+    from agviz.demo.session import Comparison, Overhead, Ratio, Session
 
 PLAIN_PROGRESS_LINES = 10
 
@@ -185,13 +185,20 @@ def _show_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def _show_overhead(overhead: Overhead, console: Console) -> None:
-    console.print(f"\n[bold]Time of this backward pass[/], {overhead.rounds} rounds measured now")
-    console.print(f"  native engine    {duration(overhead.native_ns)} (median)")
-    for name, ratio in (("agviz", overhead.plain), ("agviz recording", overhead.recording)):
-        console.print(
-            f"  {name.ljust(15)}  x{ratio.median:.2f} (half of the rounds: x"
-            f"{ratio.lower_quartile:.2f} to x{ratio.upper_quartile:.2f})"
-        )
+    console.print(
+        "\n[bold]What recording costs[/] in CPU time, against this model's training on torch's own"
+        f" engine: {overhead.steps} steps of each in turn, nothing simulated"
+    )
+    backward, step = map(duration, (overhead.native_backward_ns, overhead.native_step_ns))
+    console.print(f"  backward    {_times(overhead.backward)} torch's {backward}")
+    console.print(f"  whole step  {_times(overhead.step)} torch's {step}")
+    console.print(f"  the file    {_times(overhead.writing)} a step more, on another thread")
+    console.print("These operations are tiny, so that each weighs; the larger, the less it costs.")
+
+
+def _times(ratio: Ratio) -> str:
+    quartiles = f"{ratio.lower_quartile:.2f} to {ratio.upper_quartile:.2f}"
+    return f"{ratio.median:.2f} x (mostly {quartiles})"
 
 
 def _draw(path: Path, console: Console) -> None:

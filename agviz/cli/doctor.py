@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from agviz import __version__
 from agviz.cli.console import stdout_console
 from agviz.errors import AgvizError
+from agviz_engine.support import MADE_FOR, remark
 
 if TYPE_CHECKING:
     import argparse
 
-SUPPORTED_TORCH = (2, 13)
 SMALLEST_TERMINAL = (80, 24)
+_GET_TORCH = f"pip install 'torch=={MADE_FOR}.*'"
 _BUILD = "to build it, have a C compiler (cc) on PATH and install agviz again"
 
 
@@ -40,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the findings; return 0 where all is well, 1 where something is missing."""
     torch = _torch()
-    probes = _probes() if torch.ok else []
-    findings = [_python(), torch, *probes, _graphviz(), _terminal()]
+    engine = _engine() if torch.ok else []
+    findings = [_python(), torch, *engine, _graphviz(), _terminal()]
     if arguments.json:
         print(json.dumps({"agviz": __version__, "findings": [asdict(f) for f in findings]}))
     else:
@@ -49,7 +50,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
         table = Table(box=None, show_header=False, pad_edge=False)
         for finding in findings:
-            mark = "[green]✓[/]" if finding.ok else "[red]✗[/]"
+            mark = "[red]✗[/]"
+            if finding.ok:
+                mark = "[yellow]![/]" if finding.remedy else "[green]✓[/]"
             table.add_row(mark, finding.subject, finding.found)
             if finding.remedy:
                 table.add_row("", "", f"[bold]{finding.remedy}[/]")
@@ -58,7 +61,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def require_torch() -> None:
-    """Raise AgvizError unless a torch is installed that the engine is held against."""
+    """Raise AgvizError unless a torch is installed; whether it fits is found out later."""
     torch = _torch()
     if not torch.ok:
         raise AgvizError(f"torch: {torch.found}; {torch.remedy}")
@@ -69,34 +72,31 @@ def _python() -> Finding:
 
 
 def _torch() -> Finding:
-    wanted = ".".join(map(str, SUPPORTED_TORCH))
-    remedy = f"pip install 'torch=={wanted}.*'"
+    if importlib.util.find_spec("torch") is None:
+        found = "not installed: recorded traces can be read, not made"
+        return Finding("torch", ok=False, found=found, remedy=_GET_TORCH)
     try:
         version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return Finding(
-            "torch", ok=False, found="not installed: recorded traces can be read, not made",
-            remedy=remedy,
-        )  # fmt: skip
-    if tuple(version.split(".")[:2]) != tuple(map(str, SUPPORTED_TORCH)):
-        return Finding(
-            "torch", ok=False, found=f"{version}, but the engine re-implements that of {wanted}",
-            remedy=remedy,
-        )  # fmt: skip
+    except importlib.metadata.PackageNotFoundError:  # found on a path, not installed
+        version = "of an unknown version"
     return Finding("torch", ok=True, found=version)
 
 
-def _probes() -> list[Finding]:
+def _engine() -> list[Finding]:
     """What the engine relies on in torch's private parts, tried out."""
     try:
-        import agviz_engine
-
-        found = agviz_engine.probe()
-    except ImportError as error:
+        import torch
+    except Exception as error:  # noqa: BLE001 - a broken torch raises anything
         return [Finding("engine", ok=False, found=f"torch can't be imported: {error}")]
+    import agviz_engine
+
+    try:
+        found = agviz_engine.probe()
     except agviz_engine.UnsupportedTorchError as error:
-        return [Finding("engine", ok=False, found=str(error))]
+        return [Finding("engine", ok=False, found=str(error), remedy=_GET_TORCH)]
     findings = [Finding("engine", ok=True, found=f"{what}: {at}") for what, at in found.items()]
+    if untested := remark(torch.__version__):
+        findings.insert(0, Finding("engine", ok=True, found=untested, remedy=_GET_TORCH))
     return [*findings, _health_kernel(), _capture()]
 
 

@@ -170,8 +170,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
     """Make everything ready and return the program; with --live, debug it."""
     program = Program(arguments.target, arguments.arguments, as_module=arguments.as_module)
-    require_torch()
     if arguments.live:
+        require_torch()
         read_options(arguments)
         given = list(arguments.given)
         given.remove("--live")
@@ -195,9 +195,9 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
     debugging = debugging_of(recording, arguments)
 
     def start() -> None:
-        recording.start_if_possible()
+        has_started = recording.start_if_possible()
         if debugging is not None:
-            debugging.install()
+            debugging.install() if has_started else debugging.stop()
 
     def run() -> int:
         recording.until_exit()

@@ -8,7 +8,8 @@ besides computing gradients happens three times. A pass that can't be repeated i
   agviz verify train.py --epochs 1
   agviz verify --steps :20 -m my_package.train
 
-The exit code is 1 where anything differs or the script itself fails. With --json the report is all
+The exit code is 1 where anything differs, the engine does not fit this torch, or the script itself
+fails. With --json the report is all
 that is on stdout; what the script prints goes to stderr.
 """
 
@@ -32,6 +33,7 @@ from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
 from agviz.cli.run import argument
 from agviz.options import read_steps
+from agviz.recording import say, say_remark
 from agviz.traces.text import clean
 from agviz.verify.findings import Findings, Outcome
 from agviz.words import backward_passes, plural
@@ -82,6 +84,8 @@ class _Verifying:
         self.as_json = as_json
         self.process = os.getpid()
         self.stop: Callable[[], Findings | None] = Findings
+        self.refused = ""
+        """Why nothing is compared."""
 
     def run(self) -> int:
         """Run the program to its end, its threads included, and report."""
@@ -98,15 +102,19 @@ class _Verifying:
         return self._report(report, failed=failed)
 
     def _start(self) -> None:
-        from agviz.verify.session import Verification
-        from agviz_engine import UnsupportedTorchError
+        import agviz_engine
 
-        verification = Verification(self.wanted)
         try:
+            agviz_engine.probe()
+            from agviz.verify.session import Verification
+
+            verification = Verification(self.wanted)
             verification.start()
-        except UnsupportedTorchError as error:
-            print(f"agviz: {clean(str(error))}; nothing is compared", file=sys.stderr)
+        except agviz_engine.UnsupportedTorchError as error:
+            self.refused = clean(str(error))
+            say(f"{self.refused}; the program goes on, and nothing is compared")
             return
+        say_remark()
         self.stop = verification.stop
 
     def _run_program(self) -> bool:
@@ -140,8 +148,8 @@ class _Verifying:
                 json.dump(self._as_dict(findings, failed=failed), stdout)
                 print(file=stdout)
         else:
-            _print(findings, self.program.target, stdout_console(), failed=failed)
-        return int(failed or bool(findings.outcomes[Outcome.DIFFERENT]))
+            _print(findings, self.program.target, stdout_console(), self.refused, failed=failed)
+        return int(failed or bool(self.refused or findings.outcomes[Outcome.DIFFERENT]))
 
     def _as_dict(self, findings: Findings, *, failed: bool) -> dict[str, Any]:
         first = findings.first_difference
@@ -150,6 +158,7 @@ class _Verifying:
             "script": self.program.target,
             "argv": self.program.arguments,
             "failed": failed,
+            "refused": self.refused,
             "passes": findings.passes,
             "reentrant": findings.reentrant,
             **{outcome.replace(" ", "_"): findings.outcomes[outcome] for outcome in Outcome},
@@ -171,19 +180,29 @@ def _leave_out_our_frames(traceback: TracebackType | None) -> None:
         traceback = traceback.tb_next
 
 
-def _print(findings: Findings, target: str, console: Console, *, failed: bool) -> None:
+def _print(
+    findings: Findings, target: str, console: Console, refused: str, *, failed: bool
+) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     passes = backward_passes(findings.passes + findings.reentrant, findings.reentrant)
-    console.print(f"[bold]{escape(clean(target))}[/]: {passes}, {findings.compared:,} compared")
+    seen = "nothing was compared" if refused else f"{passes}, {findings.compared:,} compared"
+    console.print(f"[bold]{escape(clean(target))}[/]: {seen}")
     table = Table(box=None, show_header=False, pad_edge=False)
-    for mark, subject, text in [*_results(findings), *_remarks(findings, failed=failed)]:
+    results = [("?", "", refused)] if refused else _results(findings)
+    for mark, subject, text in [*results, *_remarks(findings, failed=failed)]:
         table.add_row(_MARKS.get(mark, ""), subject, escape(clean(text)))
     console.print(table)
 
 
-_MARKS = {"✓": "[green]✓[/]", "✗": "[red]✗[/]", "!": "[yellow]![/]", "·": "·"}
+_MARKS = {
+    "✓": "[green]✓[/]",
+    "✗": "[red]✗[/]",
+    "!": "[yellow]![/]",
+    "?": "[yellow]?[/]",
+    "·": "·",
+}
 _Row = tuple[str, str, str]
 
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -21,7 +21,6 @@ from agviz.traces.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -41,7 +40,7 @@ class Comparison(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """How many times as long as natively, over several rounds."""
+    """How many times as much as natively, over several rounds."""
 
     median: float
     lower_quartile: float
@@ -49,15 +48,29 @@ class Ratio(NamedTuple):
 
 
 class Overhead(NamedTuple):
-    """How long our backward pass takes compared with the native one, round by round."""
+    """CPU time of training steps as a user has them: plain, on the thread that calls backward.
 
-    rounds: int
-    native_ns: float
-    """Median."""
-    plain: Ratio
-    """Nobody listens."""
-    recording: Ratio
-    """A recorder listens and gradients are measured, or at least checked for NaN and infinities."""
+    Each ratio is that of some steps, recorded as by ``agviz run``, to as many on torch's engine.
+    """
+
+    steps: int
+    """How many of each kind, in all rounds."""
+    native_backward_ns: float
+    """Median of a round's mean."""
+    native_step_ns: float
+    """The same."""
+    backward: Ratio
+    step: Ratio
+    """Forward, backward and the optimizer."""
+    writing: Ratio
+    """What other threads take for writing the file; to a step on torch's engine."""
+
+
+class _Times(NamedTuple):
+    backward: int
+    step: int
+    elsewhere: int
+    """Of other threads."""
 
 
 class Session:
@@ -147,43 +160,59 @@ class Session:
             different=[name for name in native if not _same_bits(native[name], ours[name])],
         )
 
-    def measure(self, rounds: int = 15) -> Overhead:
-        """Backward passes in turn on the native engine, on ours, and on ours while recording."""
-        times: list[tuple[int, int, int]] = []
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            Recorder(Path(folder) / "measured.agviz", values=self._values) as recorder,
-            self._placement,
-            agviz_engine.installed(device_policy=self._placement),
-        ):
-            for _ in range(1 + rounds):
-                native = self._timed(agviz_engine.native)
-                plain = self._timed(lambda: agviz_engine.installed(device_policy=self._placement))
-                recording = self._timed(
-                    lambda: agviz_engine.installed(
-                        recorder, device_policy=self._placement, nonfinite_check=True
-                    )
-                )
-                times.append((native, plain, recording))
+    def measure(self, rounds: int = 9, steps: int = 3) -> Overhead:
+        """Training steps on the native engine and on ours while recording, some of each in turn.
+
+        Nothing is simulated: nodes run on the thread that calls backward, as a user's would.
+        Training goes on meanwhile, so the model is not afterwards what it was.
+        """
+        if self.subject.planted is not None:
+            self.subject.planted.padded = 0
+        times: list[tuple[_Times, _Times]] = []
+        with tempfile.TemporaryDirectory() as folder:
+            names, provenance = Names(), Provenance() if self._provenance else None
+            with Recorder(
+                Path(folder) / "measured.agviz",
+                names=names,
+                provenance=provenance,
+                values=self._values,
+            ) as recorder:
+                for _ in range(1 + rounds):
+                    native = self._timed(steps)
+                    with (
+                        names,
+                        provenance or nullcontext(),
+                        agviz_engine.installed(recorder, nonfinite_check=self._values != "none"),
+                    ):
+                        times.append((native, self._timed(steps, recorder.flush)))
         del times[0]  # warms the caches
         return Overhead(
-            rounds=rounds,
-            native_ns=statistics.median(native for native, _, _ in times),
-            plain=_ratio([plain / native for native, plain, _ in times]),
-            recording=_ratio([recording / native for native, _, recording in times]),
+            steps=rounds * steps,
+            native_backward_ns=statistics.median(native.backward / steps for native, _ in times),
+            native_step_ns=statistics.median(native.step / steps for native, _ in times),
+            backward=_ratio([ours.backward / native.backward for native, ours in times]),
+            step=_ratio([ours.step / native.step for native, ours in times]),
+            writing=_ratio([ours.elsewhere / native.step for native, ours in times]),
         )
 
     def _forward(self, step: int) -> Tensor:
         inputs, targets = self.subject.batches(step)
         return self.subject.loss(self.subject.model(inputs), targets)
 
-    def _timed(self, engine: Callable[[], AbstractContextManager[Any]]) -> int:
-        self._optimizer.zero_grad()
-        loss = self._forward(self.steps - 1)
-        with engine():
-            begin = time.perf_counter_ns()
+    def _timed(self, steps: int, finish: Callable[[], object] = lambda: None) -> _Times:
+        """CPU time in ns of so many training steps, and of all that they left to be done."""
+        backward, begin, all_began = 0, time.thread_time_ns(), time.process_time_ns()
+        for _ in range(steps):
+            self._optimizer.zero_grad()
+            loss = self._forward(self.steps - 1)
+            before = time.thread_time_ns()
             loss.backward()
-            return time.perf_counter_ns() - begin
+            backward += time.thread_time_ns() - before
+            self._optimizer.step()
+        step = time.thread_time_ns() - begin
+        finish()
+        here, everywhere = time.thread_time_ns() - begin, time.process_time_ns() - all_began
+        return _Times(backward, step, max(0, everywhere - here))
 
     def _gradients(self) -> dict[str, Tensor | None]:
         return {name: p.grad for name, p in self.subject.model.named_parameters()}

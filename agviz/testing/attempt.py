@@ -9,7 +9,7 @@ from agviz.after_import import after_import
 from agviz.errors import AgvizError
 from agviz.options import Options
 from agviz.recorded import Recorded
-from agviz.recording import Recording
+from agviz.recording import Recording, in_the_way
 from agviz.traces.deferred import DeferredRecorder
 from agviz.traces.dumping import TIMEOUT
 from agviz.traces.reader import Trace
@@ -84,12 +84,11 @@ class Attempt:
         self._forget = after_import("torch", self._start)
 
     def _start(self) -> None:
-        from agviz_engine import UnsupportedTorchError
-
         try:
             self._recording.start()
-        except UnsupportedTorchError as error:
-            self._problem = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test has no part in it
+            self._recording.stop()
+            self._problem = in_the_way(error)
 
     def stop(self) -> None:
         """Give torch its engine back; a second call has no effect."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz.testing.paths import shown
 from agviz.words import backward_passes, plural
+from agviz_engine.support import remark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,14 +31,33 @@ def show(reporter: pytest.TerminalReporter, settings: Settings, told: Sequence[T
 
 
 def _lines(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
-    if settings.verify:
+    problems = Counter(
+        problem
+        for problem, _ in {(each["problem"], each["test"]) for each in told if each["problem"]}
+    )
+    nothing = ""
+    has_worked = any(each["has_recorded"] or each["verified"] for each in told)
+    if problems and not has_worked:
+        nothing = f"nothing was {'compared' if settings.verify else 'recorded'}: "
+    elif settings.verify:
         yield from _verified(told)
     elif settings.mode == "off" and not any(each["has_recorded"] for each in told):
         yield "the tests that ask to be recorded ran no backward pass: nothing was recorded"
     else:
         yield from _recorded(settings, told)
-    for problem, count in Counter(each["problem"] for each in told if each["problem"]).items():
-        yield f"! {problem} ({plural(count, 'test')})"
+    for problem, count in problems.items():
+        yield f"! {nothing}{problem} ({plural(count, 'test')})"
+    if has_worked and (untested := remark(_torch_version())):
+        yield f"! {untested}"
+
+
+def _torch_version() -> str:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        return str(torch.__version__)
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("torch")  # workers have imported it
+    return ""
 
 
 def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:

@@ -36,13 +36,15 @@ class Verified:
         self._forget = after_import("torch", self._start)
 
     def _start(self) -> None:
-        from agviz.verify.session import Verification
-        from agviz_engine import UnsupportedTorchError
+        import agviz_engine
 
-        verification = Verification()
         try:
+            agviz_engine.probe()
+            from agviz.verify.session import Verification
+
+            verification = Verification()
             verification.start()
-        except UnsupportedTorchError as error:
+        except agviz_engine.UnsupportedTorchError as error:
             self._problem = str(error)
         else:
             self._verification = verification

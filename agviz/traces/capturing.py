@@ -29,6 +29,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz_engine import checked_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
@@ -126,15 +128,19 @@ def unwrapped(found: object) -> Any:
     return found
 
 
-def memory(captured: object) -> tuple[int, int]:
+def _words(address: int, count: int) -> list[int]:
+    return list((ctypes.c_size_t * count).from_address(address))
+
+
+def memory(captured: object, words: Callable[[int, int], list[int]] = _words) -> tuple[int, int]:
     """Where the positions of a captured stack begin and end."""
     at = id(captured) + object.__basicsize__
     if type(captured) in _kinds:
-        (count,) = _words(at, 1)
+        (count,) = words(at, 1)
         begin = at + _WORD
         return begin, begin + count * ctypes.sizeof(_Position)
-    (at,) = _words(at, 1)
-    begin, end = _words(at + _WORD, 2)
+    (at,) = words(at, 1)
+    begin, end = words(at + _WORD, 2)
     return begin, end
 
 
@@ -145,8 +151,13 @@ def positions(begin: int, end: int) -> list[tuple[CodeType, int]]:
     return [(frame.code, frame.instruction) for frame in reversed(frames)]
 
 
-def _words(address: int, count: int) -> list[int]:
-    return list((ctypes.c_size_t * count).from_address(address))
+def _checked(address: int, count: int) -> list[int]:
+    """As :func:`_words`, wherever that leads."""
+    found: list[int] = []
+    while len(found) < count:
+        here = address // _WORD + len(found)
+        found += checked_memory.words(here, min(count - len(found), checked_memory.MOST))
+    return found
 
 
 def _works(each: Way) -> bool:
@@ -158,10 +169,10 @@ def _works(each: Way) -> bool:
         return False
     frame: Any = sys._getframe()
     captured = each.one()
-    begin, end = memory(captured)
+    begin, end = memory(captured, _checked)
     if not begin < end <= begin + sys.getrecursionlimit() * ctypes.sizeof(_Position):
         return False
-    words = _words(begin, (end - begin) // _WORD)
+    words = _checked(begin, (end - begin) // _WORD)
     seen = [(words[i], words[i + 1] & 0xFFFFFFFF) for i in range(0, len(words) - 1, 2)]
     expected = []
     while frame is not None:

@@ -404,7 +404,8 @@ class Names(Listener):
     @staticmethod
     def _learn(known: dict[int, tuple[weakref.ref[Any], _Place]], thing: Any, at: _Place) -> None:
         key = id(thing)
-        known[key] = weakref.ref(thing, lambda dead: _forget(known, key, dead)), at
+        # What is called holds all it needs: when Python ends, the names in this module are None.
+        known[key] = weakref.ref(thing, functools.partial(_forget, known, key)), at
 
     @staticmethod
     def _known(known: dict[int, tuple[weakref.ref[Any], _Place]], thing: Any) -> _Place | None:

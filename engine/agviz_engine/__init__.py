@@ -43,15 +43,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DevicePolicy": "device_threads",
     "Instrument": "instruments",
     "Live": "instruments",
     "UnsupportedTorchError": "errors",
-    "native": "python_engine",
 }
+"""Of what does not need torch; all else is asked of the one that finds out whether torch fits."""
+
+
+_NOT_OURS = {"Any", "TYPE_CHECKING", "annotations", "importlib"}
+"""Names that stand here, but are others'."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'agviz_engine' has no attribute {name!r}")
     return getattr(importlib.import_module(f"agviz_engine.{_HOMES.get(name, 'api')}"), name)
+
+
+def __dir__() -> list[str]:
+    """What is lent, whether it was asked for yet or not, and the modules that are imported."""
+    return sorted({*__all__, *(set(globals()) - _NOT_OURS)})

@@ -13,12 +13,28 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.autograd.variable import Variable
 
-from agviz_engine import input_metadata, native_node, native_run
-from agviz_engine.device_threads import DevicePolicy, real_device
-from agviz_engine.engine import Engine
-from agviz_engine.errors import UnsupportedTorchError
-from agviz_engine.python_engine import PythonEngine
-from agviz_engine.thread_state import current
+from agviz_engine import support
+
+with support.fitting():  # these look for what torch has, and where, when they are imported
+    from agviz_engine import input_metadata, native_node, native_run
+    from agviz_engine.device_threads import DevicePolicy, real_device
+    from agviz_engine.engine import Engine
+    from agviz_engine.python_engine import PythonEngine, native
+    from agviz_engine.thread_state import current
+
+__all__ = [
+    "DevicePolicy",
+    "backward",
+    "engine",
+    "grad",
+    "install",
+    "installed",
+    "installed_quietly",
+    "is_installed",
+    "native",
+    "probe",
+    "uninstall",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,12 +87,10 @@ def probe() -> dict[str, str]:
     """
     missing = [name for name in _PRIVATE_NAMES if not hasattr(_C, name)]
     if missing:
-        raise UnsupportedTorchError(
-            f"agviz can't serve torch {torch.__version__}: it has no torch._C.{missing[0]}; "
-            "install torch 2.13 or update agviz"
-        )
-    native_node.python_hook_vtables()
-    node, metadata = native_node.calibrate(), input_metadata.calibrate()
+        raise support.refusal(f"it has no torch._C.{missing[0]}")
+    with support.fitting():
+        native_node.python_hook_vtables()
+        node, metadata = native_node.calibrate(), input_metadata.calibrate()
     return {
         "functions of torch._C": ", ".join(_PRIVATE_NAMES),
         "torch::autograd::Node, in words": ", ".join(

@@ -72,7 +72,7 @@ def hold(roots: Iterable[NodeRef], nodes: Sequence[NodeRef]) -> None:
         if new:
             _held.update(new)
             _graphs.append(new)
-            if _at_collection not in gc.callbacks:
+            if _at_collection not in gc.callbacks and not _ending.is_set():
                 gc.callbacks.append(_at_collection)
 
 
@@ -124,9 +124,11 @@ _when_it_died: Final = functools.partial(
 
 @atexit.register
 def _end() -> None:
-    """At the very end there is no interpreter left that could come back."""
+    """At the very end there is no interpreter left that could come back, nor are the names here."""
     _ending.set()
     _roots.clear()
+    if _at_collection in gc.callbacks:
+        gc.callbacks.remove(_at_collection)
 
 
 def _at_collection(phase: str, _info: dict[str, int]) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from agviz_engine import native_node
-from agviz_engine.errors import UnsupportedTorchError
+from agviz_engine import native_node, support
+from agviz_engine.checked_memory import words
 from agviz_engine.instruments import text_of_shape
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.tensor_impl import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+    from agviz_engine.errors import UnsupportedTorchError
     from agviz_engine.node import NodeRef
 
 _WORD = 8
@@ -87,10 +88,7 @@ class MetadataLayout(NamedTuple):
 
 
 def _refusal(what: str) -> UnsupportedTorchError:
-    return UnsupportedTorchError(
-        f"agviz can't serve torch {torch.__version__}: {what} was not found in a node's input "
-        "metadata; install torch 2.13 or update agviz"
-    )
+    return support.refusal(f"{what} was not found in a node's input metadata")
 
 
 @functools.cache
@@ -103,30 +101,31 @@ def calibrate() -> MetadataLayout:
     array = native_node.calibrate().num_inputs - 1
     with torch.enable_grad():
         node = cast("Node", torch.ones(6, requires_grad=True).split(2)[0].grad_fn)
-    stride = _stride(MEMORY[native_node.base(node) + array])
+    stride = _stride(words(native_node.base(node) + array, 1)[0])
     layout = MetadataLayout(array, stride)
     for code, dtype in DTYPES.items():
         with torch.enable_grad():
             leaf = torch.empty(1, dtype=dtype, requires_grad=True)
             accumulator = torch.autograd.graph.get_gradient_edge(leaf).node
-        begin = MEMORY[native_node.base(accumulator) + array] // _WORD
-        if MEMORY[begin] >> 16 & 0xFFFF != code:
+        begin = words(native_node.base(accumulator) + array, 1)[0] // _WORD
+        metadata = words(begin, stride)
+        if metadata[0] >> 16 & 0xFFFF != code:
             raise _refusal("the dtype")
-        if MEMORY[begin + stride - 3] & 0xFFFF != MEMORY[begin] & 0xFFFF:
+        if metadata[-3] & 0xFFFF != metadata[0] & 0xFFFF:
             raise _refusal("the stream")
-        if MEMORY[begin + stride - 1] >> 24 & 0xFFFF != code | 1 << 8:
+        if metadata[-1] >> 24 & 0xFFFF != code | 1 << 8:
             raise _refusal("grad_dtype")
     _check_undefined(layout)
     return layout
 
 
 def _stride(address: int) -> int:
-    words = MEMORY[address // _WORD : address // _WORD + 2 * _LIMIT]
-    if words[_SHAPE_POINTER] != address + _SHAPE_INLINE * _WORD or words[_SHAPE_INLINE] != 2:
+    found = words(address // _WORD, 2 * _LIMIT)
+    if found[_SHAPE_POINTER] != address + _SHAPE_INLINE * _WORD or found[_SHAPE_INLINE] != 2:
         raise _refusal("the shape")
     for stride in range(_SHAPE_INLINE + _INLINE_DIMENSIONS, _LIMIT):
         inline = address + (stride + _SHAPE_INLINE) * _WORD
-        if words[stride + _SHAPE_POINTER] == inline and words[stride] == words[0]:
+        if found[stride + _SHAPE_POINTER] == inline and found[stride] == found[0]:
             return stride
     raise _refusal("the size")
 
@@ -145,8 +144,9 @@ def _check_undefined(layout: MetadataLayout) -> None:
     with torch.enable_grad():
         output = cast("Any", _Mixed).apply(torch.ones(2, requires_grad=True))[1]
     node = native_node.base(output.grad_fn, native_node.calibrate().function_cdata)
-    tail = MEMORY[node + layout.array] // _WORD + layout.stride - 1
-    if [MEMORY[tail] >> 16 & 0xFF, MEMORY[tail + layout.stride] >> 16 & 0xFF] != [1, 0]:
+    begin = words(node + layout.array, 1)[0] // _WORD
+    both = words(begin, 2 * layout.stride)
+    if [both[layout.stride - 1] >> 16 & 0xFF, both[-1] >> 16 & 0xFF] != [1, 0]:
         raise _refusal("whether an input is defined")
 
 

@@ -8,7 +8,9 @@ same place, so it is read there: only within the object, only plain words, never
 Nothing here trusts a constant. :func:`calibrate` finds each position by an experiment on nodes
 made for the purpose (a word that changes when a hook is registered is that hook's word), finds the
 virtual function through the one implementation that libtorch exports by name, and refuses with
-:class:`~agviz_engine.errors.UnsupportedTorchError` where an experiment does not come out.
+:class:`~agviz_engine.errors.UnsupportedTorchError` where an experiment does not come out. What
+experiments read they read through :mod:`agviz_engine.checked_memory`, so that a torch in which a
+pointer stands elsewhere is refused too, and does not end the process.
 """
 
 from __future__ import annotations
@@ -21,19 +23,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from agviz_engine.errors import UnsupportedTorchError
+from agviz_engine import support
+from agviz_engine.checked_memory import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.autograd.graph import Node
 
+    from agviz_engine.errors import UnsupportedTorchError
+
 _WORD = ctypes.sizeof(ctypes.c_uint64)
 _SEARCHED = 34  # words of a node that an experiment compares: all of the base class
 _CPP_FUNCTION_CDATA = object.__basicsize__  # THPCppFunction: PyObject_HEAD, then cdata
 _COPY_SLICES_VTABLE = "_ZTVN5torch8autograd10CopySlicesE"
 _COPY_SLICES_RELEASE = "_ZN5torch8autograd10CopySlices17release_variablesEv"
+_SEQUENCE_NR = 2**41 + 7  # that no other word has
 _VTABLE_SLOTS = 40
 _VTABLE_HEADER = 2  # offset to top, type info: the virtual functions begin behind them
 
@@ -86,8 +93,7 @@ def base(node: Node, cdata: int = _CPP_FUNCTION_CDATA) -> int:
 
 
 def _words(node: Node) -> list[int]:
-    begin = base(node)
-    return MEMORY[begin : begin + _SEARCHED]
+    return words(base(node), _SEARCHED)
 
 
 def _sample() -> tuple[Tensor, Node]:
@@ -97,7 +103,19 @@ def _sample() -> tuple[Tensor, Node]:
     return output, cast("Node", output.grad_fn)
 
 
-def _changed(what: str, act: Callable[[Tensor, Any], object], *, becomes: int | None) -> list[int]:
+def _sequence_word() -> int:
+    output, node = _sample()
+    cast("Any", node)._set_sequence_nr(_SEQUENCE_NR)
+    found = _words(node)
+    if found.count(_SEQUENCE_NR) != 1:
+        raise _refusal("the sequence number")
+    del output
+    return found.index(_SEQUENCE_NR)
+
+
+def _changed(
+    what: str, act: Callable[[Tensor, Any], object], *, becomes: int | None = None
+) -> list[int]:
     output, node = _sample()
     before = _words(node)
     keep = act(output, node)
@@ -109,7 +127,7 @@ def _changed(what: str, act: Callable[[Tensor, Any], object], *, becomes: int | 
     ]
     del keep
     if not found:
-        raise UnsupportedTorchError(_refusal(what))
+        raise _refusal(what)
     return found
 
 
@@ -117,15 +135,12 @@ def _vector_end(changed: list[int]) -> int:
     """The middle one of the three pointers of a ``std::vector`` that got its first element."""
     begin = changed[0]
     if changed[:3] != [begin, begin + 1, begin + 2]:
-        raise UnsupportedTorchError(_refusal("a list of hooks"))
+        raise _refusal("a list of hooks")
     return begin + 1
 
 
-def _refusal(what: str) -> str:
-    return (
-        f"agviz can't serve torch {torch.__version__}: {what} was not found in its nodes; "
-        "install torch 2.13 or update agviz"
-    )
+def _refusal(what: str) -> UnsupportedTorchError:
+    return support.refusal(f"{what} was not found in its nodes")
 
 
 def _size_word() -> int:
@@ -136,7 +151,7 @@ def _size_word() -> int:
     for i in range(_SEARCHED):
         if [view[i] & 0xFFFFFFFF for view in views] == [6, 3, 2]:
             return i
-    raise UnsupportedTorchError(_refusal("the number of a node's inputs"))
+    raise _refusal("the number of a node's inputs")
 
 
 def _topological_word(sequence_word: int) -> int:
@@ -150,21 +165,28 @@ def _topological_word(sequence_word: int) -> int:
     for i in range(sequence_word + 1, _SEARCHED):
         if [view[i] for view in views] == [1, 2, 3, 4, 5]:
             return i
-    raise UnsupportedTorchError(_refusal("the topological number"))
+    raise _refusal("the topological number")
 
 
-def _release_slot() -> int:
+@functools.cache
+def _copy_slices() -> tuple[int, int]:
+    """Addresses of the virtual table of CopySlices and of its ``release_variables``."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
         lib = ctypes.CDLL(str(library))
-        table = (ctypes.c_uint64 * _VTABLE_SLOTS).in_dll(lib, _COPY_SLICES_VTABLE)
+        table = ctypes.addressof(ctypes.c_uint64.in_dll(lib, _COPY_SLICES_VTABLE))
         release = ctypes.cast(getattr(lib, _COPY_SLICES_RELEASE), ctypes.c_void_p).value
     except (OSError, ValueError, AttributeError) as error:
-        raise UnsupportedTorchError(_refusal("Node::release_variables")) from error
-    slots = [i for i, entry in enumerate(table) if entry == release]
-    if len(slots) != 1:
-        raise UnsupportedTorchError(_refusal("Node::release_variables"))
-    return slots[0] - _VTABLE_HEADER
+        raise _refusal("Node::release_variables") from error
+    return table, release or 0
+
+
+def _release_slot() -> int:
+    table, release = _copy_slices()
+    entries = words(table // _WORD, _VTABLE_SLOTS)
+    if entries.count(release) != 1:
+        raise _refusal("Node::release_variables")
+    return entries.index(release) - _VTABLE_HEADER
 
 
 class _Clone(torch.autograd.Function):
@@ -187,7 +209,7 @@ def _only_edge(parent: Node) -> int | None:
     """Word number of the node that ``parent``'s only edge leads to, found by the vector's shape."""
     for begin, end in itertools.pairwise(_words(parent)):
         if end - begin == _EDGE_BYTES and begin % _WORD == 0 and begin > _LOWEST_HEAP_ADDRESS:
-            return MEMORY[begin // _WORD] // _WORD
+            return words(begin // _WORD, 1)[0] // _WORD
     return None
 
 
@@ -195,7 +217,7 @@ def _function_cdata() -> int:
     output, parent = _sample()
     child = cast("Node", parent.next_functions[0][0])
     if _only_edge(parent) != base(child):
-        raise UnsupportedTorchError(_refusal("the list of edges"))
+        raise _refusal("the list of edges")
     with torch.enable_grad():
         inner = cast("Any", _Clone).apply(torch.ones(2, requires_grad=True))
         outer = inner.exp()
@@ -205,19 +227,44 @@ def _function_cdata() -> int:
         if base(function, offset) == wanted:
             return offset
     del output
-    raise UnsupportedTorchError(_refusal("the node of a custom Function"))
+    raise _refusal("the node of a custom Function")
+
+
+class _SymbolInfo(ctypes.Structure):
+    """``Dl_info`` of ``dladdr``."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("file_begin", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("symbol_begin", ctypes.c_void_p),
+    )
+
+
+def _library_of(address: int) -> int | None:
+    """Where the shared library begins that an address lies in; None: in none."""
+    info = _SymbolInfo()
+    find = ctypes.CDLL(None).dladdr
+    find.argtypes = (ctypes.c_void_p, ctypes.POINTER(_SymbolInfo))
+    find(address, ctypes.byref(info))
+    begin: int | None = info.file_begin
+    return begin
 
 
 def _check_release(layout: Layout) -> None:
     output, node = _sample()
     begin = base(node)
-    _releaser(layout.release_slot, MEMORY[begin])(begin * _WORD)
+    (vtable,) = words(begin, 1)
+    (release,) = words(vtable // _WORD + layout.release_slot, 1)
+    if _library_of(release) != _library_of(_copy_slices()[1]):  # what is called must be code
+        raise _refusal("Node::release_variables")
+    _releaser(layout.release_slot, vtable)(begin * _WORD)
     try:
         cast("Any", node)._saved_result  # noqa: B018
     except RuntimeError:
         pass
     else:
-        raise UnsupportedTorchError(_refusal("Node::release_variables"))
+        raise _refusal("Node::release_variables")
     del output
 
 
@@ -228,19 +275,12 @@ def calibrate() -> Layout:
     Raises:
         UnsupportedTorchError: this torch keeps it elsewhere.
     """
-    sequence = _changed(
-        "the sequence number", lambda _, node: node._set_sequence_nr(2**41 + 7), becomes=None
-    )[0]
-    tensor_pre = _changed(
-        "the list of tensor hooks", lambda out, _: out.register_hook(lambda g: g), becomes=None
-    )
-    pre = _changed(
-        "the list of pre-hooks", lambda _, node: node.register_prehook(lambda g: g), becomes=None
-    )
+    sequence = _sequence_word()
+    tensor_pre = _changed("the list of tensor hooks", lambda out, _: out.register_hook(lambda g: g))
+    pre = _changed("the list of pre-hooks", lambda _, node: node.register_prehook(lambda g: g))
     post = _changed(
         "the list of post-hooks",
         lambda _, node: node.register_hook(lambda outputs, _: outputs),
-        becomes=None,
     )
     retains = _changed("the retain_grad hooks", lambda out, _: out.retain_grad(), becomes=1)
     layout = Layout(
@@ -259,14 +299,29 @@ def calibrate() -> Layout:
     )
     order = layout.pre_hooks, layout.tensor_pre_hooks, layout.retains_grad_hooks, layout.post_hooks
     if list(order) != sorted(order):
-        raise UnsupportedTorchError(_refusal("the lists of hooks in their order"))
+        raise _refusal("the lists of hooks in their order")
     _check_release(layout)
     return layout
 
 
 _TENSOR_WORDS = 7  # of a TensorImpl: what comes before its sizes
 _META_WORDS = 16
-POINTER = object.__basicsize__ // _WORD
+
+
+def _pointer() -> int:
+    """The one word of a tensor's Python object that holds ``_cdata``, be it a parameter or not."""
+    tensors = torch.ones(2, device="cpu"), Parameter(torch.ones(3, device="cpu"))
+    found = [
+        i
+        for i in range(object.__basicsize__ // _WORD, Tensor.__basicsize__ // _WORD)
+        if all(MEMORY[(id(each) >> 3) + i] == cast("Any", each)._cdata for each in tensors)
+    ]
+    if len(found) != 1:
+        raise support.refusal("the TensorImpl was not found behind a tensor")
+    return found[0]
+
+
+POINTER = _pointer()
 """Word of a tensor's Python object that points to its ``TensorImpl`` (THPVariable)."""
 
 
@@ -277,34 +332,36 @@ def tensor_base(tensor: Tensor) -> int:
 
 def _autograd_meta() -> int:
     plain, leaf = torch.ones(2), torch.ones(2, requires_grad=True)
+    without, with_meta = (words(tensor_base(each), _TENSOR_WORDS) for each in (plain, leaf))
     found = [
-        i
-        for i in range(_TENSOR_WORDS)
-        if MEMORY[tensor_base(plain) + i] == 0
-        and MEMORY[tensor_base(leaf) + i] > _LOWEST_HEAP_ADDRESS
+        i for i in range(_TENSOR_WORDS) if without[i] == 0 and with_meta[i] > _LOWEST_HEAP_ADDRESS
     ]
     if len(found) != 1:
-        raise UnsupportedTorchError(_refusal("a tensor's AutogradMeta"))
+        raise _refusal("a tensor's AutogradMeta")
     return found[0]
+
+
+def _meta(leaf: Tensor, autograd_meta: int) -> int:
+    return words(tensor_base(leaf) + autograd_meta, 1)[0] // _WORD
 
 
 def _grad_accumulator(autograd_meta: int) -> int:
     leaf = torch.ones(2, requires_grad=True)
     with torch.enable_grad():
         accumulator = cast("Node", leaf.exp().grad_fn).next_functions[0][0]
-        begin = MEMORY[tensor_base(leaf) + autograd_meta] // _WORD
-        for i in range(_META_WORDS):
-            if MEMORY[begin + i] == base(cast("Node", accumulator)) * _WORD:
-                return i
-    raise UnsupportedTorchError(_refusal("a leaf's AccumulateGrad"))
+    meta = words(_meta(leaf, autograd_meta), _META_WORDS)
+    wanted = base(cast("Node", accumulator)) * _WORD
+    if wanted in meta:
+        return meta.index(wanted)
+    raise _refusal("a leaf's AccumulateGrad")
 
 
 def _leaf_hooks(autograd_meta: int) -> int:
     leaf = torch.ones(2, requires_grad=True)
-    begin = MEMORY[tensor_base(leaf) + autograd_meta] // _WORD
-    before = MEMORY[begin : begin + _META_WORDS]
+    begin = _meta(leaf, autograd_meta)
+    before = words(begin, _META_WORDS)
     leaf.register_hook(lambda gradient: gradient)
-    after = MEMORY[begin : begin + _META_WORDS]
+    after = words(begin, _META_WORDS)
     return _vector_end([i for i in range(_META_WORDS) if before[i] != after[i]])
 
 
@@ -358,12 +415,15 @@ def python_hook_vtables() -> frozenset[int]:
     handle = node.register_hook(lambda outputs, _: outputs)
     found = []
     for end in (layout.tensor_pre_hooks, layout.pre_hooks, layout.post_hooks):
-        (hook,) = hook_list(base(node), end)
-        found.append(MEMORY[hook // _WORD : hook // _WORD + 2])
+        first, last = words(base(node) + end - 1, 2)
+        if last - first != _WORD:
+            raise _refusal("a list of hooks")
+        (hook,) = words(first // _WORD, 1)
+        found.append(words(hook // _WORD, 2))
     if found[0][1] != id(cast("Any", output)._backward_hooks):
-        raise UnsupportedTorchError(_refusal("the dict of tensor hooks"))
+        raise _refusal("the dict of tensor hooks")
     if found[2][1] != id(handle.hooks_dict_ref()):
-        raise UnsupportedTorchError(_refusal("the dict of post-hooks"))
+        raise _refusal("the dict of post-hooks")
     return frozenset(entry[0] for entry in found)
 
 

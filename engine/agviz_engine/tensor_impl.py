@@ -23,11 +23,14 @@ from torch import Tensor
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
-from agviz_engine.errors import UnsupportedTorchError
+from agviz_engine import support
+from agviz_engine.checked_memory import words
 from agviz_engine.native_node import BYTES, MEMORY, POINTER, tensor_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agviz_engine.errors import UnsupportedTorchError
 
 DIMENSIONS = 5
 """As many sizes and strides are kept in the tensor itself."""
@@ -69,12 +72,12 @@ class ImplLayout(NamedTuple):
 def _size_word(*shape: int) -> list[int]:
     """Where the number of dimensions stands, with sizes, strides and the rest behind it."""
     tensor = torch.empty(2, *shape, device="cpu")[1]
-    begin, dimensions = tensor_base(tensor), len(shape)
+    dimensions, all_words = len(shape), words(tensor_base(tensor), _SEARCHED + _DTYPE)
     found = []
     for i in range(_SEARCHED):
-        words = MEMORY[begin + i : begin + i + _DTYPE]
-        strides = words[1 + DIMENSIONS :][:dimensions]
-        if (words[0], words[1 : 1 + dimensions], strides, words[-2:]) == (
+        here = all_words[i : i + _DTYPE]
+        strides = here[1 + DIMENSIONS :][:dimensions]
+        if (here[0], here[1 : 1 + dimensions], strides, here[-2:]) == (
             dimensions,
             list(shape),
             list(tensor.stride()),
@@ -96,7 +99,7 @@ def calibrate() -> ImplLayout:
         raise _refusal("the sizes")
 
     def word(tensor: Tensor, number: int) -> int:
-        return MEMORY[tensor_base(tensor) + found[0] + number]
+        return words(tensor_base(tensor) + found[0] + number, 1)[0]
 
     tensor = torch.ones(2, 3, dtype=torch.float32, device="cpu")
     plain = [tensor, tensor.t(), tensor[1:], Parameter(tensor), tensor.double()]
@@ -115,8 +118,8 @@ def calibrate() -> ImplLayout:
 
 def _storage_word(end: int) -> int:
     tensor = torch.ones(2, device="cpu")
-    begin, storage = tensor_base(tensor), tensor.untyped_storage()._cdata
-    found = [i for i in range(end) if MEMORY[begin + i] == storage]
+    storage = tensor.untyped_storage()._cdata
+    found = [i for i, word in enumerate(words(tensor_base(tensor), end)) if word == storage]
     if len(found) != 1:
         raise _refusal("the storage")
     return found[0]
@@ -124,11 +127,11 @@ def _storage_word(end: int) -> int:
 
 def _reference_word(storage: int) -> int:
     tensor = torch.ones(2, device="cpu")
-    begin = MEMORY[tensor_base(tensor) + storage] // _WORD
+    begin = words(tensor_base(tensor) + storage, 1)[0] // _WORD
     counts = []
     views: list[Tensor] = []
     for _ in range(4):
-        counts.append([MEMORY[begin + i] & _HOLDERS for i in range(_REFERENCES_SEARCHED)])
+        counts.append([word & _HOLDERS for word in words(begin, _REFERENCES_SEARCHED)])
         views.append(tensor[:1])
     found = [i for i, count in enumerate(zip(*counts, strict=True)) if count == (1, 2, 3, 4)]
     if len(found) != 1:
@@ -137,10 +140,7 @@ def _reference_word(storage: int) -> int:
 
 
 def _refusal(what: str) -> UnsupportedTorchError:
-    return UnsupportedTorchError(
-        f"agviz can't serve torch {torch.__version__}: {what} of a tensor was not found in its "
-        "TensorImpl; install torch 2.13 or update agviz"
-    )
+    return support.refusal(f"{what} of a tensor was not found in its TensorImpl")
 
 
 SIZES, PLAIN_KEYS, DTYPES, STORAGE, _REFERENCES = calibrate()
