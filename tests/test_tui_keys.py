@@ -15,6 +15,8 @@ import torch
 
 import agviz
 from agviz.analysis.explanation import explain
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
@@ -37,7 +39,7 @@ from agviz_engine import graph_task
 from agviz_engine.events import NodeFailed, NodeFinished, NodeStarted, NonFiniteChecked
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
-from tests.tui_support import NODES, lines, mlp, press, record, settle, write
+from tests.tui_support import NODES, begin, lines, mlp, press, record, settle, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,7 +62,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def opened(*paths: Path, size: tuple[int, int] = (100, 30)) -> AsyncIterator[Pilot[None]]:
     app = AgvizApp(paths)
     async with app.run_test(size=size, notifications=True) as pilot:
-        await settle(pilot)
+        await begin(pilot)
         yield pilot
 
 
@@ -86,8 +88,8 @@ def started(session: Session) -> int:
     return order
 
 
-async def test_it_opens_before_anything_has_happened(trace: Path) -> None:
-    async with opened(trace) as pilot:
+async def test_it_opens_before_anything_has_happened(tmp_path: Path) -> None:
+    async with opened(record(tmp_path / "fine.agviz")) as pilot:
         session = await settle(pilot)
         assert position(session) == 0
         assert isinstance(session.focused, Graph)
@@ -479,7 +481,7 @@ async def test_graph_tasks_are_chosen(tmp_path: Path) -> None:
     first = record(tmp_path / "first.agviz", graph_tasks=3)
     second = record(tmp_path / "second.agviz", fail_at=12)
     async with opened(first, second) as pilot:
-        session = await press(pilot, "n", "n", "t")
+        session = await press(pilot, "t", "g", "enter", "n", "n", "t")
         assert isinstance(pilot.app.screen, TaskPicker)
         await press(pilot, "j", "j", "enter")
         assert view_of(session).recording.key == (0, 2)
@@ -804,9 +806,11 @@ async def test_why_is_answered(
         session = await press(pilot, "w")
         screen = pilot.app.screen
         assert isinstance(screen, Answer)
-        assert screen.answer.heading == expected.heading
-        assert screen.answer.paragraph == expected.paragraph
-        assert screen.answer.source == "x.sqrt().sum().backward()"
+        (verdict,) = screen.answer.verdicts
+        assert verdict.outcome is Outcome.FOUND
+        assert verdict.heading == expected.heading
+        assert verdict.paragraph == expected.paragraph
+        assert verdict.source == "x.sqrt().sum().backward()"
         await press(pilot, "y", "escape")
         assert expected.paragraph in pilot.app.clipboard
         assert pilot.app.screen is session
@@ -814,8 +818,9 @@ async def test_why_is_answered(
         await press(pilot, "w")
         screen = pilot.app.screen
         assert isinstance(screen, Answer)
-        assert screen.answer.is_bad
-        assert "NaN, in AddmmBackward0" in screen.answer.heading, "the checks alone say so"
+        with Trace.open(trace) as told:
+            assert screen.answer.verdicts == verdicts(told, 0)
+        assert screen.answer.verdicts[0].outcome is Outcome.FOUND
         await press(pilot, "escape")
         session = await command(pilot, "why no.such.parameter")
         assert pilot.app.screen is session
@@ -903,6 +908,7 @@ async def test_choices_are_kept_and_keys_are_read(tmp_path: Path, trace: Path) -
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         session = await settle(pilot)
         assert notices(session) == ["keys.toml names bindings that are not there: no.such."]
+        await begin(pilot)
         assert started(await press(pilot, "f8")) == 1
         await command(pilot, "theme nord")
     app = AgvizApp([trace], Settings.read(folder))

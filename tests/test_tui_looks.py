@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.tui.app import AgvizApp
-from tests.tui_support import press, record, settle
+from tests.tui_support import begin, press, record, settle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,6 +38,7 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
 def typing(*keys: str, theme: str = "textual-dark") -> Callable[[Pilot[None]], Awaitable[None]]:
     async def type_them(pilot: Pilot[None]) -> None:
         pilot.app.theme = theme
+        await begin(pilot)
         await press(pilot, *keys)
         await settle(pilot)
 

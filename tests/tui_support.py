@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.names import Names
     from agviz.tui.app import AgvizApp
+    from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel
     from agviz.tui.session import Session
 
@@ -130,6 +131,17 @@ async def settle(pilot: Pilot[None]) -> Session:
         await pilot.pause(0)
         quiet = quiet + 1 if await asyncio.to_thread(app.reader.wait) else 0
     return app.session
+
+
+async def begin(pilot: Pilot[None]) -> Session:
+    """Go to the beginning: a trace opens where the first failure or non-finite gradient is."""
+    session = await settle(pilot)
+    view = session.view
+    if view is not None and view.moment.position:
+        session.command_event("0")
+        await settle(pilot)
+        session.look_at(view.recording.columns.node_at(0), cast("View", session.view))
+    return await settle(pilot)
 
 
 async def press(pilot: Pilot[None], *keys: str) -> Session:

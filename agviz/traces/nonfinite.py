@@ -75,24 +75,29 @@ def flows(database: Database, contents: Contents, task: GraphTaskRow) -> Flows:
 
 def graph_tasks(database: Database, contents: Contents) -> list[int]:
     """The graph tasks in which some gradient was not finite, in order of the first."""
-    is_measured = contents.meta.values != "none"
-    source = f"{_HEALTH} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
     tasks = contents.graph_tasks
     if len(tasks) > _ONE_BY_ONE:
+        is_measured = contents.meta.values != "none"
+        source = f"{_HEALTH} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
         rows = database.integers(
             f"SELECT event.graph_task FROM {source}"  # noqa: S608
             " GROUP BY event.graph_task ORDER BY min(event.seq)"
         )
         return [number for (number,) in rows if number in tasks]
-    first = {}
-    for number, task in tasks.items():
-        rows = database.integers(
-            f"SELECT event.seq FROM {source} AND {_within(is_measured)} LIMIT 1",  # noqa: S608
-            *_place(task),
-        )
-        if rows:
-            first[number] = rows[0]
-    return sorted(first, key=first.__getitem__)
+    found = {number: first(database, contents, task) for number, task in tasks.items()}
+    begun = [(seq, number) for number, seq in found.items() if seq is not None]
+    return [number for _, number in sorted(begun)]
+
+
+def first(database: Database, contents: Contents, task: GraphTaskRow) -> int | None:
+    """``seq`` of the event in which the first such gradient of a graph task flowed, or None."""
+    is_measured = contents.meta.values != "none"
+    source = f"{_HEALTH} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
+    rows = database.integers(
+        f"SELECT event.seq FROM {source} AND {_within(is_measured)} LIMIT 1",  # noqa: S608
+        *_place(task),
+    )
+    return rows[0][0] if rows else None
 
 
 def results(database: Database, contents: Contents) -> list[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.traces import around, codec
 from agviz.traces.executions import END, STARTED
 from agviz.traces.pages import Pages
-from agviz.traces.rows import EdgeRow
+from agviz.traces.rows import EdgeRow, GraphTaskStatus
 from agviz.traces.schema import CHECK, EXECUTION
 from agviz_engine import events
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
-    from agviz.traces.rows import NodeStatus
+    from agviz.traces.rows import GraphTaskRow, NodeStatus
     from agviz_engine.events import Event
 
 _ACCUMULATED: Final = codec.KIND[events.GradientAccumulated]
@@ -350,3 +350,16 @@ def start_near(
         max(abs(count) - 1, 0),
     )
     return rows[0][0] if rows else None
+
+
+def first_failure(database: Database, task: GraphTaskRow) -> int | None:
+    """See :meth:`agviz.traces.reader.Trace.first_failure`."""
+    rows = database.integers(
+        f"SELECT seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+        " ORDER BY seq LIMIT 1",
+        codec.KIND[events.NodeFailed],
+        task.id,
+    )
+    if rows:
+        return rows[0][0]
+    return task.end_seq if task.status is GraphTaskStatus.FAILED else None

@@ -16,6 +16,7 @@ from agviz.traces import (
     health,
     held,
     hook_calls,
+    named,
     native_calls,
     nonfinite,
     optimizer_steps,
@@ -66,7 +67,7 @@ from agviz.traces.schema import CHECK
 from agviz_engine import events
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from os import PathLike
 
     from torch import Tensor
@@ -459,6 +460,8 @@ class Trace(Closable):
         kinds: Collection[type[Event]] = (),
         thread: int | None = None,
         node: int | None = None,
+        *,
+        nonfinite: bool = False,
     ) -> list[int]:
         """``seq`` of the events of a graph task that are of these kinds; no kinds: of any.
 
@@ -467,14 +470,19 @@ class Trace(Closable):
             kinds: classes of ``agviz_engine.events``.
             thread: only events of this thread; None: of any.
             node: only events that concern this node; None: of any.
+            nonfinite: beside those of the kinds, checks that found NaN or infinities.
         """
-        numbers = sorted(codec.KIND[kind] for kind in kinds)
+        found_only = nonfinite and events.NonFiniteChecked not in kinds
+        wanted = {*kinds, events.NonFiniteChecked} if nonfinite else kinds
+        numbers = sorted(codec.KIND[kind] for kind in wanted)
         if node is not None:
             mine = self._contents().blocks.of(graph_task, node, numbers)
         else:
             mine = f"+graph_task = {graph_task:d}"
             if numbers:
                 mine += f" AND kind IN ({', '.join(map(str, numbers))})"
+        if found_only:
+            mine += f" AND (NOT {CHECK} OR b + c + d > 0)"
         rows = self._database.integers(
             f"SELECT seq FROM event WHERE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
             *given(thread),
@@ -484,6 +492,26 @@ class Trace(Closable):
     def position(self, seq: int, graph_task: int | None = None) -> int:
         """Number of events (of ``graph_task``) before the one with ``seq``: its ``offset``."""
         return self._pages().position(graph_task, seq)
+
+    def graph_tasks_with(self, first: int, last: int, fits: Callable[[str], bool]) -> list[int]:
+        """The graph tasks with a node whose name, module or parameter fits.
+
+        Args:
+            first: lowest number of a graph task that is looked at.
+            last: the highest.
+            fits: is asked about each text.
+        """
+        return named.graph_tasks(self._database, self._contents(), first, last, fits)
+
+    def nodes_with(
+        self, graph_task: int, fits: Callable[[str], bool]
+    ) -> list[tuple[int, int | None]]:
+        """The nodes of a graph task that fit so, each with ``seq`` of its NodeStarted, in order.
+
+        Those that never started come last, with None.
+        """
+        self.graph_task(graph_task)
+        return named.nodes(self._database, self._contents(), graph_task, fits)
 
     def story(self, graph_task: int, node: int) -> list[Event]:
         """Every event that concerns a node, in order.
@@ -537,6 +565,14 @@ class Trace(Closable):
     def nonfinite_graph_tasks(self) -> list[int]:
         """The graph tasks with such a gradient, in order of their first."""
         return nonfinite.graph_tasks(self._database, self._contents())
+
+    def first_nonfinite_flow(self, graph_task: int) -> int | None:
+        """``seq`` of the event in which the first such gradient of a graph task flowed, or None."""
+        return nonfinite.first(self._database, self._contents(), self.graph_task(graph_task))
+
+    def first_failure(self, graph_task: int) -> int | None:
+        """``seq`` of the first NodeFailed of a graph task, else of its GraphTaskFailed, or None."""
+        return outline.first_failure(self._database, self.graph_task(graph_task))
 
     def nonfinite_results(self) -> list[int]:
         """The graph tasks that left such a gradient in a leaf, or gave it back, in order of ids."""

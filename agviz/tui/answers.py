@@ -10,7 +10,7 @@ from textual.message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.analysis.gradients import Gradients
+    from agviz.analysis.verdict import Verdict
     from agviz.traces.reader import Trace
     from agviz.tui.model import Recording
 
@@ -19,43 +19,48 @@ if TYPE_CHECKING:
 class Answered(Message):
     """What is known."""
 
-    is_bad: bool | None
-    """Whether something is wrong; None: that can't be told."""
-    heading: str
-    line: str
-    """``model.py:42 in forward``; empty where it is not known."""
-    source: str
-    """The text of that line; empty where the file is not there."""
-    paragraph: str
-    details: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    """The worst first; never none."""
+    others: str
+    """What is to be said of other passes, in sentences; empty: nothing."""
 
 
-def why_not_finite(trace: Trace, recording: Recording) -> Answered:
-    """Why gradients are not finite, or why the backward pass failed or does not end."""
-    from agviz.analysis.verdict import Outcome, verdicts
+def why_unusual(trace: Trace, recording: Recording) -> Answered:
+    """What is unusual about the pass that is shown, or else where something is."""
+    from agviz.analysis.verdict import verdicts
+    from agviz.tui.passes import Findings, Order, others
 
-    found = verdicts(trace, recording.key.graph_task)[0]
-    is_bad = None if found.outcome is Outcome.CANT_TELL else found.is_found
-    return Answered(is_bad, found.heading, found.line, found.source, found.paragraph, found.details)
+    number = recording.key.graph_task
+    found = verdicts(trace, number)
+    if any(verdict.is_found for verdict in found):
+        return Answered(found, "")
+    return Answered(found, others(Findings(trace), Order(trace.graph_tasks), number))
 
 
 def why_parameter(name: str) -> Callable[[Trace, Recording], Answered]:
     """A question: why a parameter's gradient is None or zero, or that it is not."""
 
     def question(trace: Trace, recording: Recording) -> Answered:
-        from agviz.analysis.why import why
-
-        return _of_parameter(why(trace, name, recording.key.graph_task))
+        return Answered((_of_parameter(trace, name, recording.key.graph_task),), "")
 
     return question
 
 
-def _of_parameter(answer: Gradients) -> Answered:
+def _of_parameter(trace: Trace, name: str, graph_task: int) -> Verdict:
+    from agviz.analysis.outcome import Outcome
     from agviz.analysis.source import source_line
+    from agviz.analysis.verdict import Verdict
+    from agviz.analysis.why import why
 
+    answer = why(trace, name, graph_task)
     row = answer[0]
-    source = "" if row.frame is None else source_line(row.frame)
-    paragraph = " ".join(text for text in (row.remedy, answer.hint) if text)
-    heading = row.heading(row.parameter)
-    is_bad = not row.is_there
-    return Answered(is_bad, heading, row.line or "", source, paragraph, tuple(row.details))
+    return Verdict(
+        outcome=answer.outcome if row.is_there else Outcome.FOUND,
+        heading=f"in backward pass {graph_task}, {row.heading(row.parameter)}",
+        graph_task=graph_task,
+        frame=row.frame,
+        source="" if row.frame is None else source_line(row.frame, trace.path),
+        paragraph=" ".join(text for text in (row.remedy, answer.doubt, answer.hint) if text),
+        details=tuple(row.details),
+        verb="why",
+    )

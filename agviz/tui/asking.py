@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from agviz.tui.answers import Answered, why_not_finite, why_parameter
+from agviz.tui.answers import Answered, why_parameter, why_unusual
 from agviz.tui.board import Board
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.screens.answer import Answer
@@ -36,16 +36,16 @@ class Asking(Board):
     }
 
     def action_why(self) -> None:
-        """Explain the selected parameter's gradient, or else the first non-finite one."""
+        """Explain the selected parameter's gradient, or else what is unusual about the pass."""
         view = self.view
         if view is None:
             return
         parameter = "" if view.selected is None else view.recording.node(view.selected).parameter
-        self.reader.ask(why_parameter(parameter) if parameter else why_not_finite)
+        self.reader.ask(why_parameter(parameter) if parameter else why_unusual)
 
     def command_why(self, argument: str) -> None:
         """``:why``."""
-        self.reader.ask(why_parameter(argument) if argument else why_not_finite)
+        self.reader.ask(why_parameter(argument) if argument else why_unusual)
 
     def on_answered(self, message: Answered) -> None:
         """Show what was found."""

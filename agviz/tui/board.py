@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
+    from agviz.analysis.verdict import Mark
     from agviz.traces.rows import GraphTaskRow
     from agviz.tui.commands import Usage
     from agviz.tui.model import Recording
@@ -55,6 +56,8 @@ class Board(Screen[None]):
         self.reader = reader
         self.tasks: list[list[GraphTaskRow]] = []
         """The graph tasks of each file."""
+        self.unusual: list[Mapping[int, Mark]] = []
+        """What is unusual about graph tasks of each file, by graph task."""
         self.together = Together(self)
 
     @classmethod

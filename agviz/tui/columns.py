@@ -125,6 +125,7 @@ class Columns:
         """Orders of the nodes that each thread took up."""
         self.longest_name = 8
         """Cells."""
+        self.most_dependencies = 0
         self.has_places = False
         """Whether a module or parameter of any node is known."""
         self.last_ns = 0
@@ -214,6 +215,7 @@ class Columns:
             self._shape[node] = shapes
             self._queue[node] = max(min(queue, 32_767), -1)
             self._dependencies[node] = min(dependencies, 2**31 - 1)
+            self.most_dependencies = max(self.most_dependencies, dependencies)
             self._first[node], self._many[node] = len(self._consumers), len(consumers)
             self._consumers.extend(consumers)
             if name not in self._short:

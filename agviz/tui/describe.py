@@ -56,9 +56,9 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
         case e.DependenciesComputed(nodes=nodes, edges=edges):
             return f"{count(nodes, 'node')}, {count(edges, 'edge')}"
         case e.QueuePush(node=index, queue=queue, size=depth):
-            return f"{node(index)} → {queue_label(queue)}, depth {depth}"
+            return f"{node(index)} → {queue_label(queue)}, depth {depth:,}"
         case e.QueuePop(node=index, queue=queue, size=depth):
-            return f"{node(index)} ← {queue_label(queue)}, depth {depth}"
+            return f"{node(index)} ← {queue_label(queue)}, depth {depth:,}"
         case e.NodeFinished(node=index, outputs=outputs):
             return f"{node(index)}, {count(outputs, 'output')}"
         case e.NodeFailed(node=index, error=error, message=message):
@@ -69,7 +69,7 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
             change = ", changed the gradient" if changed else ""
             return f"{node(index)}: {kind} {name}, {duration(ns)}{change}"
         case e.DependencyDecremented(node=index, producer=producer, remaining=remaining):
-            return f"{node(index)} needs {remaining} more, from {node(producer)}"
+            return f"{node(index)} needs {remaining:,} more, from {node(producer)}"
         case e.GradientAccumulated(node=index, producer=producer, slot=slot, added=added):
             source = "the caller" if producer < 0 else node(producer)
             way = "added" if added else "first"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agviz.tui.model import Recording
     from agviz_engine import events as e
 
+_NONFINITE: Final = "nonfinite"
+
 
 class Filtering(Searching):
     """By kind, node and thread."""
@@ -31,8 +33,9 @@ class Filtering(Searching):
     VERBS: ClassVar[Mapping[str, Usage]] = {
         "filter": Usage(
             "[WORDS]",
-            "list only events of kinds (started, hook, NodeFailed …), a thread (T1) and a node"
-            " (#12, or . for the selected one); without words all",
+            "list only events of kinds (started, hook, NodeFailed …; nonfinite: checks that found"
+            " something), a thread (T1) and a node (#12, or . for the selected one); without words"
+            " all",
         ),
     }
 
@@ -55,7 +58,7 @@ class Filtering(Searching):
         """Kinds of events."""
         before, _, word = argument.rpartition(" ")
         lead = f"{before} " if before else ""
-        names = [*SHORT.values(), *(kind.__name__ for kind in SHORT)]
+        names = [*SHORT.values(), _NONFINITE, *(kind.__name__ for kind in SHORT)]
         return [lead + name for name in names if " " not in name and name.startswith(word)]
 
 
@@ -67,6 +70,7 @@ def read_filter(text: str, recording: Recording, selected: int | None) -> Filter
     """
     kinds: set[type[e.Event]] = set()
     thread = node = None
+    nonfinite = False
     for word in text.split():
         if word[0] == "T" and word[1:].isdecimal():
             thread = int(word[1:])
@@ -74,6 +78,8 @@ def read_filter(text: str, recording: Recording, selected: int | None) -> Filter
             node = selected
         elif word[0] == "#":
             node = commands.node(word, recording)
+        elif len(word) > 2 and _NONFINITE.startswith(word.replace("-", "").lower()):
+            nonfinite = True
         else:
             fitting = {kind for kind, short in SHORT.items() if _fits(word, kind.__name__, short)}
             if not fitting:
@@ -81,7 +87,7 @@ def read_filter(text: str, recording: Recording, selected: int | None) -> Filter
                     f"{word} is no kind of event, thread (T1) or node (#12); the log has the names."
                 )
             kinds |= fitting
-    return Filter(text, frozenset(kinds), thread, node)
+    return Filter(text, frozenset(kinds), thread, node, nonfinite)
 
 
 def _fits(word: str, name: str, short: str) -> bool:

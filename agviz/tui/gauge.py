@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.tui.describe import nonfinite
 from agviz.tui.histogram import bars
-from agviz.tui.text import Line, Span, left
+from agviz.tui.text import Line, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +22,15 @@ _INDENT = 2
 _MOST_BAR = 40
 _MOST_LINES = 4
 """Of elements."""
+_PRECISIONS: Final = {
+    "float64": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float32": 2.0**-23,
+    "complex64": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+"""Between 1 and the next larger number."""
 
 
 class Entry:
@@ -72,19 +82,22 @@ def measured(measure: Measure, width: int, role: str = "") -> Iterator[Entry]:
     zeros = f", {health.zero:,} of {health.numbers:,} zero" if health.zero else ""
     yield _line(Span(f"{kind}  ", "muted"), Span(f"{'!' if bad else '✓'} {found}{zeros}", look))
     if health.norm is not None:
-        text = f"norm {_number(health.norm)}  mean {_number(health.mean)}"
+        text = f"norm {_number(health.norm)}  mean {_mean(health)}"
         yield _line(Span(text, "number"))
-    yield from _range(health, measure.sample, min(_MOST_BAR, width - _INDENT - 22))
+    yield from _range(health, measure.sample, width - _INDENT)
     if measure.sample is not None:
         yield from _elements(measure.sample, width - _INDENT)
     elif measure.unknown:
         yield _line(Span(f"elements: not in the file, {measure.unknown}", "muted"))
 
 
-def _range(health: HealthRow, sample: Sample | None, width: int) -> Iterator[Entry]:
+def _range(health: HealthRow, sample: Sample | None, room: int) -> Iterator[Entry]:
     """From the smallest to the largest finite number: a histogram, or where the mean lies."""
     low, high, mean = health.min, health.max, health.mean
-    if low is None or high is None or width < 8:
+    if low is None or high is None:
+        return
+    width = min(_MOST_BAR, room - 2 - max(20, len(_number(low)) + len(_number(high))))
+    if width < 8:
         return
     middle = bars(sample.counts, width) if sample is not None and sample.counts else ""
     if not middle:
@@ -96,7 +109,7 @@ def _range(health: HealthRow, sample: Sample | None, width: int) -> Iterator[Ent
             cells[_cell(mean, low, high, width)] = "◆"
         middle = "".join(cells)
     yield _line(
-        Span(f"{left(_number(low), 10)} ", "number"),
+        Span(f"{_number(low):<10} ", "number"),
         Span(middle, "ready"),
         Span(f" {_number(high)}", "number"),
     )
@@ -117,6 +130,18 @@ def _elements(sample: Sample, width: int) -> Iterator[Entry]:
 
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
+
+
+def _mean(health: HealthRow) -> str:
+    """The mean; ``≈0`` where rounding the elements alone may make as much of a difference."""
+    mean, norm = health.mean, health.norm
+    precision = _PRECISIONS.get(health.dtype, 0.0)
+    if not mean or not norm or not math.isfinite(norm) or not health.numbers:
+        return _number(mean)
+    # Rounding moves each element by up to this share of it, and by Cauchy and Schwarz the mean of
+    # the elements without their signs is at most norm / sqrt(n).
+    is_noise = abs(mean) <= precision * norm / math.sqrt(health.numbers)
+    return "≈0" if is_noise else _number(mean)
 
 
 def _line(*spans: Span) -> Entry:

@@ -11,7 +11,7 @@ from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.breakpoints import Breakpoints
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.leave import Leave
-from agviz.tui.screens.tasks import TaskPicker
+from agviz.tui.screens.tasks import TaskList, TaskPicker
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -23,7 +23,7 @@ def bindings() -> dict[str, Binding]:
 
     panels = LiveSession.PANELS
     owners: tuple[type[DOMNode], ...] = (LiveSession, *panels, Prompt, Help, TaskPicker, Answer)
-    owners += (Breakpoints, Leave)
+    owners += (TaskList, Breakpoints, Leave)
     return {
         binding.id: binding
         for owner in owners

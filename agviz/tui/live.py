@@ -193,7 +193,7 @@ class LiveSession(Breaking, Looking):
         """Open the newest graph task where none is open."""
         message.prevent_default()
         known = [row.id for rows in self.tasks for row in rows]
-        self.tasks = message.tasks
+        self.take_list(message)
         rows = message.tasks[0]
         if self.stop is not None and (message.is_anew or self.stop.graph_task not in known):
             self._go_to_now()

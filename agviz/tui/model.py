@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
@@ -88,6 +88,8 @@ class Recording:
     """Whether gradients were looked at for NaN and infinities."""
     siblings: int
     """Number of graph tasks in the file."""
+    number: str
+    """Which of them it is: ``30 of 40``."""
     trouble: str = ""
     """What has become of the file since it was opened; empty: nothing."""
     read: int = 0
@@ -352,6 +354,10 @@ class View:
     """Threads of the program that stand still."""
     beside: Beside | None = None
     """What the program's threads do in other graph tasks."""
+    why: str = ""
+    """Why the playhead was put where it is; empty: the user has put it there."""
+    busy: str = ""
+    """What is being looked for in other graph tasks; empty: nothing."""
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -394,8 +400,17 @@ class Track(Protocol):
     def stop(self, seq: int, count: int) -> int | None:
         """The same for failures and non-finite findings."""
 
-    def first_nonfinite(self) -> int | None:
-        """``seq`` of the first non-finite finding; None: there is none."""
+
+class Beyond(NamedTuple):
+    """A move that led beyond an end of a graph task."""
+
+    kind: Literal["node", "event", "stop"]
+    by: int
+    """How many; negative: backwards."""
+    seq: int
+    """Of the event behind which it began; -1: the beginning."""
+    thread: int | None = None
+    """Only nodes that this thread took up; None: any."""
 
 
 class Playhead:
@@ -408,17 +423,25 @@ class Playhead:
     def __init__(self, track: Track) -> None:
         self.position = 0
         self.seq = -1
+        self.beyond: Beyond | None = None
+        """The last move led beyond the end that it began at; a move to a stop, where there was none
+        up to the end."""
         self._track = track
 
     def to_position(self, position: int) -> None:
         """After ``position`` events, or at the nearest end."""
+        self.beyond = None
         self.position = min(max(position, 0), self._track.count)
         self.seq = self._track.seq_at(self.position - 1) if self.position else -1
 
     def to_seq(self, seq: int) -> None:
-        """Just after the event with ``seq``."""
-        self.position = self._track.locate(seq) + 1
-        self.seq = seq
+        """Just after the event with ``seq``, or at the end where it is not there yet."""
+        self.beyond = None
+        position = self._track.locate(seq) + 1
+        if position > self._track.count:
+            self.to_end()
+        else:
+            self.position, self.seq = position, seq
 
     def to_end(self) -> None:
         """After all events there are."""
@@ -426,7 +449,10 @@ class Playhead:
 
     def by_events(self, count: int) -> None:
         """``count`` events on, back where it is negative."""
-        self.to_position(self.position + count)
+        before = self.position
+        self.to_position(before + count)
+        if count and self.position == before:
+            self.beyond = Beyond("event", count, self.seq)
 
     def by_nodes(self, count: int, thread: int | None = None) -> None:
         """To the moment at which the next node was taken up, ``count`` times.
@@ -435,21 +461,21 @@ class Playhead:
             count: number of nodes; negative: backwards.
             thread: only nodes that this thread took up; None: any.
         """
-        self._to(self._track.start(self.seq, count, thread) if count else self.seq, count)
+        before = self.position
+        seq = self._track.start(self.seq, count, thread) if count else self.seq
+        if not self._to(seq, count) and self.position == before:
+            self.beyond = Beyond("node", count, self.seq, thread)
 
     def by_stops(self, count: int) -> None:
         """To the next failure or non-finite finding, ``count`` times; the end if there is none."""
-        self._to(self._track.stop(self.seq, count), count)
+        before = self.seq
+        if not self._to(self._track.stop(before, count), count):
+            self.beyond = Beyond("stop", count, before)
 
-    def to_first_nonfinite(self) -> None:
-        """To the first non-finite finding; where there is none it does not move."""
-        seq = self._track.first_nonfinite()
-        if seq is not None:
-            self.to_seq(seq)
-
-    def _to(self, seq: int | None, count: int) -> None:
-        if seq is not None:
-            if seq >= 0:
-                self.to_seq(seq)
-        else:
+    def _to(self, seq: int | None, count: int) -> bool:
+        """Go there, or to an end where it is not; whether it is."""
+        if seq is None:
             self.to_position(self._track.count if count > 0 else 0)
+        elif seq >= 0:
+            self.to_seq(seq)
+        return seq is not None

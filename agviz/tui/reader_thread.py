@@ -13,17 +13,22 @@ import queue
 import threading
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from textual.message import Message
 
+from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.columns import Columns
+from agviz.tui.crossing import onward, to_stop
 from agviz.tui.model import PAGE, Key, Moment, Playhead, Recording, Story
+from agviz.tui.passes import Findings, Order, marked_place
+from agviz.tui.relatives import next_nonfinite
+from agviz.tui.seeking import Search, Sought
 from agviz.tui.stories import tell
 from agviz.tui.track import TraceTrack
 from agviz.tui.watching import FileWatch
@@ -31,9 +36,13 @@ from agviz.tui.watching import FileWatch
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agviz.analysis.verdict import Mark, Verdict
     from agviz.traces.outline import Piece
     from agviz.traces.rows import GraphTaskRow
     from agviz.traces.state import BackwardState
+    from agviz.tui.crossing import Landing
+    from agviz.tui.model import Beyond
+    from agviz.tui.seeking import Match
     from agviz_engine.events import Event
 
 _FIRST_PIECE: Final = 300
@@ -41,6 +50,8 @@ _PIECE: Final = 2_000
 _STORIES_KEPT: Final = 32
 _AROUND: Final = -50, 50
 """Events before and after the playhead that a screen has room for."""
+_BETWEEN_NEWS_S: Final = 0.15
+"""Between two words on how a search goes."""
 _MOST_APPLIED: Final = 20_000
 """Events by which a state of a file that grows is moved on, rather than found anew."""
 
@@ -56,6 +67,23 @@ class Listed(Message):
     """Whether the files were opened; False: they hold more, or the playhead is where it was."""
     is_growing: bool
     """Whether a program writes to one of them."""
+    marks: list[Mapping[int, Mark]]
+    """What is unusual about graph tasks, file by file; of a file that grows, when it was opened or
+    that was last asked for."""
+    start: Start | None
+    """Where to begin; None: at the beginning."""
+    found: tuple[Verdict, ...]
+    """What is to be said where there is no graph task, and nothing more to come."""
+
+
+class Start(NamedTuple):
+    """A place in one of the files."""
+
+    key: Key
+    seq: int
+    """Of the event behind which it is; -1: the beginning."""
+    why: str
+    """Why one begins there."""
 
 
 class Filter(NamedTuple):
@@ -64,9 +92,11 @@ class Filter(NamedTuple):
     text: str
     """As the user wrote it."""
     kinds: frozenset[type[Event]]
-    """Empty: all."""
+    """Empty: all, unless ``nonfinite``."""
     thread: int | None
     node: int | None
+    nonfinite: bool = False
+    """Whether checks are listed that found NaN or infinities, beside the kinds."""
 
 
 @dataclass
@@ -87,6 +117,10 @@ class Loaded(Message):
     """Of its beginning; of a graph task that was opened before, where the playhead stood."""
     follows: bool
     """Whether the playhead stays at the end."""
+    why: str = ""
+    """Why the playhead stands there; empty: the user has put it there."""
+    match: Match | None = None
+    """The node that was sought here."""
 
 
 @dataclass
@@ -109,6 +143,8 @@ class Arrived(Message):
     """False where it was there before."""
     story: Story | None
     """Of the moment's node."""
+    said: str = ""
+    """Why it is no further; empty: it is where it was asked to be."""
 
 
 @dataclass
@@ -185,10 +221,20 @@ class ReaderThread(threading.Thread):
         """Pages around the playhead, or what was last located, that were told."""
         self._filter_now: Filter | None = None
         self._filtered = array("q")
+        self._orders: list[Order] = []
+        """Of the graph tasks of each file."""
+        self._findings: dict[int, Findings] = {}
+        """By file, as of when they were last asked for."""
+        self._search: Search | None = None
+        self._told_of_search = 0.0
 
     def load(self, key: Key) -> None:
         """Open a graph task: posts :class:`Loaded`, and :class:`Grown` as it is read on."""
         self._requests.put(lambda: self._load_and_stay(key))
+
+    def begin(self, start: Start) -> None:
+        """Open a graph task with the playhead at a place of it: posts the same."""
+        self._requests.put(lambda: self._load(start.key, self._behind(start), why=start.why))
 
     def move(self, move: Move) -> None:
         """Move the playhead of the loaded graph task: posts :class:`Arrived`."""
@@ -208,6 +254,22 @@ class ReaderThread(threading.Thread):
     def go(self, graph_task: int, seq: int) -> None:
         """Move the playhead behind an event, which may be of another graph task."""
         self._requests.put(lambda: self._go(graph_task, seq))
+
+    def to_nonfinite(self) -> None:
+        """Find the next first non-finite gradient: posts :class:`NonfiniteFound`."""
+        self._requests.put(self._find_nonfinite)
+
+    def search(self, wanted: str, by: int) -> None:
+        """Seek a name in the other graph tasks: posts :class:`Sought`, and opens the one found."""
+        self._requests.put(lambda: self._seek(wanted, by))
+
+    def stop_search(self) -> None:
+        """Leave it at that: posts :class:`Sought`."""
+        self._requests.put(self._drop_search)
+
+    def judge(self) -> None:
+        """Look anew what is unusual: posts :class:`Listed`."""
+        self._requests.put(lambda: self._list(judges=True))
 
     def follow(self, *, on: bool) -> None:
         """Keep the playhead at the end of a graph task that goes on, or let it be."""
@@ -290,6 +352,7 @@ class ReaderThread(threading.Thread):
         self._traces, self._recording = [], None
         self._watches = []
         self._stories.clear()
+        self._findings.clear()
         for path in self._paths:
             self._traces.append(Trace.open(path))
             self._watches.append(FileWatch(path, self._traces[-1]))
@@ -304,19 +367,57 @@ class ReaderThread(threading.Thread):
         numbers = [task.id for task in trace.graph_tasks]
         return recording.key.graph_task in numbers and recording.is_of(trace.meta)
 
-    def _list(self, *, is_anew: bool = False) -> None:
+    def _list(self, *, is_anew: bool = False, judges: bool = False) -> None:
         tasks = [trace.graph_tasks for trace in self._traces]
         self._tasks = [len(rows) for rows in tasks]
+        self._orders = [Order(rows) for rows in tasks]
         is_growing = any(trace.is_growing for trace in self._traces)
-        self._post(Listed(tasks, is_anew, is_growing))
+        files = range(len(self._traces))
+        for file in files:
+            if is_anew or judges or file not in self._findings:
+                self._judge(file)
+        marks = [self._findings[file].marks for file in files]
+        start = self._start() if is_anew else None
+        is_empty = is_anew and not is_growing and not any(tasks)
+        found = verdicts(self._traces[0]) if is_empty else ()
+        self._post(Listed(tasks, is_anew, is_growing, marks, start, found))
+
+    def _judge(self, file: int) -> Findings:
+        """What is unusual in a file as it is now."""
+        found, trace = self._findings.get(file), self._traces[file]
+        if found is None or found.version != trace.version:
+            found = self._findings[file] = Findings(trace)
+        return found
+
+    def _start(self) -> Start | None:
+        """The first failure or non-finite gradient of the first file that has any."""
+        for file, trace in enumerate(self._traces):
+            findings = self._findings[file]
+            if findings.first is not None:
+                mark = findings.marks[findings.first]
+                number, seq = marked_place(trace, findings.first, mark)
+                return Start(Key(file, number), seq, findings.why(findings.first))
+        return None
+
+    def _behind(self, start: Start) -> int:
+        """The position of a place."""
+        if start.seq < 0:
+            return 0
+        return self._traces[start.key.file].position(start.seq, start.key.graph_task) + 1
 
     def _load_and_stay(self, key: Key) -> None:
         self._follows = False
+        self._drop_search()
         self._load(key)
 
-    def _load(self, key: Key, position: int = 0) -> None:
+    def _load(
+        self, key: Key, position: int = 0, *, why: str = "", match: Match | None = None
+    ) -> None:
         trace = self._traces[key.file]
         number = key.graph_task
+        if len(trace.graph_tasks) != self._tasks[key.file]:
+            self._list()
+        event_count = trace.event_count(number)
         outline = trace.outline(number)
         columns = Columns(outline.nodes)
         columns.add(outline.more(_FIRST_PIECE))
@@ -327,9 +428,10 @@ class ReaderThread(threading.Thread):
             task=trace.graph_task(number),
             threads={thread.id: thread for thread in trace.threads},
             columns=columns,
-            event_count=trace.event_count(number),
+            event_count=event_count,
             is_checked=trace.is_checked(number),
-            siblings=len(trace.graph_tasks),
+            siblings=self._tasks[key.file],
+            number=self._orders[key.file].name(number),
         )
         self._last = None
         self._near = set()
@@ -337,8 +439,8 @@ class ReaderThread(threading.Thread):
         self._track.heard(columns.stops, columns.until, is_last=columns.is_complete)
         self._playhead = Playhead(self._track)
         if position:
-            self._playhead.to_position(position)
-        self._post(Loaded(self._recording, self._moment(), self._follows))
+            self._playhead.to_position(min(position, event_count))
+        self._post(Loaded(self._recording, self._moment(), self._follows, why, match))
         if not columns.is_complete:
             self._requests.put(lambda: self._read_on(outline))
 
@@ -406,14 +508,81 @@ class ReaderThread(threading.Thread):
     def _move(self) -> None:
         if self._recording is None:
             return
-        before = self._playhead.position
+        key, before, said = self._recording.key, self._playhead.position, ""
         moves = self._moves.qsize()
+        if moves:
+            self._drop_search()
         for _ in range(moves):
             self._moves.get()(self._playhead)
+            while (beyond := self._playhead.beyond) is not None:
+                landing = self._crossing(beyond)
+                if landing is None:
+                    break
+                said = landing.said
+                self._enter(landing)
         self._tell_growth()
         if moves:
             self._follows = False
-            self._arrive(before)
+            self._arrive(before if self._loaded.key == key else -1, said)
+
+    def _crossing(self, beyond: Beyond) -> Landing | None:
+        """Where a move ends that leads beyond the graph task; None: where it is now."""
+        file, number = self._loaded.key
+        trace, order = self._traces[file], self._orders[file]
+        if beyond.kind != "stop":
+            return onward(trace, order, number, beyond)
+        return to_stop(trace, order, self._judge(file), number, beyond)
+
+    def _enter(self, landing: Landing) -> None:
+        key = Key(self._loaded.key.file, landing.graph_task)
+        if key != self._loaded.key:
+            self._load(key, landing.position)
+        else:
+            self._playhead.to_position(landing.position)
+        if landing.move is not None:
+            landing.move(self._playhead)
+
+    def _find_nonfinite(self) -> None:
+        if self._recording is not None:
+            file = self._loaded.key.file
+            findings, order = self._judge(file), self._orders[file]
+            number, seq = self._loaded.key.graph_task, self._playhead.seq
+            self._post(next_nonfinite(self._traces[file], findings, order, number, seq))
+
+    def _seek(self, wanted: str, by: int) -> None:
+        if self._recording is None:
+            return
+        file, here = self._recording.key
+        search = self._search = Search(self._traces[file].graph_tasks, here, wanted, by)
+        self._told_of_search = time.monotonic()
+        self._requests.put(lambda: self._seek_on(search))
+
+    def _seek_on(self, search: Search) -> None:
+        """Look at some more graph tasks, if what is sought is still wanted."""
+        if self._search is not search:
+            return
+        file = self._loaded.key.file
+        match = None if search.is_over else search.more(self._traces[file])
+        if match is not None:
+            self._follows, self._search = False, None
+            start = Start(Key(file, match.graph_task), match.seq, "")
+            self._load(start.key, self._behind(start), match=match)
+            self._post(Sought(""))
+        elif search.is_over:
+            self._search = None
+            self._post(Sought("", is_vain=True, by=search.by))
+        else:
+            now = time.monotonic()
+            if now - self._told_of_search > _BETWEEN_NEWS_S:
+                self._told_of_search = now
+                name = self._orders[file].name(search.at)
+                self._post(Sought(f"searching pass {name} …"))
+            self._requests.put(lambda: self._seek_on(search))
+
+    def _drop_search(self) -> None:
+        if self._search is not None:
+            self._search = None
+            self._post(Sought(""))
 
     def _travel(self, count: int, thread: int | None, *, nodes: bool) -> None:
         if self._recording is None:
@@ -430,6 +599,7 @@ class ReaderThread(threading.Thread):
         if self._recording is None:
             return
         self._follows = False
+        self._drop_search()
         file = self._loaded.key.file
         before = self._playhead.position
         if graph_task != self._loaded.key.graph_task:
@@ -439,12 +609,15 @@ class ReaderThread(threading.Thread):
         self._tell_growth()
         self._arrive(before)
 
-    def _arrive(self, before: int) -> None:
+    def _arrive(self, before: int, said: str = "") -> None:
+        trace, number = self._traces[self._loaded.key.file], self._loaded.key.graph_task
+        if trace.event_count(number) != self._loaded.event_count:
+            self._grow(trace, number)  # or the playhead would be behind more events than there are
         self._read_around(self._playhead.position)
         moment = self._moment()
         story = None if moment.node is None else self._story_of(moment.node)
         moved = self._playhead.position != before
-        self._post(Arrived(self._loaded.key, moment, moved, story))
+        self._post(Arrived(self._loaded.key, moment, moved, story, said))
 
     def _follow(self, *, on: bool) -> None:
         self._follows = on
@@ -476,6 +649,15 @@ class ReaderThread(threading.Thread):
         """Tell what has happened since the file was last looked at."""
         if len(trace.graph_tasks) != self._tasks[self._loaded.key.file]:
             self._list()
+        self._grow(trace, number)
+        if self._follows:
+            newest, task = trace.graph_tasks[-1], trace.graph_task(number)
+            if newest.id != number and newest.nodes and task.status is not GraphTaskStatus.RUNNING:
+                self._load(Key(self._loaded.key.file, newest.id))
+            self._follow(on=True)
+
+    def _grow(self, trace: Trace, number: int) -> None:
+        """Tell what was written to the loaded graph task."""
         task = trace.graph_task(number)
         if task.nodes != self._loaded.nodes:
             self._load(self._loaded.key, self._playhead.position)
@@ -487,18 +669,14 @@ class ReaderThread(threading.Thread):
                 threads={thread.id: thread for thread in trace.threads},
                 event_count=trace.event_count(number),
                 is_checked=trace.is_checked(number),
-                siblings=len(trace.graph_tasks),
+                siblings=self._tasks[self._loaded.key.file],
+                number=self._orders[self._loaded.key.file].name(number),
             )
             self._track.read(_PIECE)
             self._post(Grown(self._recording, self._track.take()))
             if not self._track.is_known:
                 outline = self._track.outline
                 self._requests.put(lambda: self._read_on(outline))
-        if self._follows:
-            newest = trace.graph_tasks[-1]
-            if newest.id != number and newest.nodes and task.status is not GraphTaskStatus.RUNNING:
-                self._load(Key(self._loaded.key.file, newest.id))
-            self._follow(on=True)
 
     def _read_around(self, position: int) -> None:
         """Have the events around a place on the screen as soon as the cursor is there."""
@@ -528,7 +706,7 @@ class ReaderThread(threading.Thread):
         if self._recording is not None:
             key = self._recording.key
             found = self._traces[key.file].seqs_where(
-                key.graph_task, which.kinds, which.thread, which.node
+                key.graph_task, which.kinds, which.thread, which.node, nonfinite=which.nonfinite
             )
             self._filter_now, self._filtered = which, array("q", found)
             self._post(Filtered(key, which, self._filtered))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual.message import Message
 
+from agviz.tui.passes import others
 from agviz.tui.text import count
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import GraphTaskRow
-    from agviz.tui.model import Recording
+    from agviz.tui.passes import Findings, Order
 
 
 class Place(NamedTuple):
@@ -27,31 +28,47 @@ class Place(NamedTuple):
 
 @dataclass
 class NonfiniteFound(Message):
-    """The next graph task of the family with something non-finite; None: no other has any."""
+    """Where to go; None: nowhere."""
 
     place: Place | None
+    said: str
+    """What there is to say of it; empty: nothing."""
 
 
-def next_nonfinite(trace: Trace, recording: Recording) -> NonfiniteFound:
-    """A question for the reader thread: where the next graph task of the family went non-finite.
+def next_nonfinite(
+    trace: Trace, findings: Findings, order: Order, graph_task: int, seq: int
+) -> NonfiniteFound:
+    """Where the first gradient is that is not finite.
 
-    The order is that of time; behind the last comes the first.
+    From there, and from the first of any graph task, on to the first of the next that has one, in
+    order of time; behind the last comes the first.
     """
-    here = recording.key.graph_task
-    tasks = {row.id: row for row in trace.graph_tasks}
-    eldest = tasks[here]
-    while eldest.parent in tasks:
-        eldest = tasks[eldest.parent]
-    found = []
-    for number in trace.family(eldest.id):
-        first = trace.first_nonfinite(number)
-        if first is not None or number == here:
-            found.append((tasks[number].begin_seq if first is None else first.seq, number))
-    found.sort()
-    index = next(index for index, (_, number) in enumerate(found) if number == here)
-    seq, number = found[(index + 1) % len(found)]
-    place = None if number == here else Place(number, seq, _call(tasks[number]))
-    return NonfiniteFound(place)
+    numbers = findings.nonfinite
+    if not numbers:
+        return NonfiniteFound(None, _all_finite(findings, order))
+    target = numbers[0]
+    is_there = graph_task in numbers and trace.first_nonfinite_flow(graph_task) == seq
+    if is_there:
+        target = numbers[(numbers.index(graph_task) + 1) % len(numbers)]
+    if is_there and target == graph_task:
+        return NonfiniteFound(None, "The playhead is there: the first non-finite gradient.")
+    found = trace.first_nonfinite_flow(target)
+    task = trace.graph_task(target)
+    call = _call(task)
+    said = ""
+    if len(numbers) > 1:
+        which = f"number {numbers.index(target) + 1:,} of {len(numbers):,}"
+        said = f"The first non-finite gradient of {call}, {which} with any; x goes on."
+    return NonfiniteFound(Place(target, task.begin_seq if found is None else found, call), said)
+
+
+def _all_finite(findings: Findings, order: Order) -> str:
+    if not findings.is_checked:
+        return "Nothing was checked for non-finite values in this recording."
+    total = len(order.outermost)
+    where = f", in all {total:,} passes" if total > 1 else ""
+    said = f"Every gradient that was checked is finite{where}."
+    return " ".join(text for text in (said, others(findings, order, None)) if text)
 
 
 def inside(trace: Trace, graph_task: int, node: int) -> list[Place]:

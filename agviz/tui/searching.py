@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel
     from agviz.tui.reader_thread import ReaderThread
+    from agviz.tui.seeking import Sought
 
 
 class Searching(Board):
@@ -33,6 +34,7 @@ class Searching(Board):
         Binding("slash", "ask('/')", "Search", priority=True, id="search.ask"),
         Binding("full_stop", "match(1)", "Next match", show=False, id="search.next"),
         Binding("comma", "match(-1)", "Previous match", show=False, id="search.previous"),
+        Binding("escape", "stop_search", "Stop searching", show=False, id="search.stop"),
         Binding("colon", "ask(':')", "Command line", show=False, priority=True, id="command.ask"),
     ]
 
@@ -60,6 +62,10 @@ class Searching(Board):
         self.query_one(Status).add_class("-hidden")
         self.query_one(Prompt).ask(kind, begin)
 
+    def action_stop_search(self) -> None:
+        """Leave off searching the other graph tasks."""
+        self.reader.stop_search()
+
     def action_match(self, by: int) -> None:
         """Look at the next or previous node that was searched for."""
         if self.view is None:
@@ -69,22 +75,39 @@ class Searching(Board):
         else:
             self.notify("Search first: press / and type a part of a name.")
 
-    def _match(self, by: int, view: View) -> None:
-        """The next match behind the selected node, the previous one, or (0) one here or behind."""
+    def on_sought(self, message: Sought) -> None:
+        """Say how the search in other graph tasks goes; where it was in vain, go around here."""
+        if self.view is not None:
+            self.view = replace(self.view, busy=message.progress)
+            if message.is_vain:
+                self._match(message.by, self.view, is_around=True)
+
+    def _match(self, by: int, view: View, *, is_around: bool = False) -> None:
+        """The next match behind the selected node, the previous one, or (0) one here or behind.
+
+        Beyond the last one, those of other graph tasks come first; ``is_around``: there are none.
+        """
         columns = view.recording.columns
         if self._matched != columns.version:
             self._matched = columns.version
             self._matches = columns.find(self._wanted)
         matches = self._matches
-        if not matches:
-            self.notify(f"No node matches “{self._wanted}”.", markup=False)
-            return
         here = -1 if view.selected is None else columns.row_of(view.selected)
         find = bisect_right if by > 0 else bisect_left
         rows = partial(_row_of, columns)
         index = find(matches, -1 if here is None else here, key=rows) - (by < 0)
+        is_beyond = bool(by) and not 0 <= index < len(matches)
+        if view.recording.siblings > 1 and (is_beyond or not matches) and not is_around:
+            self.reader.search(self._wanted, by or 1)
+            return
+        if not matches:
+            where = f" in any of {view.recording.siblings:,} passes" if is_around else ""
+            self.notify(f"No node matches “{self._wanted}”{where}.", markup=False)
+            return
         node = matches[index % len(matches)]
         number = f"{index % len(matches) + 1:,} of {count(len(matches), 'match', 'matches')}"
+        if view.recording.siblings > 1:
+            number += " in this pass"
         self.look_at(node, replace(view, found=(node, number)))
         execution = columns.execution_of(node)
         if execution is not None:

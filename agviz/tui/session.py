@@ -22,6 +22,7 @@ from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.panel import Panel
 from agviz.tui.prompt import Prompt
+from agviz.tui.reader_thread import Start
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.tasks import TaskPicker
 from agviz.tui.searching import Searching
@@ -29,8 +30,9 @@ from agviz.tui.title import Status, Title
 from agviz.tui.travel import Travel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from agviz.analysis.verdict import Verdict
     from agviz.tui.reader_thread import (
         Arrived,
         Filtered,
@@ -74,8 +76,8 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
     # What the reader thread found.
 
     def on_listed(self, message: Listed) -> None:
-        """Open the first graph task, or say that there is none."""
-        self.tasks = message.tasks
+        """Open the first graph task that is unusual, or the first; or say that there is none."""
+        self.take_list(message)
         if self.view is not None and not message.is_anew:
             self.refresh_bindings()
             return
@@ -85,22 +87,28 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         ):
             self.reader.load(self.view.recording.key)
             return
-        for file, rows in enumerate(message.tasks):
-            if rows:
-                self.reader.load(Key(file, rows[0].id))
-                if self.picks:
-                    self.call_after_refresh(self.action_choose_task)
-                return
+        first = next(
+            (Key(file, rows[0].id) for file, rows in enumerate(message.tasks) if rows), None
+        )
+        if first is not None:
+            self.reader.begin(message.start or Start(first, -1, ""))
+            if self.picks:
+                self.call_after_refresh(self.action_choose_task)
+            return
         if message.is_growing:
             self.say(
                 "No backward pass yet.\n\n"
                 "The program has not called backward or grad; what it does appears here."
             )
         else:
-            self.say(
-                "This trace holds no backward pass.\n\n"
-                "The program ended before it called backward or grad. Press q to leave."
-            )
+            self.say("\n\n".join([*_no_pass(message.found), "Press q to leave."]))
+
+    def take_list(self, message: Listed) -> None:
+        """Take over which graph tasks there are."""
+        self.tasks, self.unusual = message.tasks, message.marks
+        for screen in self.app.screen_stack:
+            if isinstance(screen, TaskPicker):
+                screen.renew(message.tasks, message.marks)
 
     def on_loaded(self, message: Loaded) -> None:
         """Show a graph task."""
@@ -112,14 +120,23 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         node = message.moment.node
         if node is None and len(columns):
             node = columns.node_at(0)
-        view = View(recording=recording, moment=message.moment, follows=message.follows)
+        view = View(
+            recording=recording,
+            moment=message.moment,
+            follows=message.follows,
+            why=message.why,
+        )
+        if message.match is not None:
+            node = message.match.node
+            view = replace(view, found=(node, message.match.text))
+        if before is not None and before.recording.key.file == recording.key.file:
+            view = replace(view, thread=before.thread, busy=before.busy)
         if (
             before is not None
             and before.recording.key == recording.key
             and before.recording.is_of(recording.meta)
         ):
-            node = before.selected
-            view = replace(view, thread=before.thread)
+            node = before.selected if message.match is None else node
         self.look_at(node, view)
         self.share_room()
         if before is None:
@@ -142,14 +159,14 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         view = self.view
         if view is None or view.recording.key != message.key:
             return
-        if not message.moved:
-            end = "beginning" if message.moment.position == 0 else "end"
+        end = "beginning" if message.moment.position == 0 else "end"
+        if message.said:
+            self.notify(message.said)
+        elif not message.moved:
             self.notify(f"The playhead is at the {end}.")
+        view = replace(view, moment=message.moment, why="")
         node = message.moment.node
-        if node is None:
-            self.view = replace(view, moment=message.moment)
-        else:
-            self.view = replace(view, moment=message.moment, selected=node, story=message.story)
+        self.view = view if node is None else replace(view, selected=node, story=message.story)
 
     def on_filtered(self, message: Filtered) -> None:
         """List only some events."""
@@ -221,8 +238,9 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         """Open the choice of graph tasks."""
         if any(self.tasks):
             current = self.view.recording.key if self.view else None
-            picker = TaskPicker(self.paths, self.tasks, current)
+            picker = TaskPicker(self.paths, self.tasks, self.unusual, current)
             self.app.push_screen(picker, self._open_task)
+            self.reader.judge()
 
     def action_copy(self) -> None:
         """Copy what the focused panel has selected."""
@@ -301,3 +319,13 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
     def _open_task(self, key: Key | None) -> None:
         if key is not None:
             self.reader.load(key)
+
+
+def _no_pass(found: Sequence[Verdict]) -> Iterator[str]:
+    yield "This trace holds no backward pass."
+    wrong = [verdict for verdict in found if verdict.is_found]
+    for verdict in wrong:
+        yield f"{verdict.outcome.glyph} {verdict.heading}"
+        yield "\n".join(text for text in (verdict.line, verdict.source, verdict.paragraph) if text)
+    if not wrong:
+        yield "The program ended before it called backward or grad."

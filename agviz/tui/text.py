@@ -7,6 +7,7 @@ name of a look, which a panel turns into a style of the current theme.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -14,6 +15,8 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_NUMBER_AT_END = re.compile(r"(?<![A-Za-z_\d])-?\d[\d,.]*(?:e[-+]?\d*)?$")
+"""Digits of a name, as in ``AddmmBackward0``, are no number."""
 _UNITS = (("ns", 1.0), ("µs", 1e3), ("ms", 1e6))
 
 PLAYHEAD = "▶"
@@ -31,12 +34,23 @@ Line = list[Span]
 
 
 def left(text: str, width: int) -> str:
-    """``text`` in exactly ``width`` cells, the end replaced by ``…`` where it is too long."""
+    """``text`` in exactly ``width`` cells, the end replaced by ``…`` where it is too long.
+
+    A number is there as a whole, or not at all.
+    """
     if width <= 0:
         return ""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
-    return set_cell_size(text, width - 1) + "…"
+    return set_cell_size(beginning(text, width - 1) + "…", width)
+
+
+def beginning(text: str, width: int) -> str:
+    """What of a longer ``text`` has room in ``width`` cells.
+
+    No number stands at its end, as nobody could tell whether that is all of it.
+    """
+    return _NUMBER_AT_END.sub("", set_cell_size(text, width))
 
 
 def right(text: str, width: int) -> str:
@@ -54,8 +68,11 @@ def tail(text: str, width: int) -> str:
         return ""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
+    cut = ""
     while text and cell_len(text) > width - 1:
-        text = text[1:]
+        cut, text = text[0], text[1:]
+    if cut.isdigit():
+        text = text.lstrip("0123456789")
     return set_cell_size("…" + text, width)
 
 

@@ -75,7 +75,7 @@ class Title(Bar):
         call = "backward" if task.accumulate_grad else "grad"
         failed = task.status is GraphTaskStatus.FAILED
         facts = [
-            (0, f"{call} #{task.id}"),
+            (0, f"{call} #{recording.number}"),
             (1, f"✗ {task.error}" if failed else task.status.value),
             (3, count(recording.nodes, "node")),
             (4, count(recording.event_count, "event")),
@@ -89,7 +89,7 @@ class Title(Bar):
         if recording.trouble:
             facts.insert(1, (-1, f"✗ {recording.trouble}"))
         if recording.siblings > 1:
-            facts.append((5, f"t: {recording.siblings - 1:,} more"))
+            facts.append((5, "t lists them"))
         return facts
 
     async def on_click(self, event: events.Click) -> None:
@@ -127,6 +127,10 @@ class Status(Bar):
             facts.insert(1, (2, f"only T{view.thread}"))
         if view.found is not None and view.found[0] == view.selected:
             facts.insert(1, (0, view.found[1]))
+        if view.why:
+            facts.insert(1, (0, view.why))
+        if view.busy:
+            facts.insert(0, (-1, view.busy))
         return facts
 
 

@@ -59,11 +59,6 @@ class TraceTrack:
                 return stops[place] if 0 <= place < len(stops) else None
             self.read(_PIECE)
 
-    def first_nonfinite(self) -> int | None:
-        """``seq`` of the first non-finite finding; None: there is none."""
-        first = self._trace.first_nonfinite(self._graph_task)
-        return None if first is None else first.seq
-
     def read(self, limit: int) -> None:
         """Read a piece of the outline."""
         piece = self.outline.more(limit)

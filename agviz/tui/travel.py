@@ -12,12 +12,11 @@ from agviz.tui.board import Board
 from agviz.tui.commands import Usage
 from agviz.tui.model import Playhead
 from agviz.tui.panels.events import Events
-from agviz.tui.relatives import next_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agviz.tui.model import Recording, View
+    from agviz.tui.model import View
     from agviz.tui.panels.threads import Threads
     from agviz.tui.relatives import NonfiniteFound
 
@@ -52,15 +51,19 @@ class Travel(Board):
     ]
 
     VERBS: ClassVar[Mapping[str, Usage]] = {
-        "next": Usage("[N]", "go N nodes on (negative: back)"),
-        "step": Usage("[N]", "go N events on (negative: back)"),
-        "continue": Usage("", "go to the next failure or non-finite gradient, or the end"),
+        "next": Usage("[N]", "go N nodes on (negative: back); at an end, into the next pass"),
+        "step": Usage("[N]", "go N events on (negative: back); at an end, into the next pass"),
+        "continue": Usage(
+            "", "go to the next failure or non-finite gradient of any pass, or the end"
+        ),
         "until": Usage(
             "NODE", "go to the moment a node is executed: its number, or part of its name"
         ),
         "event": Usage("N", "go to the moment after event N; 0 is the beginning"),
         "node": Usage("NODE", "look at a node: its number, or part of its name"),
-        "nonfinite": Usage("", "go to the first non-finite gradient"),
+        "nonfinite": Usage(
+            "", "go to the first non-finite gradient; again: to that of the next pass"
+        ),
         "thread": Usage("N|all", "go by one thread's nodes only, or by all"),
     }
 
@@ -95,37 +98,16 @@ class Travel(Board):
             self.run_to(view.selected, view.recording)
 
     def action_nonfinite(self) -> None:
-        """Go to the first non-finite gradient; from there, to that of the pass around or inside."""
-        if self.view is None:
-            return
-        recording, event = self.view.recording, self.view.moment.event
-        first = recording.first_nonfinite
-        is_there = event is not None and event.seq == first
-        if is_there or (first is None and recording.columns.is_complete and recording.siblings > 1):
-            self.reader.ask(next_nonfinite)
-        elif first is not None:
-            self.move(partial(Playhead.to_seq, seq=first))
-        elif not recording.columns.is_complete:
-            self.move(Playhead.to_first_nonfinite)
-        else:
-            self._say_all_is_finite(recording)
+        """Go to the first non-finite gradient; from there, to that of the next graph task."""
+        if self.view is not None:
+            self.reader.to_nonfinite()
 
     def on_nonfinite_found(self, message: NonfiniteFound) -> None:
-        """Go to the first non-finite gradient of another graph task."""
-        place, view = message.place, self.view
-        if place is not None:
-            self.go_elsewhere(place.graph_task, place.seq)
-            self.notify(f"The first non-finite gradient of {place.text}; x goes on.", markup=False)
-        elif view is not None and view.recording.first_nonfinite is not None:
-            self.notify("The playhead is there: the first non-finite gradient.")
-        elif view is not None:
-            self._say_all_is_finite(view.recording)
-
-    def _say_all_is_finite(self, recording: Recording) -> None:
-        if recording.is_checked:
-            self.notify("Every gradient that was checked is finite.")
-        else:
-            self.notify("Nothing was checked for non-finite values in this recording.")
+        """Go there, and say where that is."""
+        if message.place is not None:
+            self.go_elsewhere(message.place.graph_task, message.place.seq)
+        if message.said:
+            self.notify(message.said, markup=False)
 
     def action_thread(self, by: int) -> None:
         """Go by the next or previous thread's nodes only."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_PAGES: Final = 100
 
+_LEAST_TIME: Final = 10
 _SHORT_KIND: Final = 11
 _LONG_KIND: Final = 23
 
@@ -47,8 +48,8 @@ class Events(LineList):
         "Everything the engine did, in order: the number of the event, its time in ms since the"
         " graph task began, the thread, what happened. ▶ marks the event the playhead stands"
         " behind: it and all above it have happened.\n\n"
-        "f asks for a filter: kinds of events, a thread (T1), a node (#12, or . for"
-        " the selected one);"
+        "f asks for a filter: kinds of events, nonfinite (checks that found something), a thread"
+        " (T1), a node (#12, or . for the selected one);"
         " :filter without words lists all again."
     )
 
@@ -169,7 +170,7 @@ class Events(LineList):
     def header(self, width: int) -> Line:
         """Names of the columns."""
         number = self._number_width()
-        text = f" {right('event', number)} {right('ms', 10)} {'T':<4}"
+        text = f" {right('event', number)} {right('ms', self._time_width())} {'T':<4}"
         return [Span(text + left("what", width - len(text)), "muted")]
 
     def line(self, index: int, width: int) -> Line:
@@ -189,11 +190,11 @@ class Events(LineList):
         kind = type(event).__name__ if kind_width > _SHORT_KIND else SHORT[type(event)]
         look = "failed" if is_bad(event) else _LOOKS.get(type(event), "heading")
         text = describe(event, recording)
-        used = self._number_width() + 17 + kind_width
+        used = self._number_width() + self._time_width() + 7 + kind_width
         time = milliseconds(event.time_ns - recording.task.begin_ns)
         return [
             *start,
-            Span(f" {right(time, 10)} {left(f'T{event.thread}', 4)}", "number"),
+            Span(f" {right(time, self._time_width())} {left(f'T{event.thread}', 4)}", "number"),
             Span(left(kind, kind_width), look if on_thread else "muted"),
             Span(left(text, width - used), "name" if happened and on_thread else "muted"),
         ]
@@ -204,6 +205,12 @@ class Events(LineList):
         node = getattr(event, "node", -1)
         if node >= 0:
             self.look_at_node(node)
+
+    def _time_width(self) -> int:
+        if self.view is None:
+            return _LEAST_TIME
+        begin, end = self.shown.span_ns
+        return max(_LEAST_TIME, len(milliseconds(end - begin)))
 
     def _number_width(self) -> int:
         return max(5, len(f"{self.shown.recording.event_count:,}") if self.view else 0)

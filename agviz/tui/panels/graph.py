@@ -205,7 +205,7 @@ class Graph(LineList):
         most = next(lanes for cells, lanes in _LANES if width < cells)
         lanes = min(max(columns.widest, 1), most)
         number = max(3, len(f"{columns.nodes:,}"))
-        waits = 6 if width >= 70 else 4
+        waits = max(6 if width >= 70 else 4, len(f"{columns.most_dependencies:,}") + 1)
         time = 8 if width >= (56 if columns.has_places else 44) else 0
         mark = 2 if self.shown.is_live else 1
         rest = width - 1 - 2 * lanes - number - mark - waits - 1 - (time + 1 if time else 0)

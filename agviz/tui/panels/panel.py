@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -12,6 +13,8 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+from agviz.tui.text import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -199,7 +202,9 @@ class Panel(ScrollView):
         segments = [Segment(span.text, self.look(span.look, background)) for span in line]
         strip, filler = Strip(segments), self.look("", background)
         if strip.cell_length > width > 0:
-            return Strip([*strip.crop(0, width - 1), Segment("…", filler)], width)
+            kept = cell_len(beginning(strip.text, width - 1))
+            cut = Strip([*strip.crop(0, kept), Segment("…", filler)])
+            return cut.adjust_cell_length(width, filler)
         return strip.adjust_cell_length(width, filler)
 
     @property

@@ -103,7 +103,7 @@ class Queues(LineList):
     def _node_task(self, task: QueuedTask, place: int, width: int) -> Line:
         recording = self.shown.recording
         name_width = self._name_width(width)
-        number = Span(right(str(place + 1), 5) + " ", "number")
+        number = Span(f"{place + 1:>5} ", "number")
         if task.node < 0:
             return [number, Span("wake-up or shutdown", "muted")]
         if task.graph_task != recording.key.graph_task:
@@ -112,10 +112,11 @@ class Queues(LineList):
         state = self.shown.moment.state
         number_of = state.sequence_nr(task.graph_task, task.node)
         sequence = "leaf" if number_of is None else f"{number_of:,}"
+        used = name_width + 15 + max(8, len(sequence))
         return [
             number,
             Span(left(recording.label(task.node), name_width), "ready"),
             Span(" " + right(str(state.depth(task.graph_task)), 5), "number"),
-            Span(" " + right(sequence, 8), "number"),
-            Span("  " + tail(recording.place(task.node), width - name_width - 23), "place"),
+            Span(f" {sequence:>8}", "number"),
+            Span("  " + tail(recording.place(task.node), width - used), "place"),
         ]

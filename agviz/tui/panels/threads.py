@@ -295,11 +295,13 @@ class Threads(Panel):
         cells = [" "] * window.columns
         playhead = min(window.column(self._playhead_ns), window.columns - 1)
         times = ticks(window.begin - begin, window.end - begin, max(2, window.columns // 14))
+        free = 0
         for time, text in times:
             column = window.column(time + begin)
             end = column + len(text) + 1
-            if column >= 0 and end <= window.columns and not column <= playhead <= end:
+            if free <= column and end <= window.columns and not column <= playhead <= end:
                 cells[column:end] = f"╵{text}"
+                free = end
         line = [Span(" " * self._label_width)]
         if playhead < 0 or self._playhead_ns > window.end:
             return [*line, Span("".join(cells), "muted")]

@@ -1,4 +1,4 @@
-"""An answer: why a gradient is what it is."""
+"""An answer: what is unusual about a pass, or why a gradient is what it is."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from agviz.analysis.outcome import Outcome
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from textual.app import ComposeResult
 
+    from agviz.analysis.verdict import Verdict
     from agviz.tui.answers import Answered
 
-_LOOKS: Final = {True: ("✗", "-bad"), False: ("✓", "-good"), None: ("?", "-unknown")}
-"""Glyph and class, by whether something is wrong."""
+_LOOKS: Final = {
+    Outcome.FOUND: "-bad",
+    Outcome.NOTHING_UNUSUAL: "-good",
+    Outcome.CANT_TELL: "-unknown",
+}
 
 
 class Answer(ModalScreen[None]):
@@ -41,15 +49,10 @@ class Answer(ModalScreen[None]):
         with VerticalScroll(id="answer") as box:
             box.border_title = "Why"
             box.border_subtitle = "y copies, escape closes"
-            glyph, look = _LOOKS[answer.is_bad]
-            yield Static(Text(f"{glyph} {answer.heading}"), classes=f"heading {look}")
-            if answer.line:
-                yield Static(Text(answer.line), classes="place")
-            if answer.source:
-                yield Static(Text(f"  {answer.source}"), classes="source")
-            for number, text in enumerate((answer.paragraph, "\n".join(answer.details))):
-                if text:
-                    yield Static(Text(text), classes="details" if number else "paragraph")
+            for verdict in answer.verdicts:
+                yield from _told(verdict)
+            if answer.others:
+                yield Static(Text(answer.others), classes="paragraph")
 
     def action_scroll(self, by: int) -> None:
         """Scroll by lines."""
@@ -57,7 +60,24 @@ class Answer(ModalScreen[None]):
 
     def action_copy(self) -> None:
         """Copy all of it."""
-        answer = self.answer
-        parts = (answer.heading, answer.line, answer.source, answer.paragraph, *answer.details)
-        self.app.copy_to_clipboard("\n".join(part for part in parts if part))
+        parts = [
+            part
+            for told in self.answer.verdicts
+            for part in (told.heading, told.line, told.source, told.paragraph, *told.details)
+        ]
+        text = "\n".join(part for part in [*parts, self.answer.others] if part)
+        self.app.copy_to_clipboard(text)
         self.notify("Copied.", timeout=2)
+
+
+def _told(verdict: Verdict) -> Iterator[Static]:
+    look = _LOOKS[verdict.outcome]
+    yield Static(Text(f"{verdict.outcome.glyph} {verdict.heading}"), classes=f"heading {look}")
+    if verdict.line:
+        yield Static(Text(verdict.line), classes="place")
+    if verdict.source:
+        yield Static(Text(f"  {verdict.source}"), classes="source")
+    if verdict.paragraph:
+        yield Static(Text(verdict.paragraph), classes="paragraph")
+    if verdict.details:
+        yield Static(Text("\n".join(verdict.details)), classes="details")

@@ -1,0 +1,162 @@
+"""The backward passes of a file in their order, which are marked, and where in them that is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.verdict import Mark, marks
+from agviz.tui.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow
+
+_OPENED: Final = {
+    Mark.FAILED: "opened at the first failure",
+    Mark.CUT: "opened where the recording was cut off",
+    Mark.NON_FINITE: "opened at the first non-finite gradient",
+    Mark.LOSS: "opened where the loss is not finite",
+}
+
+
+_SAID: Final = {
+    Mark.FAILED: "failed",
+    Mark.CUT: "did not end",
+    Mark.LOSS: "began with a loss that is not finite",
+}
+
+
+class Place(NamedTuple):
+    """A moment of a graph task."""
+
+    graph_task: int
+    seq: int
+    """Of the event behind which it is; -1: the beginning."""
+
+
+class Order:
+    """Who comes before whom.
+
+    Args:
+        rows: the graph tasks, by id.
+    """
+
+    def __init__(self, rows: Sequence[GraphTaskRow]) -> None:
+        self.ids = [row.id for row in rows]
+        self._parents = {row.id: row.parent for row in rows if row.parent >= 0}
+        self.outermost = [number for number in self.ids if number not in self._parents]
+
+    def name(self, graph_task: int) -> str:
+        """``30 of 40``; where not all were recorded, ``20, number 3 of 5``; alone, ``0``."""
+        total = len(self.ids)
+        if total < 2:
+            return f"{graph_task}"
+        if self.ids[-1] == total - 1:
+            return f"{graph_task:,} of {total:,}"
+        return f"{graph_task:,}, number {bisect_right(self.ids, graph_task):,} of {total:,}"
+
+    def root(self, graph_task: int) -> int:
+        """The pass that no node of another began, and that a graph task is or is inside of."""
+        while (parent := self._parents.get(graph_task)) is not None:
+            graph_task = parent
+        return graph_task
+
+    def parent(self, graph_task: int) -> int | None:
+        """The graph task a node of which began this one."""
+        return self._parents.get(graph_task)
+
+    def beside(self, graph_task: int, by: int) -> int | None:
+        """The next such pass (1), or the previous one (-1); None: it is the last, the first."""
+        return _beside(self.outermost, self.root(graph_task), by)
+
+
+def _beside(numbers: Sequence[int], number: int, by: int) -> int | None:
+    place = bisect_right(numbers, number) if by > 0 else bisect_left(numbers, number) - 1
+    return numbers[place] if 0 <= place < len(numbers) else None
+
+
+class Findings:
+    """What is unusual in a file, as of one of its versions."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.version = trace.version
+        found = marks(trace)
+        self.nonfinite = trace.nonfinite_graph_tasks()
+        """Graph tasks with such a gradient, in order of the first; reentrant ones, too."""
+        inside = dict.fromkeys(self.nonfinite, Mark.NON_FINITE)
+        self.marks: Mapping[int, Mark] = {
+            **{
+                number: mark
+                for number, mark in inside.items()
+                if trace.graph_task(number).parent >= 0
+            },
+            **found,
+        }
+        """By graph task, reentrant ones included."""
+        self.is_checked = trace.meta.values != "none" or trace.has_checks()
+        """Whether gradients were looked at for NaN and infinities."""
+        self._marked = [number for number, mark in found.items() if mark is not Mark.UNDER_WAY]
+
+    def beside(self, root: int, by: int) -> int | None:
+        """The next outermost pass that is marked (1), or the previous one (-1)."""
+        return _beside(self._marked, root, by)
+
+    @property
+    def first(self) -> int | None:
+        """The first pass that is marked; one that is just under way is not meant."""
+        return self._marked[0] if self._marked else None
+
+    def why(self, graph_task: int) -> str:
+        """In a few words, why one is shown what is marked of a pass."""
+        mark = self.marks[graph_task]
+        return _OPENED.get(mark, f"opened at the first pass that is {mark}")
+
+
+def marked_place(trace: Trace, graph_task: int, mark: Mark) -> Place:
+    """Where in a pass, or in one inside it, one sees why it is marked."""
+    family = trace.family(graph_task)
+    if mark is Mark.CUT:
+        # The innermost one that has not ended is where the program was.
+        open_ones = [number for number in family if trace.graph_task(number).end_seq is None]
+        number = open_ones[-1] if open_ones else graph_task
+        last = trace.events(number, trace.event_count(number) - 1, 1)
+        return Place(number, last[0].seq if last else -1)
+    found = []
+    for number in family:
+        seq = None
+        if mark is Mark.NON_FINITE:
+            seq = trace.first_nonfinite_flow(number)
+        elif mark is Mark.FAILED:
+            seq = trace.first_failure(number)
+        if seq is not None:
+            found.append(Place(number, seq))
+    return min(found, key=lambda place: place.seq, default=Place(graph_task, -1))
+
+
+def others(findings: Findings, order: Order, graph_task: int | None) -> str:
+    """What is to be said of the other passes, in sentences; empty: nothing.
+
+    Args:
+        findings: what is unusual in the file.
+        order: of its passes.
+        graph_task: the one that is left out; None: none.
+    """
+    root = None if graph_task is None else order.root(graph_task)
+    by_mark: dict[Mark, list[int]] = {}
+    for number in order.outermost:
+        mark = findings.marks.get(number)
+        if mark is not None and mark is not Mark.UNDER_WAY and number != root:
+            by_mark.setdefault(mark, []).append(number)
+    return " ".join(_said(mark, order, numbers) for mark, numbers in by_mark.items())
+
+
+def _said(mark: Mark, order: Order, numbers: Sequence[int]) -> str:
+    first = f"pass {order.name(numbers[0])}"
+    more = f" and {count(len(numbers) - 1, 'other')}" if len(numbers) > 1 else ""
+    if mark is Mark.NON_FINITE:
+        return f"Gradients are not finite in {first}{more}: x goes there."
+    are = "are" if more else "is"
+    return f"P{first[1:]}{more} {_SAID.get(mark, f'{are} marked “{mark}”')}: c and C go there."

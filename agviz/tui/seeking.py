@@ -1,0 +1,99 @@
+"""Seeking a name in the other graph tasks of a file, a stretch of them at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from textual.message import Message
+
+from agviz.tui.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow
+
+_NODES: Final = 20_000
+"""That are looked at in one go: whoever types meanwhile notices nothing of it."""
+
+
+def fitting(wanted: str) -> Callable[[str], bool]:
+    """Whether a text holds ``wanted``; capitals count only where ``wanted`` has some."""
+    if any(character.isupper() for character in wanted):
+        return lambda text: wanted in text
+    return lambda text: wanted in text.lower()
+
+
+@dataclass
+class Sought(Message):
+    """How the search in other graph tasks goes."""
+
+    progress: str
+    """Where it is; empty: it is over."""
+    is_vain: bool = False
+    """Whether no other graph task has what is sought."""
+    by: int = 1
+    """Which way it went."""
+
+
+class Match(NamedTuple):
+    """A node that was sought."""
+
+    graph_task: int
+    node: int
+    seq: int
+    """Of its NodeStarted; -1: it never started."""
+    text: str
+    """Which of how many of its graph task."""
+
+
+class Search:
+    """Goes through all graph tasks but one, from there on and around.
+
+    Args:
+        rows: the graph tasks, by id.
+        here: the one that is left out.
+        wanted: part of the name, module or parameter of a node.
+        by: 1: later ones first; -1: earlier ones first.
+    """
+
+    def __init__(self, rows: Sequence[GraphTaskRow], here: int, wanted: str, by: int) -> None:
+        self.by = by
+        self.fits = fitting(wanted)
+        self.at = here
+        """The graph task that is looked at next."""
+        later = [row for row in rows if row.id > here]
+        earlier = [row for row in rows if row.id < here]
+        order = [later, earlier] if by > 0 else [earlier[::-1], later[::-1]]
+        self._stretches = [stretch for part in order for stretch in _stretches(part)][::-1]
+
+    def more(self, trace: Trace) -> Match | None:
+        """Look at some more of them."""
+        first, last = self._stretches.pop()
+        self.at = last
+        found = trace.graph_tasks_with(min(first, last), max(first, last), self.fits)
+        if not found:
+            return None
+        number = found[0 if self.by > 0 else -1]
+        nodes = trace.nodes_with(number, self.fits)
+        place = 0 if self.by > 0 else len(nodes) - 1
+        node, seq = nodes[place]
+        text = f"{place + 1:,} of {count(len(nodes), 'match', 'matches')} in this pass"
+        return Match(number, node, -1 if seq is None else seq, text)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all were looked at."""
+        return not self._stretches
+
+
+def _stretches(rows: Sequence[GraphTaskRow]) -> Iterator[tuple[int, int]]:
+    """The first and the last of graph tasks that follow each other, in their order."""
+    begin, nodes = 0, 0
+    for end, row in enumerate(rows, start=1):
+        nodes += row.nodes
+        if nodes >= _NODES or end == len(rows):
+            yield rows[begin].id, row.id
+            begin, nodes = end, 0
