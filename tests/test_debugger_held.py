@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.analysis.hang import hang
+from agviz.analysis.outcome import Outcome
 from agviz.cli.main import main
 from agviz.debugger.breakpoints import parse
 from agviz.traces.held import held_ns
@@ -152,16 +153,18 @@ async def test_why_at_a_stop_explains_the_nan(tmp_path: Path, size: tuple[int, i
             await press(pilot, "w")
             answer = pilot.app.screen
             assert isinstance(answer, Answer)
-            assert "is stopped by the debugger at" in answer.answer.heading
-            assert answer.answer.is_bad is None, "nothing is known of a pass that has not ended"
+            told = answer.answer.verdicts[0]
+            assert "is stopped by the debugger at" in told.heading
+            assert told.outcome is Outcome.CANT_TELL, "it has not ended"
             await press(pilot, "escape", "c")
             await until(pilot, lambda session: stands(session, 1))
             await press(pilot, "w")
             answer = pilot.app.screen
             assert isinstance(answer, Answer)
-            assert answer.answer.is_bad
-            assert answer.answer.heading.startswith("sqrt at zero")
-            assert answer.answer.line.startswith("program.py:9")
+            told = answer.answer.verdicts[0]
+            assert told.is_found
+            assert told.heading.startswith("sqrt at zero")
+            assert told.line.startswith("program.py:9")
             await press(pilot, "escape")
 
 

@@ -225,13 +225,34 @@ def test_a_pass_in_which_events_go_on_times_out(monkeypatch: pytest.MonkeyPatch)
         lookout.moved = True
         if second in {2, 40}:
             lookout.under_way = {second: now[0]}
-        if 20 <= second < 30:
-            lookout.rest()  # a debugger holds it
+        if second == 20:
+            lookout.holding.hold(0, 2, 1, "step")
+        if second == 30:
+            lookout.holding.let_go(0)
         if second in {4, 13, 14, 15}:
             lookout.under_way[100 + second] = now[0]  # reentrant ones
         if lookout.due() is not None:
             seen.append(second)
     assert seen == [2 + 12, 40 + 12]
+
+
+def test_a_pass_that_a_debugger_holds_does_not_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    lookout = Lookout(0, 12.0, None)
+    seen = []
+    for second in range(1, 60):
+        now[0] = second * 10**9
+        lookout.moved = True
+        if second == 2:
+            lookout.under_way[2] = now[0]
+        if second == 5:
+            lookout.holding.hold(0, 2, 1, "step")
+        if second == 40:
+            lookout.holding.let_go(0)
+        if lookout.due() is not None:
+            seen.append(second)
+    assert seen == [40 + 12]
 
 
 def test_a_trace_within_a_program_tells_after_a_timeout(
