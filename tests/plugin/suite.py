@@ -115,7 +115,7 @@ def test_handle(agviz, tmp_path):
         agviz.assert_order([ran[0], {ran[1], "NoSuchNode"}, ...])
     agviz.assert_same_as(agviz.trace)
     wrong()
-    with pytest.raises(AssertionError, match="SqrtBackward0 of Distance, at test_suite.py:"):
+    with pytest.raises(AssertionError, match="SqrtBackward0 of Distance, in .*, at test_suite.py:"):
         agviz.assert_finite()
     unused = nn.Linear(1, 1)
     with pytest.raises(AssertionError, match="did not reach 2 parameters:\\nweight"):
