@@ -50,7 +50,7 @@ class Options:
     keep: int = KEPT
     """Calls of backward that the flight recorder keeps."""
     timeout: float | None = None
-    """Seconds: a backward pass that has had no event for so long is told of on stderr."""
+    """Seconds: a backward pass that is under way for so long is reported on stderr."""
     stop_on_timeout: bool = False
     """Whether the program is ended then."""
 

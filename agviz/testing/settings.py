@@ -18,7 +18,6 @@ LEVELS: Final = ("none", "health", "full")
 KINDS: Final = ("nan", "inf")
 _MARKER: Final = {"mode", "values", "check_forward", "fail_on", "max_norm"}
 _CHECK_FORWARD: Final = ("PYTEST_AGVIZ_CHECK_FORWARD", "AGVIZ_CHECK_FORWARD")
-_NO: Final = {"", "0", "no", "off", "false"}
 OUTPUT: Final = "agviz-results"
 
 
@@ -144,7 +143,9 @@ def _checks_forward(config: pytest.Config) -> bool:
         return True
     said = next((os.environ[name] for name in _CHECK_FORWARD if name in os.environ), None)
     if said is not None:
-        return said.lower() not in _NO
+        from agviz.options import FALSE
+
+        return said.strip().lower() not in FALSE
     return bool(config.getini("agviz_check_forward"))
 
 
