@@ -59,7 +59,7 @@ class MadeUpNames:
     def modules(self, sequence_nrs: Sequence[int]) -> Callable[[], list[str]]:
         return lambda: [self._modules.get(number, "") for number in sequence_nrs]
 
-    def parameters(self) -> None:
+    def parameters(self, *, with_norms: bool = False) -> None:
         """No parameter is alive: there are none."""
 
 
