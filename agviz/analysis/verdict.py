@@ -92,6 +92,8 @@ class Mark(StrEnum):
     NON_FINITE = "not finite"
     """A gradient of a parameter, or a result of grad."""
     LOSS = "loss not finite"
+    NOT_MEASURED = "gradients not measured"
+    """No gradient of it was looked at: it may be anything. :func:`marks` leaves these out."""
 
 
 def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]:

@@ -271,7 +271,8 @@ class Lookout:
     def _made(self, reason: str, look: Callable[[], list[_Thread]]) -> Dump:
         number, since_ns = self._next_number(), time.monotonic_ns() - self._start_ns
         threads: list[_Thread] = []
-        if "agviz_engine.engine" not in sys.modules:  # to look imports it, and torch
+        # To look imports the engine and torch; while another thread does so, neither is whole.
+        if not hasattr(sys.modules.get("agviz_engine.api"), "_after_fork"):
             return Dump(number, since_ns, reason, threads)
         try:
             threads = look()

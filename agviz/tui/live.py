@@ -555,7 +555,7 @@ def _end(code: int | None) -> str:
     if code is None:
         return "✗ The program has ended"
     if code >= 0:
-        return f"{'✗' if code else '✓'} The program has ended with exit code {code}"
+        return f"{'✗' if code else '■'} The program has ended with exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:

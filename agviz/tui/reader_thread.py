@@ -376,7 +376,7 @@ class ReaderThread(threading.Thread):
         for file in files:
             if is_anew or judges or file not in self._findings:
                 self._judge(file)
-        marks = [self._findings[file].marks for file in files]
+        marks = [self._findings[file].shown for file in files]
         start = self._start() if is_anew else None
         is_empty = is_anew and not is_growing and not any(tasks)
         found = verdicts(self._traces[0]) if is_empty else ()

@@ -40,6 +40,7 @@ _GLYPHS: Final = {
     Mark.UNDER_WAY: "●",
     Mark.NON_FINITE: "!",
     Mark.LOSS: "!",
+    Mark.NOT_MEASURED: "?",
 }
 _ENDS: Final = {
     GraphTaskStatus.FAILED: Mark.FAILED,
@@ -279,6 +280,8 @@ class TaskPicker(ModalScreen[Key | None]):
         """How it ended, in words."""
         mark = self._mark(file, row)
         end = "finished" if mark is None else str(mark)
+        if mark is Mark.NOT_MEASURED:
+            end = f"finished, {mark}"
         if row.status is GraphTaskStatus.FAILED:
             end = f"failed: {row.error}"
         return f"{end}, inside #{row.parent}" if row.parent >= 0 else end
@@ -291,7 +294,7 @@ class TaskPicker(ModalScreen[Key | None]):
         mark = self._mark(file, row)
         number = max(4, len(f"{rows[-1].id:,}"))
         time = duration(row.end_ns - row.begin_ns) if row.end_ns is not None else ""
-        look = "bold" if mark is not None else ""
+        look = "" if mark in {None, Mark.NOT_MEASURED} else "bold"
         return Text.assemble(
             (f" {'✓' if mark is None else _GLYPHS.get(mark, '✗')} ", look),
             f"{right(f'{row.id:,}', number)}  {left(_call(row), 9)}",
