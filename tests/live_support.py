@@ -242,9 +242,11 @@ async def settle(pilot: Pilot[None]) -> LiveSession:
     return session_of(pilot)
 
 
-async def until(pilot: Pilot[None], true: Callable[[LiveSession], bool]) -> LiveSession:
-    """Wait for something that the program does."""
-    deadline = time.monotonic() + SECONDS
+async def until(
+    pilot: Pilot[None], true: Callable[[LiveSession], bool], seconds: float = SECONDS
+) -> LiveSession:
+    """Wait for something that the program does; one in a process imports torch first."""
+    deadline = time.monotonic() + seconds
     while not true(await settle(pilot)):
         assert time.monotonic() < deadline, "this never came"
         await asyncio.sleep(0.01)

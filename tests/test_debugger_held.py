@@ -149,7 +149,7 @@ async def test_why_at_a_stop_explains_the_nan(tmp_path: Path, size: tuple[int, i
     with debug(tmp_path, PLANTED) as debuggee:
         app = LiveApp(debuggee.client, debuggee, tmp_path)
         async with app.run_test(size=size) as pilot:
-            await until(pilot, stands)
+            await until(pilot, stands, 60.0)
             await press(pilot, "w")
             answer = pilot.app.screen
             assert isinstance(answer, Answer)

@@ -87,7 +87,7 @@ async def test_compound_statements_are_typed_and_run(
     debuggee: Debuggee, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with app_of(debuggee, tmp_path).run_test(size=size) as pilot:
-        session = await until(pilot, stands)
+        session = await until(pilot, stands, 60.0)
         before = session.stop
         await press(pilot, "exclamation_mark")
         session = await type_lines(pilot, "for i in range(3): print(i)")
@@ -110,7 +110,7 @@ async def test_compound_statements_are_typed_and_run(
 
 async def test_lines_are_pasted(debuggee: Debuggee, tmp_path: Path) -> None:
     async with app_of(debuggee, tmp_path).run_test(size=(80, 24)) as pilot:
-        await until(pilot, stands)
+        await until(pilot, stands, 60.0)
         session = await press(pilot, "exclamation_mark")
         text = "def f(x):\r\n\ty = x\r\n\r\n\treturn y + 1\r\n\r\nf(1)\r\nf(2)\r\n"
         session.query_one(PythonField).post_message(events.Paste(text))
@@ -121,7 +121,7 @@ async def test_lines_are_pasted(debuggee: Debuggee, tmp_path: Path) -> None:
 
 async def test_names_are_completed(debuggee: Debuggee, tmp_path: Path) -> None:
     async with app_of(debuggee, tmp_path).run_test(size=(120, 40)) as pilot:
-        await until(pilot, stands)
+        await until(pilot, stands, 60.0)
         await press(pilot, "exclamation_mark")
         send(pilot, "gra\t")  # fast: tab comes behind what was typed
         session = await settle(pilot)
@@ -145,7 +145,7 @@ async def test_names_are_completed(debuggee: Debuggee, tmp_path: Path) -> None:
 
 async def test_what_was_typed_comes_back(debuggee: Debuggee, tmp_path: Path) -> None:
     async with app_of(debuggee, tmp_path).run_test(size=(80, 24)) as pilot:
-        await until(pilot, stands)
+        await until(pilot, stands, 60.0)
         await press(pilot, "exclamation_mark")
         await type_lines(pilot, "a = 1", "for i in range(2):", "print(i)", "", "b = 2")
         await write(pilot, "draft")
@@ -169,7 +169,7 @@ async def test_what_was_typed_comes_back(debuggee: Debuggee, tmp_path: Path) -> 
 
 async def test_one_line_of_python_is_a_command(debuggee: Debuggee, tmp_path: Path) -> None:
     async with app_of(debuggee, tmp_path).run_test(size=(120, 40)) as pilot:
-        await until(pilot, stands)
+        await until(pilot, stands, 60.0)
         await command(pilot, "python for i in range(2): print(i + 40)")
         session = await until(pilot, lambda session: not session.runs_python)
         assert printed(session)[-2:] == ["40", "41"]
@@ -182,7 +182,7 @@ async def test_one_line_of_python_is_a_command(debuggee: Debuggee, tmp_path: Pat
 async def test_python_that_runs_on_does_not_take_keys_for_hotkeys(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         async with app_of(debuggee, tmp_path).run_test(size=(80, 24)) as pilot:
-            session = await until(pilot, stands)
+            session = await until(pilot, stands, 60.0)
             before = session.stop
             await press(pilot, "exclamation_mark")
             send(pilot, "import time\nfor i in range(1000): time.sleep(0.01)\n\n")
