@@ -27,6 +27,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -39,6 +40,7 @@ from agviz.traces.dumping import TIMEOUT, Lookout, stack_of
 from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.modified import modified
 from agviz.traces.native_calls import NativeCall
+from agviz.traces.new_file import alone_in, create, remove
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
 from agviz.traces.text import clean
@@ -53,7 +55,6 @@ from agviz.traces.writer import (
     Parameters,
     SavedHealth,
     Writer,
-    create,
 )
 from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
@@ -126,11 +127,14 @@ class Recorder(Instrument, Closable):
             has been under way for so many seconds; None: never.
         script: what is being run, for the reader; ``sys.argv[0]`` by default.
         argv: its arguments; ``sys.argv[1:]`` by default.
+        replace: whether an older trace of this name may be replaced.
 
     Raises:
         agviz.errors.TraceError: the file can't be written to; nothing was started then.
     """
 
+    has_replaced = False
+    """Whether there was an older trace of this name."""
     _outermost = NO_GRAPH_TASK
     """The last outermost graph task that began."""
     now_and_then: Callable[[], None] | None = None
@@ -151,12 +155,14 @@ class Recorder(Instrument, Closable):
         timeout: float | None = None,
         script: str | None = None,
         argv: list[str] | None = None,
+        replace: bool = True,
     ) -> None:
         if max_bytes is not None and max_bytes < LEAST_BYTES:
             raise TraceError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
-        self.path = Path(path)
-        self._names = names
-        self._provenance = provenance
+        self.path, self._replace = Path(path), replace
+        self._opened: Future[None] = Future()
+        """Whether the writer's thread could open the file, as soon as that is known."""
+        self._names, self._provenance = names, provenance
         self.forward: CheckForward | None = None
         """Where the torch functions come from that the program calls."""
         self._steps = steps
@@ -237,15 +243,28 @@ class Recorder(Instrument, Closable):
         return note, note_numbers if values == "health" else None
 
     def _begin_writing(self) -> None:
-        self._create()
-        self._thread.start()
+        self._open_file()
 
-    def _create(self) -> None:
-        """Make the file."""
+    def _open_file(self) -> None:
+        """Make the file, and have the writer's thread open it; raises TraceError."""
         small = self._copier is None or self._max_bytes is not None
         page_bytes = PAGE_BYTES if small else PAGE_BYTES_FOR_VALUES
-        with self._writing:
-            create(self.path, self._facts, page_bytes=page_bytes)
+        with alone_in(self.path.parent):
+            with self._writing:
+                self.has_replaced = create(
+                    self.path, self._facts, page_bytes=page_bytes, replace=self._replace
+                )
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # there are too many, or the interpreter ends
+                self._opened.set_exception(error)
+            unopened = self._opened.exception()
+        if unopened is not None:
+            remove(self.path)
+            name = clean(os.fspath(self.path))
+            raise TraceError(
+                f"{name} can't be written ({unopened}); choose another place to record into"
+            ) from unopened
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -651,9 +670,10 @@ class Recorder(Instrument, Closable):
         # The connection lives in this frame, so that a forked child neither uses nor closes it.
         try:
             writer = Writer(self.path, self._start_ns, self._lookout.source)
-        except sqlite3.Error as error:
-            self._stop(f"can't be written any longer ({error})")
+        except (sqlite3.Error, OSError) as error:
+            self._opened.set_exception(error)
             return
+        self._opened.set_result(None)
         try:
             if self._max_bytes is not None:
                 writer.limit(self._max_bytes)

@@ -18,14 +18,13 @@ from operator import itemgetter, le
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from agviz.errors import TraceError
 from agviz.traces import codec, schema
 from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.held import LetGo
 from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.traces.tensor_types import TensorTypes
-from agviz.traces.text import clean, storable
+from agviz.traces.text import storable
 from agviz_engine.events import (
     NO_GRAPH_TASK,
     DependenciesComputed,
@@ -177,6 +176,8 @@ class Writer:
         )
         if on_local_disk(path):
             self._database.execute("PRAGMA journal_mode = WAL")
+            # Only who has read once holds the lock by which others see that the file is in use.
+            self._database.execute("SELECT count(*) FROM meta").fetchone()
         self._database.execute("PRAGMA synchronous = NORMAL")
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB:d}")
         self._database.execute("PRAGMA temp_store = MEMORY")
@@ -608,76 +609,6 @@ def _rows(*columns: Iterable[Any]) -> list[Any]:
 def _columns(values: Sequence[Any], count: int) -> list[Sequence[Any]]:
     """The columns of rows that follow each other in ``values``."""
     return [values[place::count] for place in range(count)]
-
-
-def create(path: Path, facts: Mapping[str, Any], *, page_bytes: int = PAGE_BYTES) -> None:
-    """Make an empty trace at ``path``; an older trace there is replaced.
-
-    Args:
-        path: the file.
-        facts: what is written to ``meta``.
-        page_bytes: of one page of the file; a power of two.
-
-    Raises:
-        agviz.errors.TraceError: the path can't be written, holds something that is no trace, or
-            another process is recording into it.
-    """
-    name = clean(os.fspath(path))
-    if path.is_dir():
-        raise TraceError(f"{name} is a folder; give the name of a file to record into")
-    if not path.parent.is_dir():
-        raise TraceError(
-            f"there is no folder {clean(str(path.parent))}; make it, then record again"
-        )
-    if os.path.lexists(path):
-        _remove_old_trace(path, name)
-    try:
-        database = sqlite3.connect(path, timeout=5.0, isolation_level=None)
-        try:
-            database.execute(f"PRAGMA page_size = {page_bytes:d}")
-            database.execute("BEGIN EXCLUSIVE")
-            for statement in schema.TABLES.values():
-                database.execute(statement)
-            write_meta(database, facts)
-            database.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION:d}")
-            database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID:d}")
-            database.execute("COMMIT")
-        finally:
-            database.close()
-    except sqlite3.Error as error:
-        raise TraceError(
-            f"{name} can't be written ({error}); choose another place to record into"
-        ) from error
-
-
-def _remove_old_trace(path: Path, name: str) -> None:
-    if not path.is_file():
-        raise TraceError(f"{name} is not a regular file; choose another name to record into")
-    if path.stat().st_size:
-        try:
-            database = sqlite3.connect(path, timeout=0.0, isolation_level=None)
-            try:
-                (application,) = database.execute("PRAGMA application_id").fetchone()
-                # A writer keeps the file in WAL mode, and only the last one may leave that mode.
-                (mode,) = database.execute("PRAGMA journal_mode = DELETE").fetchone()
-            finally:
-                database.close()
-        except sqlite3.OperationalError as error:
-            raise TraceError(
-                f"{name} is in use by another process ({error}); choose another name to record into"
-            ) from error
-        except sqlite3.DatabaseError:
-            application, mode = 0, "delete"
-        if application != schema.APPLICATION_ID or mode != "delete":
-            raise TraceError(
-                f"{name} exists and is not a trace; choose another name to record into"
-            )
-    try:
-        path.unlink()
-    except OSError as error:
-        raise TraceError(
-            f"{name} can't be replaced ({error.strerror}); choose another name to record into"
-        ) from error
 
 
 def write_meta(database: sqlite3.Connection, facts: Mapping[str, Any]) -> None:
