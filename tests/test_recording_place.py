@@ -137,10 +137,10 @@ def test_many_processes_record_into_one_name_at_once(tmp_path: Path) -> None:
         ended = [child.communicate() for child in children]
     assert [child.returncode for child in children] == [0] * processes, ended
     assert len(written) > rounds, "they were never at it at once"
-    for path, events in written.items():
+    for path, counts in written.items():
         with Trace.open(path) as trace:
             assert trace.meta.end_ns is not None
-            assert trace.event_count() in events
+            assert trace.event_count() in counts
     assert {Path(path).parent for path in written} == {tmp_path}
 
 
