@@ -29,7 +29,7 @@ from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.live import debugging
 from agviz.options import KEPT, Options, asked_to_check_forward
 from agviz.recorded import Recorded
-from agviz.recording import Recording, say_remark
+from agviz.recording import Recording, default_name, say_remark
 from agviz.traces.copies import MOST_BYTES
 from agviz.traces.reader import Trace
 
@@ -70,7 +70,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
     Args:
         model: learn the names of its parameters now; without, from its forward in the block.
         path: the file to write, an older trace of this name is replaced; None: a temporary one,
-            which goes with this object.
+            which goes with this object. Where even that can't be made, the block runs all the same,
+            on torch's engine; stderr says so, and there is nothing to ask afterwards.
         values: ``health`` to measure every gradient (counts of NaN, infinities and zeros, min, max,
             mean, norm), ``none`` to leave that, ``full`` to record the gradients themselves too.
         max_values_bytes: of those, no more bytes than that, and none that is larger than a
@@ -78,7 +79,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         steps: which calls of backward to record, counted from 0 without reentrant ones.
         nodes: record the events of those nodes only in whose name, parameter or module this regular
             expression is found.
-        max_bytes: end the recording before the file becomes larger.
+        max_bytes: bound of the file (None: 2 GB; 0: no bound): it keeps the first backward passes,
+            the last ones, and those that failed or were not finite.
         on: write only on these occasions, some of ``nonfinite``, ``exception`` and ``signal``
             (SIGUSR1): a flight recorder.
         keep: how many calls of backward it keeps.
@@ -90,7 +92,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
             health of what it makes; by default what AGVIZ_CHECK_FORWARD says.
 
     Raises:
-        agviz.errors.AgvizError: an argument makes no sense, or the file can't be written to.
+        agviz.errors.AgvizError: an argument makes no sense, or ``path`` can't be written to, before
+            the block begins.
         agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
     """
 
@@ -131,16 +134,28 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
             keep=keep,
             timeout=timeout,
         )
+        self._is_named = path is not None
         if path is None:
-            folder = tempfile.TemporaryDirectory(prefix="agviz-")
-            weakref.finalize(self, folder.cleanup)
-            path = Path(folder.name, "trace.agviz")
+            path = self._temporary()
         super().__init__(path)
         self._recording = Recording(self.path, options, device_policy=device_policy)
         self._model = model
 
+    def _temporary(self) -> Path:
+        """A file that goes with this object; one in this folder where no other can be made."""
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="agviz-")
+        except OSError:
+            return default_path()
+        weakref.finalize(self, folder.cleanup)
+        return Path(folder.name, "trace.agviz")
+
     def __enter__(self) -> Self:
-        self._recording.open()
+        if self._is_named:
+            self._recording.open()
+        elif self._recording.open_somewhere() is None:
+            return self
+        self.path = self._recording.path
         try:
             self._recording.start()
             say_remark()
@@ -158,7 +173,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        _under_way.remove(self)
+        if self in _under_way:
+            _under_way.remove(self)
         self.close()  # a reader would keep the file from being made whole
         self._recording.stop(exc)
 
@@ -250,14 +266,18 @@ def enable(path: str | PathLike[str] | None = None, options: Options | None = No
         The file.
 
     Raises:
-        agviz.errors.AgvizError: recording goes on already, or the file can't be written to.
+        agviz.errors.AgvizError: recording goes on already, or ``path``, or without one no file at
+            all, can be written to.
         agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
     """
     with _lock:
         if _enabled:
             raise AgvizError(f"{_enabled[0].path} is being recorded already; disable that first")
         recording = Recording(Path(path) if path else default_path(), options)
-        recording.open()
+        if path:
+            recording.open()
+        elif recording.open_somewhere() is None:
+            raise TraceError("there is no place to record into; name a file that can be written")
         try:
             recording.start()
             say_remark()
@@ -272,8 +292,9 @@ def enable(path: str | PathLike[str] | None = None, options: Options | None = No
 def enable_at_first_backward() -> None:
     """The same for a process that has not asked for it and may never call backward.
 
-    No file is replaced: processes that share AGVIZ_OUTPUT add their numbers to it. Where the engine
-    does not fit this torch, or the file can't be written, the program goes on without.
+    No file is replaced: processes that share AGVIZ_OUTPUT add their numbers to it. Where the file
+    can't be written another place is taken; where there is none, or where the engine does not fit
+    this torch, the program goes on without.
     """
     with _lock:
         options = Options(check_forward=asked_to_check_forward())
@@ -311,5 +332,5 @@ def set_trace() -> None:
 
 def default_path() -> Path:
     """What AGVIZ_OUTPUT names, or a file in this folder named after the script and the process."""
-    script = Path(sys.argv[0] if sys.argv else "").stem.lstrip("-") or "python"
-    return Path(os.environ.get("AGVIZ_OUTPUT") or f"agviz-{script}.{os.getpid()}.agviz")
+    script = sys.argv[0] if sys.argv else ""
+    return Path(os.environ.get("AGVIZ_OUTPUT") or default_name(script))

@@ -10,10 +10,13 @@ import atexit
 import contextlib
 import os
 import sys
+import tempfile
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz.after_import import after_import
+from agviz.analysis.coverage import coverage
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.leaving import Leaving
@@ -30,11 +33,14 @@ from agviz.words import backward_passes
 from agviz_engine.instruments import Instrument, Live, Registry
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from agviz.signals import Listening
     from agviz.traces.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
+
+_LONGEST_NAME: Final = 200
+"""Bytes: SQLite adds to it, and a file system takes 255."""
 
 
 class Recording(Instrument):
@@ -81,13 +87,34 @@ class Recording(Instrument):
         self._is_over = False
         self._is_child = False
 
+    def open_somewhere(self) -> Recorder | None:
+        """Open the file now, elsewhere where it has to be, and say so.
+
+        Returns:
+            None where there is no place: nothing will be recorded, the program runs all the same.
+        """
+        wanted, why = self.path, ""
+        for path in places(wanted, self.script):
+            self.path = path
+            try:
+                recorder = self.open()
+            except TraceError as error:
+                why = why or _without_advice(str(error))
+                continue
+            if why:
+                say(f"{why}; this program is recorded into {self.path} instead")
+            return recorder
+        self.path, self._is_over = wanted, True
+        say(f"{why}; the program goes on without being recorded")
+        return None
+
     def open(self) -> Recorder:
         """Open the file now.
 
         Raises:
             agviz.errors.TraceError: it can't be written to.
         """
-        if not self._replace and self.path.is_file():
+        if not self._replace and os.path.isfile(self.path):  # noqa: PTH113 # raises nothing
             self.path = beside(self.path)
         options = self.options
         common: dict[str, Any] = {
@@ -98,8 +125,9 @@ class Recording(Instrument):
             "check_forward": options.check_forward,
             "max_values_bytes": options.max_values_bytes,
             "provenance": self.provenance,
-            "max_bytes": options.max_bytes,
+            "max_bytes": options.limit,
             "timeout": options.timeout,
+            "replace": self._replace or self.path == beside(self.path),
             **self._about,
         }
         self.recorder = self._make_recorder(common)
@@ -305,15 +333,13 @@ class Recording(Instrument):
             return
         with self._opening:
             registry.remove(self)
-            if self._heard is None and not self._is_over:
-                try:
-                    self._heard = self._listener(self.open(), registry)
-                except TraceError as error:
-                    say(f"{error}; the program goes on without being recorded")
-                    self._is_over = True
-                else:
-                    registry.add(self._heard)
-                    say_remark()
+            if self._heard is not None or self._is_over:
+                return
+            recorder = self.open_somewhere()
+            if recorder is not None:
+                self._heard = self._listener(recorder, registry)
+                registry.add(self._heard)
+                say_remark()
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What hears the engine on the recorder's behalf."""
@@ -439,10 +465,57 @@ def active() -> Recording | None:
 
 def beside(path: Path) -> Path:
     """The same file name for this process alone: ``train.agviz``, ``train.4711.agviz``."""
+    if not path.name:
+        return path  # a folder
     stem, dot, number = path.stem.rpartition(".")
     if not dot or not number.isdecimal():
         stem = path.stem
     return path.with_name(f"{stem}.{os.getpid()}{path.suffix}")
+
+
+def default_name(script: str) -> str:
+    """The name of a file that nobody has named: ``agviz-train.4711.agviz``.
+
+    Args:
+        script: a path, or ``-m`` and a module.
+    """
+    name = script.removeprefix("-m ") if script.startswith("-m ") else Path(script).stem
+    return f"agviz-{name.lstrip('-') or 'python'}.{os.getpid()}.agviz"
+
+
+def places(path: Path, script: str) -> Iterator[Path]:
+    """Where a recording goes: to ``path``, or where that can't be, to the next of these.
+
+    Beside it under a name that no other process takes, or in it where it is a folder; then in a
+    folder of its own for temporary files, which is gone again where that can't be either.
+
+    Args:
+        path: the file that was asked for.
+        script: what is being run.
+    """
+    yield path
+    is_folder = False
+    with contextlib.suppress(OSError, ValueError):
+        is_folder = path.is_dir()
+    if is_folder:
+        yield path / default_name(script)
+    elif beside(path) != path:
+        yield beside(path)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="agviz-trace-"))
+    except OSError:
+        return
+    is_long = is_folder or len(os.fsencode(path.name)) > _LONGEST_NAME
+    try:
+        yield folder / (default_name(script) if is_long else path.name)
+    finally:
+        with contextlib.suppress(OSError):  # the recording is in it
+            folder.rmdir()
+
+
+def _without_advice(sentence: str) -> str:
+    """What is wrong, without what the user is to do: it has been done."""
+    return sentence.rpartition("; ")[0] or sentence
 
 
 def outcome(path: Path) -> str:
@@ -450,7 +523,7 @@ def outcome(path: Path) -> str:
     try:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
-            stopped = trace.meta.stopped
+            stopped, covered = trace.meta.stopped, str(coverage(trace))
             said = verdicts(trace)[0]
     except TraceError as error:
         return str(error)
@@ -458,7 +531,7 @@ def outcome(path: Path) -> str:
         return f"no backward pass was recorded in {path}"
     passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
-    recorded = f"recorded {passes} in {path}{until}"
+    recorded = f"recorded {passes} in {path}{until}{f' ({covered})' if covered else ''}"
     if not said.is_found:
         return f"{recorded}; to look at it: agviz view {path}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""

@@ -135,18 +135,41 @@ def test_a_program_without_torch_notices_little(python: str, tmp_path: Path) -> 
 BACKWARD = "import torch; torch.ones(1, requires_grad=True).backward(); print('went on')"
 
 
-def test_where_it_can_not_be_written_the_program_goes_on(python: str, tmp_path: Path) -> None:
+def test_where_it_can_not_be_written_another_place_is_taken(python: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "sealed").mkdir(mode=0o555)
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "letter").write_text("Dear reader,")
     places = {"no/t.agviz": "there is no folder no", "folder": "folder is a folder"}
-    if os.geteuid():
-        places["sealed/t.agviz"] = "can't be written"
     for place, why in places.items():
-        ended = run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT=place)
+        ended = run(
+            python,
+            "-c",
+            BACKWARD,
+            cwd=tmp_path,
+            AGVIZ="1",
+            AGVIZ_OUTPUT=place,
+            TMPDIR=str(tmp_path / "temporary"),
+        )
         assert (ended.returncode, ended.stdout) == (0, "went on\n")
-        (line,) = ended.stderr.splitlines()
-        assert why in line
-        assert line.endswith("the program goes on without being recorded")
+        elsewhere, outcome = ended.stderr.splitlines()
+        assert elsewhere.startswith(f"agviz: {why}; this program is recorded into ")
+        path = tmp_path / elsewhere.removesuffix(" instead").rpartition(" ")[2]
+        assert outcome.startswith("agviz: recorded 1 backward pass in ")
+        with Trace.open(path) as trace:
+            assert len(trace.graph_tasks) == 1
+    ended = run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="letter")
+    assert "agviz: recorded 1 backward pass in letter." in ended.stderr
+    assert (tmp_path / "letter").read_text() == "Dear reader,"
+
+
+def test_where_nothing_can_be_written_the_program_goes_on(python: str, tmp_path: Path) -> None:
+    nowhere = "import tempfile; tempfile._candidate_tempdir_list = lambda: []; "
+    ended = run(
+        python, "-c", nowhere + BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="no/t.agviz"
+    )
+    assert (ended.returncode, ended.stdout) == (0, "went on\n")
+    (line,) = ended.stderr.splitlines()
+    assert line == "agviz: there is no folder no; the program goes on without being recorded"
 
 
 def test_an_earlier_file_is_never_replaced(python: str, tmp_path: Path) -> None:

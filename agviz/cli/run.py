@@ -8,8 +8,10 @@ code, output and __main__. Options of agviz stand before the script, those of th
   agviz run --on nonfinite,exception,signal train.py
 
 AGVIZ_OUTPUT names the file where --output does not, AGVIZ_CHECK_FORWARD=1 is --check-forward.
-A trace of the same name is replaced, any other file is left alone. A child made by fork that calls
-backward gets a file of its own.
+A trace of the same name is replaced, any other file is left alone. Where FILE can't be written, or
+another process records into it, another place is taken and named on stderr; where there is none,
+the program runs without being recorded. A child made by fork that calls backward gets a file of its
+own.
 
 Where a backward pass stands still, `agviz explain FILE` says what holds it, while the program hangs
 as well as after it was killed.
@@ -42,13 +44,14 @@ from agviz.options import (
     Options,
     asked_to_check_forward,
     read_count,
+    read_limit,
     read_occasions,
     read_pattern,
     read_seconds,
     read_size,
     read_steps,
 )
-from agviz.recording import Recording, say
+from agviz.recording import Recording, default_name, say
 from agviz.traces.copies import MOST_BYTES
 from agviz.traces.measured import LEVELS
 
@@ -119,8 +122,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-bytes",
         metavar="SIZE",
-        type=argument(read_size),
-        help="stop recording before the file is larger than this, like 200MB; the program goes on",
+        type=argument(read_limit),
+        help="bound of the file, like 200MB (default: 2GB; none: no bound): it keeps the first"
+        " backward passes, the last ones, and those that failed or were not finite; the program"
+        " goes on",
     )
     parser.add_argument(
         "--on",
@@ -176,22 +181,21 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
         given = list(arguments.given)
         given.remove("--live")
         return start_live(given[1:])
-    path: Path = arguments.output or Path(
-        os.environ.get("AGVIZ_OUTPUT") or f"agviz-{program.name}.{os.getpid()}.agviz"
-    )
+    script = f"-m {program.target}" if program.as_module else program.target
+    named = arguments.output or os.environ.get("AGVIZ_OUTPUT")
     options = read_options(arguments)
-    replaced = path.is_file()
     recording = Recording(
-        path,
-        options,
-        script=f"-m {program.target}" if program.as_module else program.target,
-        argv=program.arguments,
+        Path(named or default_name(script)), options, script=script, argv=program.arguments
     )
     if arguments.listen or arguments.control is not None:
         recording.check_debuggable()
-    recording.open()
-    if replaced:
-        say(f"{path} was an earlier trace and is replaced")
+    recorder = recording.open_somewhere()
+    if recorder is None:
+        if arguments.control is not None:
+            raise AgvizError("a debugger shows what is recorded, and it can be recorded nowhere")
+        return program.run
+    if recorder.has_replaced:
+        say(f"{recorder.path} was an earlier trace and is replaced")
     debugging = debugging_of(recording, arguments)
 
     def start() -> None:

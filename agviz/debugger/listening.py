@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
 import struct
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.debugger.protocol import encode
 from agviz.errors import AgvizError
+from agviz.traces.contents import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SUFFIX: Final = ".sock"
+_NAME: Final = re.compile(r"[1-9]\d{0,9}\.sock")
 _SECONDS_TO_LEAVE: Final = 2.0
 """A viewer that has just gone may take as long to be let go of."""
 
@@ -76,13 +79,44 @@ def address(target: str) -> Path:
     return path
 
 
+def sweep() -> None:
+    """Remove the sockets of this user's programs that were killed.
+
+    A socket is let be where a process of its number is alive, or where anybody answers: processes
+    of a container have numbers of their own.
+    """
+    with contextlib.suppress(OSError, AgvizError):
+        for each in folder().iterdir():
+            if _NAME.fullmatch(each.name):
+                with contextlib.suppress(OSError):
+                    _remove_if_dead(each)
+
+
+def _remove_if_dead(path: Path) -> None:
+    found = path.lstat()
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid() or is_alive(int(path.stem)):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        try:
+            connection.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink()
+
+
 def connect(target: str) -> socket.socket:
     """A connection to a program that listens.
 
     Raises:
         agviz.errors.AgvizError: nobody listens there, or it is another user's.
     """
-    path = address(target)
+    try:
+        return _connected(address(target))
+    finally:
+        sweep()
+
+
+def _connected(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(os.fspath(path))
@@ -123,6 +157,7 @@ class Listening:
         self._serve = serve
         self._busy = threading.Lock()
         self.path = folder() / f"{os.getpid()}{_SUFFIX}"
+        sweep()
         with contextlib.suppress(FileNotFoundError):  # of an earlier process with this number
             self.path.unlink()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agviz.errors import TraceError
+from agviz.traces.new_file import remove
 from agviz.traces.recorder import Recorder
 from agviz.traces.waiting import Waiting
 from agviz_engine.instruments import clock
@@ -64,7 +65,7 @@ class DeferredRecorder(Recorder):
             self._is_new_folder = not folder.exists()
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                self._create()
+                self._open_file()
             except OSError as error:
                 self.problem = f"{folder} can't be made: {error.strerror}"
             except TraceError as error:
@@ -72,8 +73,6 @@ class DeferredRecorder(Recorder):
             self._is_in_memory = False
             if self.problem:
                 self._stop(f"can't be written ({self.problem})")
-            else:
-                self._thread.start()
 
     def flush(self, timeout: float = 10.0) -> bool:
         """As of any recorder; the file is there from then on."""
@@ -95,8 +94,7 @@ class DeferredRecorder(Recorder):
         if self._is_in_memory or self.problem:
             return
         super().close()
-        for end in ("", "-wal", "-shm"):
-            self.path.with_name(f"{self.path.name}{end}").unlink(missing_ok=True)
+        remove(self.path)
         if self._is_new_folder:
             with contextlib.suppress(OSError):  # someone else's files are in it
                 self.path.parent.rmdir()
