@@ -98,11 +98,10 @@ class Findings:
         """By graph task, reentrant ones included."""
         self.is_checked = trace.meta.values != "none" or trace.has_checks()
         """Whether gradients were looked at for NaN and infinities."""
-        self.shown = self.marks
+        unmeasured = () if self.is_checked else trace.graph_tasks
+        unknown = dict.fromkeys([task.id for task in unmeasured], Mark.NOT_MEASURED)
+        self.shown: Mapping[int, Mark] = {**unknown, **self.marks}
         """The same for lists, where ✓ stands at what is left."""
-        if not self.is_checked:
-            unknown = {task.id: Mark.NOT_MEASURED for task in trace.graph_tasks}
-            self.shown = {**unknown, **self.marks}
         self._marked = [number for number, mark in found.items() if mark is not Mark.UNDER_WAY]
 
     def beside(self, root: int, by: int) -> int | None:
