@@ -343,3 +343,17 @@ def test_what_is_chosen(steps: list[tuple[str, int]]) -> None:
         assert all(any(begin <= n <= end for begin, end in told) for n in gone)
         assert sum(each.passes for each in retention.left_out) == len(gone)
         assert all(one[1] < two[0] for one, two in pairwise(told))
+
+
+def test_a_pass_whose_loss_alone_is_not_finite_stays(tmp_path: Path) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, max_bytes=LIMIT):
+        for number in range(PASSES):
+            loss = (weight * 2.0).sum()
+            (loss + float("nan") if number == NAN else loss).backward()
+    assert bool(weight.grad is not None and weight.grad.isfinite().all())
+    with Trace.open(path) as trace:
+        assert trace.left_out
+        assert NAN in [trace.passes_before(task.id) for task in trace.graph_tasks]
+        assert len(trace.nonfinite_roots()) == 1

@@ -513,6 +513,8 @@ class Writer:
         self._insert("saved_health", rows, columns=7)
 
     def _write_roots(self, roots: Roots) -> None:
+        if self.retention is not None and not all(each.is_finite for _, each in roots.measured):
+            self.retention.failed(roots.graph_task)
         self._insert("root", roots.rows(self._measured), columns=3)
         if self.retention is not None and not all(found.is_finite for _, found in roots.measured):
             self.retention.failed(roots.graph_task)
