@@ -119,6 +119,69 @@ def test_where_it_was_killed_at_a_stop(tmp_path: Path, capsys: pytest.CaptureFix
     assert "stood still" not in said
 
 
+RAISING = {
+    "a node": (
+        """
+class Looked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        return {}[8]
+made = Looked.apply(x)
+""",
+        "failed in LookedBackward",
+        "KeyError: 8.",
+    ),
+    "a hook": (
+        """
+made = x * 2
+def clip(gradient):
+    raise ValueError("far too large")
+made.register_hook(clip)
+""",
+        "failed in the tensor hook clip of MulBackward0",
+        "far too large.",
+    ),
+    "what was modified": (
+        """
+made = x.exp()
+made.add_(1)
+""",
+        "modified by an inplace operation, what ExpBackward0",
+        "at version 0, and found it at version 1",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(RAISING))
+def test_why_at_an_exception_tells_it_before_the_program_sees_it(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, heading, reason = RAISING[kind]
+    program = f"import torch\nx = torch.ones(3, requires_grad=True)\n{text}"
+    caught = "try:\n    made.sum().backward()\nexcept Exception:\n    print('caught')\n"
+    with debug(tmp_path, program + caught, "--check-forward") as debuggee:
+        debuggee.client.set_stops(exceptions=True)
+        debuggee.client.hear_stop()
+        path = debuggee.client.hello.trace
+        code, said = explained(path, capsys)
+        assert code == 1
+        assert said.startswith("✗ "), "what was found comes first"
+        assert heading in said[: said.index("program.py:")]
+        assert reason in said
+        assert "? backward pass 0 is stopped by the debugger" in said
+        assert "waits at its ReadyQueue" not in said, "the debugger holds that thread"
+        debuggee.client.go_on()
+        assert finish(debuggee) == "caught\n"
+    code, said = explained(path, capsys)
+    assert code == 1
+    assert heading in said
+    assert "stopped by the debugger" not in said
+
+
 @pytest.mark.slow
 def test_the_time_at_stops_is_no_time_without_an_event(tmp_path: Path) -> None:
     """Where a pass really hangs after a stop, only the time since counts."""

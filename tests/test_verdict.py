@@ -78,6 +78,43 @@ def test_a_hook_that_raises_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert marks(trace) == {2: Mark.FAILED}
 
 
+@pytest.mark.parametrize(
+    ("bad", "others"),
+    [
+        ((3,), ""),
+        ((1, 3), "Backward pass {} failed, too."),
+        ((0, 2, 4), "Backward passes {} and {} failed, too."),
+        ((0, 1, 2, 3, 4, 5), "Backward passes {}, {}, {} and 2 more failed, too."),
+    ],
+)
+def test_every_pass_that_raised_and_was_caught_is_told(
+    bad: tuple[int, ...], others: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.agviz"
+    weight = torch.ones(3, requires_grad=True)
+    with agviz.trace(path=path):
+        for step in range(7):
+
+            def look_up(_: torch.Tensor, step: int = step) -> None:
+                if step in bad:
+                    raise KeyError(8)
+
+            loss = (weight * 2).sum()
+            loss.register_hook(look_up)
+            with contextlib.suppress(KeyError):
+                loss.backward()
+    code, words = said(capsys, "explain", path)
+    assert code == 1
+    with Trace.open(path) as trace:
+        first = trace.graph_tasks[0].id  # they are counted on in this process
+    assert f"backward pass {first + bad[-1]} failed" in words
+    assert "KeyError: 8. It was raised in" in words, "a bare 8 is no sentence"
+    assert words.endswith(others.format(*(first + number for number in bad)))
+    assert ("failed, too" in words) is bool(others)
+    _, words = said(capsys, "explain", "--graph-task", first + bad[0], path)
+    assert "failed, too" not in words, "one pass was asked about"
+
+
 @pytest.mark.parametrize("kind", ["post_hook", "node", "final_callback", "post_accumulate_grad"])
 def test_whatever_raises_is_named(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from agviz.analysis.hang import Hang, hang
-from agviz.analysis.raised import raised
+from agviz.analysis.raised import exception, raised
 from agviz.analysis.version_errors import version_error
 from agviz.traces.rows import GraphTaskStatus
 
@@ -48,6 +48,21 @@ def failed_graph_tasks(trace: Trace) -> list[GraphTaskRow]:
     """
     failed = {t.id: t for t in trace.graph_tasks if t.status is GraphTaskStatus.FAILED}
     return [task for task in failed.values() if task.parent not in failed]
+
+
+def failing(trace: Trace, under_way: Hang) -> Modified | SecondTime | Raised | None:
+    """Why the innermost backward pass under way in which a node raised will fail; None: none did.
+
+    A debugger stops there, and other device threads may hold the pass still.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    for task in reversed(under_way.tasks):
+        error, _ = exception(trace, task)
+        if error:
+            return why_raised(trace, task.id)
+    return None
 
 
 def why_raised(trace: Trace, graph_task: int) -> Modified | SecondTime | Raised:

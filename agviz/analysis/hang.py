@@ -141,6 +141,11 @@ class Hang:
         has = "has" if self.is_growing else "had"
         yield f"Thread {held.thread} {has} been held by the debugger{for_} ({held.reason})."
 
+    def _is_told(self, stand: Stand) -> bool:
+        """Whether all that is known of a thread is that a debugger holds it."""
+        stopped = {row.thread for row in self.held if row.end_ns is None}
+        return stand.thread is not None and stand.thread.id in stopped and not stand.running
+
     @property
     def _ended(self) -> str:
         return "ended" if self.is_closed else "was cut off"
@@ -152,7 +157,7 @@ class Hang:
                 f"The {kind} {named(self.repeated)} calls backward, in which it is called again:"
                 f" {self.count - 1:,} reentrant backward passes are inside each other."
             )
-        held = [stand for stand in self.stands if stand.is_held]
+        held = [stand for stand in self.stands if stand.is_held and not self._is_told(stand)]
         for stand in held[:_MOST_SHOWN]:
             yield f"{_upper(stand.title)} {self._holds(stand)}."
         if len(held) > _MOST_SHOWN:

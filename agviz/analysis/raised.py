@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
 from agviz.analysis.standing import HOOKS, inside_engine, named
-from agviz.traces.rows import NodeStatus, visible
+from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
+from agviz_engine.events import NodeFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +65,8 @@ class Raised:
 
     def _sentences(self) -> Iterator[str]:
         said = " ".join(self.message.split())
+        if said and " " not in said:  # a bare value, as KeyError's
+            said = f"{self.error}: {said}"
         if said:
             shown = said[:_LONGEST] + "…" if len(said) > _LONGEST else said
             yield shown if shown.endswith((".", "!", "?", "…", ":")) else f"{shown}."
@@ -104,7 +107,7 @@ class Raised:
 
 
 def raised(trace: Trace, graph_task: int) -> Raised:
-    """Why a graph task that failed did.
+    """Why a graph task that failed did, or is about to: a node in it raised.
 
     Args:
         trace: the trace.
@@ -115,6 +118,7 @@ def raised(trace: Trace, graph_task: int) -> Raised:
     """
     task = trace.graph_task(graph_task)
     inner = innermost(trace, task)
+    error, message = exception(trace, task)
     failed = (node for node in trace.nodes(inner.id) if node.status is NodeStatus.FAILED)
     dump = trace.raised(inner.id)
     thread = dump.threads[0] if dump is not None and dump.threads else None
@@ -125,16 +129,34 @@ def raised(trace: Trace, graph_task: int) -> Raised:
         inner=inner.id,
         node=next(failed, None),
         hook=calls[-1] if calls and calls[-1].kind in HOOKS else None,
-        error=task.error,
-        message=task.message,
+        error=error,
+        message=message,
         raised_at=visible(inside_engine(stack)),
         stack=stack,
         call=visible(trace.call_site(graph_task)),
     )
 
 
+def exception(trace: Trace, task: GraphTaskRow) -> tuple[str, str]:
+    """Type and message of what a graph task ended with, or is about to: a node in it raised.
+
+    Both are empty where nothing was raised.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if task.status is not GraphTaskStatus.FAILED:
+        seq = trace.first_failure(task.id)
+        for event in () if seq is None else trace.events_of([seq]):
+            if isinstance(event, NodeFailed):
+                return event.error, event.message
+    return task.error, task.message
+
+
 def innermost(trace: Trace, task: GraphTaskRow) -> GraphTaskRow:
     """The reentrant graph task in which the exception was raised, or the task itself."""
+    if task.status is not GraphTaskStatus.FAILED:
+        return task
     inside = [
         trace.graph_task(number)
         for number in trace.family(task.id)

@@ -135,6 +135,7 @@ def find_stands(
             if node.status is NodeStatus.RUNNING and node.thread is not None:
                 running[node.thread].append(node)
     threads = {thread.id: thread for thread in trace.threads}
+    stopped = {row.thread for row in held if row.end_ns is None}
     taking_part = {*running, *(task.thread for task in tasks)}
     dumped = {} if dump is None else {seen.native_id: seen for seen in dump.threads}
     for thread in threads.values():
@@ -147,7 +148,7 @@ def find_stands(
         began = inside[-1].start_ns if inside else None
         seen = dumped.pop(thread.native_id, None)
         called = [task for task in tasks if task.thread == number]
-        waits = _is_waiting(called, inside, seen)
+        waits = number not in stopped and _is_waiting(called, inside, seen)
         frame = None if seen is None else visible(inside_engine(seen.stack))
         stands.append(
             Stand(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.coverage import coverage
 from agviz.analysis.explanation import explain
-from agviz.analysis.failure import failed_graph_tasks, failure, is_wrong, why_raised
+from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
+
+_MOST_NAMED: Final = 3
+"""Backward passes or parameters that are named one by one."""
 
 Basis: TypeAlias = "Failure | Refused | Outside | NonFiniteLoss"
 """What a verdict is made of, besides gradients that are not finite."""
@@ -179,9 +182,13 @@ def of_explanation(found: Explanation) -> Verdict:
 def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     """What went wrong, or can't be judged yet."""
     wrong = failure(trace, graph_task)
+    if isinstance(wrong, Hang) and (raising := failing(trace, wrong)) is not None:
+        yield of_failure(raising, trace)
     if wrong is not None:
         is_due = is_wrong(wrong)
-        yield of_failure(wrong, trace, Outcome.FOUND if is_due else Outcome.CANT_TELL)
+        found = of_failure(wrong, trace, Outcome.FOUND if is_due else Outcome.CANT_TELL)
+        others = "" if graph_task is not None else _others(trace, wrong)
+        yield replace(found, paragraph=f"{found.paragraph} {others}".rstrip())
     if graph_task is None:
         yield from _around_passes(trace, wrong)
     explained = explain(trace, graph_task) if _is_measured(trace) else None
@@ -190,6 +197,21 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield of_failure(lost, trace)
     if explained is not None and not explained.is_harmless:
         yield of_explanation(explained)
+
+
+def _others(trace: Trace, wrong: Failure) -> str:
+    """Which backward passes raised besides the one that is told of, in a sentence."""
+    if isinstance(wrong, Hang):
+        return ""
+    others = failed_graph_tasks(trace)[:-1]
+    if not others:
+        return ""
+    shown = [str(task.id) for task in others[:_MOST_NAMED]]
+    if len(others) > _MOST_NAMED:
+        shown.append(f"{len(others) - _MOST_NAMED:,} more")
+    named = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    passes = "Backward pass" if len(others) == 1 else "Backward passes"
+    return f"{passes} {named} failed, too."
 
 
 def _around_passes(trace: Trace, wrong: Failure | None) -> Iterator[Verdict]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from agviz.analysis.modified import Modified, modified
-from agviz.analysis.raised import innermost
+from agviz.analysis.raised import exception, innermost
 from agviz.analysis.second_time import SecondTime, second_time
-from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.traces.rows import NodeStatus
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
@@ -31,14 +31,15 @@ def version_error(trace: Trace, graph_task: int) -> VersionError | None:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     task = trace.graph_task(graph_task)
-    if task.status is not GraphTaskStatus.FAILED or not _is_known(task.message):
+    _, message = exception(trace, task)
+    if not _is_known(message):
         return None
     inner = innermost(trace, task)
     node = next((node for node in trace.nodes(inner.id) if node.status is NodeStatus.FAILED), None)
     if node is None:
         return None
-    if task.message.startswith(_MODIFIED):
-        return modified(trace, inner.id, node, task.message)
+    if message.startswith(_MODIFIED):
+        return modified(trace, inner.id, node, message)
     return second_time(trace, inner.id, node)
 
 
