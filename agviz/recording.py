@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.after_import import after_import
 from agviz.analysis.coverage import coverage
+from agviz.analysis.untrained import untrained
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.leaving import Leaving
@@ -525,6 +526,7 @@ def outcome(path: Path) -> str:
             tasks = trace.graph_tasks
             stopped, covered = trace.meta.stopped, str(coverage(trace))
             said = verdicts(trace)[0]
+            missing = "" if said.is_found else untrained(trace)
     except TraceError as error:
         return str(error)
     if not tasks and not said.is_found:
@@ -532,6 +534,8 @@ def outcome(path: Path) -> str:
     passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
     recorded = f"recorded {passes} in {path}{until}{f' ({covered})' if covered else ''}"
+    if missing:
+        return f"{recorded}; {missing}; to read why: agviz why {path}"
     if not said.is_found:
         return f"{recorded}; to look at it: agviz view {path}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""

@@ -115,6 +115,63 @@ def test_every_pass_that_raised_and_was_caught_is_told(
     assert "failed, too" not in words, "one pass was asked about"
 
 
+NEVER = {
+    "computed under no_grad": "with torch.no_grad():\n    extra = head(body(x)).mean()",
+    "detached by mistake": "extra = head(body(x)).detach().mean()",
+    "left out of the loss": "head(body(x)); extra = 0.0",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [(kind, 3) for kind in NEVER] + [("detached by mistake", steps) for steps in (1, 25)],
+)
+def test_a_tick_names_the_parameters_that_no_pass_leads_to(
+    kind: str, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As native torch has it: their ``.grad`` is None when the program ends."""
+    program = f"""
+body, head, tail = nn.Linear(4, 8), nn.Linear(8, 2), nn.Linear(8, 1)
+tail.bias.requires_grad_(False)
+x = torch.randn(5, 4)
+for _ in range({steps}):
+    {NEVER[kind].replace(chr(10), chr(10) + "    ")}
+    (tail(body(x)).mean() + extra).backward()
+parameters = nn.ModuleDict(dict(body=body, head=head, tail=tail)).named_parameters()
+print([name for name, each in parameters if each.grad is None and each.requires_grad])
+"""
+    ended = run(tmp_path, program)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "['head.weight', 'head.bias']\n"
+    assert "got no gradient" in ended.stderr
+    assert "to read why: agviz why t.agviz" in ended.stderr
+    code, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert code == 0
+    assert "2 of 5 parameters got no gradient" in words
+    assert ("in the last 20 backward passes" in words) is (steps > 20)
+    assert "tail" not in words
+    code, words = said(capsys, "explain", "--graph-task", 0, tmp_path / "t.agviz")
+    assert "2 of 5 parameters got no gradient (" in words
+
+
+def test_parameters_that_take_turns_are_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = """
+    generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+    for step in range(4):
+        made = generator(torch.randn(5, 4))
+        critic(made.detach()).mean().backward()
+        critic.requires_grad_(False)
+        critic(made).mean().backward()
+        critic.requires_grad_(True)
+    """
+    ended = run(tmp_path, program)
+    assert "to look at it: agviz view t.agviz" in ended.stderr, ended.stderr
+    _, words = said(capsys, "explain", tmp_path / "t.agviz")
+    assert "got no gradient" not in words
+
+
 @pytest.mark.parametrize("kind", ["post_hook", "node", "final_callback", "post_accumulate_grad"])
 def test_whatever_raises_is_named(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

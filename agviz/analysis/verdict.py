@@ -20,6 +20,7 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.refused import refused
 from agviz.analysis.source import source_line
+from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words import backward_passes, plural
 from agviz_engine.events import NO_GRAPH_TASK
@@ -270,11 +271,13 @@ def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
     if harmless is not None:
         said = f"{harmless.aside} {_looked_at(trace, tasks, is_masked=True)}"
         return replace(of_explanation(harmless), paragraph=said)
+    missing = untrained(trace, graph_task)
+    why = f" {missing}: agviz why says why." if missing else ""
     return Verdict(
         outcome=Outcome.NOTHING_UNUSUAL,
         heading=f"nothing unusual in {what}",
         graph_task=graph_task,
-        paragraph=_looked_at(trace, tasks),
+        paragraph=_looked_at(trace, tasks) + why,
         verb="view",
     )
 

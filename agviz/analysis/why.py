@@ -21,6 +21,7 @@ from agviz.analysis.phrases import (
     unreached,
 )
 from agviz.analysis.place import backward_pass
+from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.vanishing import Arrived, Vanishing
 from agviz.analysis.verdict import Mark, marks
 from agviz.errors import AgvizError
@@ -42,8 +43,6 @@ UNNAMED: Final = (
     "Parameters are known by the modules that are called while they are recorded; "
     "agviz.trace(model) knows them beforehand."
 )
-_MOST_PASSES: Final = 20
-"""Calls of backward looked at, the last ones."""
 _FORWARDS: Final = 8
 """Calls of backward whose forward is looked at."""
 _MOST_OPS: Final = 50_000
@@ -155,7 +154,7 @@ class _Why:
         if graph_task is not None:
             return [self._trace.graph_task(graph_task)]
         tasks = [task for task in self._trace.graph_tasks if task.parent < 0]
-        return ([task for task in tasks if task.accumulate_grad] or tasks)[: -_MOST_PASSES - 1 : -1]
+        return ([task for task in tasks if task.accumulate_grad] or tasks)[: -LAST_PASSES - 1 : -1]
 
     def _look_at(self, outermost: GraphTaskRow) -> None:
         """What the parameters got in a pass, of which no later one says more."""

@@ -1,0 +1,60 @@
+"""Parameters that no backward pass leads to, in a sentence for answers about something else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from agviz.traces.reader import Trace
+
+LAST_PASSES: Final = 20
+"""Calls of backward looked at, the last ones: a parameter may be trained by some of them only."""
+_MOST_NAMED: Final = 3
+
+
+def untrained(trace: Trace, graph_task: int | None = None) -> str:
+    """Which parameters that require a gradient are in no graph; empty: none, or not known.
+
+    Args:
+        trace: the trace.
+        graph_task: only this call of backward; None: the last ones.
+
+    Returns:
+        A sentence without its full stop.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    every = [task for task in trace.graph_tasks if task.parent < 0 and task.accumulate_grad]
+    if graph_task is not None:
+        every = [task for task in every if task.id == graph_task]
+    passes = every[-LAST_PASSES:]
+    known: dict[str, None] = {}
+    reached: set[str] = set()
+    for task in reversed(passes):
+        if task.inputs:  # only some parameters were asked for
+            return ""
+        rows = [row for number in trace.family(task.id) for row in trace.parameters(number)]
+        reached.update(row.name for row in rows if row.node is not None)
+        known = known or {row.name: None for row in rows if row.requires_grad}
+    missing = [
+        name for name in known if name not in reached and _before(name, known) not in reached
+    ]
+    if not missing:
+        return ""
+    named = ", ".join(missing[:_MOST_NAMED])
+    if len(missing) > _MOST_NAMED:
+        named += f" and {len(missing) - _MOST_NAMED:,} more"
+    within = f" in the last {LAST_PASSES} backward passes" if len(every) > len(passes) else ""
+    of = plural(len(known), "parameter")
+    return f"{len(missing):,} of {of} got no gradient{within} ({named})"
+
+
+def _before(name: str, known: Collection[str]) -> str:
+    """What a parameter was called until its name began with the class of its outermost module."""
+    before = name.partition(".")[2]
+    return "" if before in known else before
