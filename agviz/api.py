@@ -217,7 +217,8 @@ def why(
             whose torch functions are recorded meanwhile: then the lines are known that cut the
             graph. They are as well for a loss that was computed within
             ``agviz.trace(model, check_forward=True)``, while that goes on.
-        parameter: only this one, by its name in ``model``; None: all.
+        parameter: only this one, by its name in ``model``, or those of the module of this path;
+            None: all.
 
     Raises:
         agviz.errors.AgvizError: there is no such parameter, or ``loss`` is no tensor.

@@ -10,7 +10,7 @@ from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients
 from agviz.analysis.lineage import Lineage
 from agviz.analysis.phrases import not_in_graph, reached, stopped, unreached
-from agviz.analysis.why import known_name
+from agviz.analysis.why import known_names
 from agviz.errors import AgvizError
 from agviz.live_graph import LiveGraph
 from agviz.traces.rows import ParameterRow, visible
@@ -70,14 +70,14 @@ def gradients(
     Args:
         model: whose parameters are meant.
         loss: what backward would be called of.
-        parameter: only this one; None: all.
+        parameter: only this one, or those of this module; None: all.
         forward: what was recorded of its computation; None: nothing.
 
     Raises:
         agviz.errors.AgvizError: the model has no parameter of this name.
     """
     parameters = dict(model.named_parameters())
-    names = list(parameters) if parameter is None else [known_name(parameter, list(parameters))]
+    names = list(parameters) if parameter is None else known_names(parameter, list(parameters))
     asked = _Live(loss, parameters, forward)
     rows = [asked.row(name) for name in names]
     hints = []

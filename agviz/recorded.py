@@ -163,7 +163,7 @@ class Recorded:
         """Why the gradient of a parameter is None or zero; ``print`` it, or look at its rows.
 
         Args:
-            parameter: its name; None: all that are known.
+            parameter: its name, or the path of a module; None: all that are known.
             graph_task: only this one; None: the last calls of backward, in any of which a parameter
                 may have got its gradient.
 

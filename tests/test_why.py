@@ -7,7 +7,8 @@ tried out: taken out of the program, it no longer is the answer, until there is 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 import torch
@@ -20,6 +21,9 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients
+from agviz.cli.main import main
+from agviz.traces.reader import Trace
+from agviz.tui.answers import why_parameter
 from tests.gallery_frame import programs
 from tests.test_gallery_no_gradient import as_torch_has_it, natively
 
@@ -504,6 +508,62 @@ def test_a_notebook_shows_a_table_in_which_nothing_is_markup() -> None:
     assert "more &amp; more" in shown
     assert "<b>" not in shown
     assert shown.count("<tr>") == 3
+
+
+class Heads(nn.Module):
+    """Two heads, the loss of one of which is lost; ``expert`` begins as ``ex`` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(3, 4)
+        self.ex = nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 1))
+        self.expert = nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.body(x).tanh()
+        loss: torch.Tensor = self.expert(made).mean() + self.ex(made).mean().detach()
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "outcome"),
+    [
+        ("ex", {"ex.0.weight", "ex.0.bias", "ex.2.weight", "ex.2.bias"}, 1),
+        ("ex.*", {"ex.0.weight", "ex.0.bias", "ex.2.weight", "ex.2.bias"}, 1),
+        ("ex.2", {"ex.2.weight", "ex.2.bias"}, 1),
+        ("expert", {"expert.0.weight", "expert.0.bias", "expert.2.weight", "expert.2.bias"}, 0),
+        ("body.bias", {"body.bias"}, 0),
+    ],
+)
+def test_a_module_is_asked_about_by_its_path(
+    name: str,
+    parameters: set[str],
+    outcome: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = Heads()
+    path = tmp_path / "t.agviz"
+    with agviz.trace(model, path=path, check_forward=True) as t:
+        loss = model(torch.randn(5, 3))
+        live = agviz.why(model, loss, name)
+        loss.backward()
+        assert {row.parameter for row in t.why(name)} == parameters
+    assert {row.parameter for row in live} == parameters
+    assert main(["why", str(path), name]) == outcome
+    said = capsys.readouterr().out
+    whole = "body.bias" if name == "body.bias" else f"{name.removesuffix('.*')}.*"
+    assert f" {whole} " in said
+    assert ("cut by detach()" in said) is bool(outcome)
+    with Trace.open(path) as trace:
+        shown = SimpleNamespace(key=SimpleNamespace(graph_task=trace.graph_tasks[0].id))
+        (verdict,) = why_parameter(name)(trace, cast("Any", shown)).verdicts
+    assert whole in verdict.heading, ":why of the terminal UI"
+    assert verdict.is_found is bool(outcome)
+    assert ("detach" in verdict.source) is bool(outcome)
+    for other in ("e", "ex.1", "ex.", "*", "weight"):
+        with pytest.raises(agviz.AgvizError, match="no parameter"):
+            agviz.why(model, loss, other)
 
 
 def test_without_modules_no_parameter_is_known() -> None:

@@ -13,7 +13,7 @@ from agviz.analysis.outcome import Outcome
 from agviz.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from agviz.traces.rows import Frame
 
@@ -295,11 +295,12 @@ def _grouped(rows: Sequence[GradientRow]) -> list[Group]:
     found: list[Group] = []
     position = 0
     below = _below(rows)
+    around = _around(rows, below)
     while position < len(rows):
         taken = [rows[position]]
         name = rows[position].parameter
         parts = name.split(".")
-        for depth in range(len(parts)):
+        for depth in range(around, len(parts)):
             prefix = ".".join(parts[:depth])
             inside = below[prefix]
             if len(inside) > 1 and inside[0] == position and _are_alike(rows, inside):
@@ -324,6 +325,15 @@ def _below(rows: Sequence[GradientRow]) -> dict[str, list[int]]:
         for depth in range(len(parts)):
             found.setdefault(".".join(parts[:depth]), []).append(number)
     return found
+
+
+def _around(rows: Sequence[GradientRow], below: Mapping[str, Sequence[int]]) -> int:
+    """Depth of the innermost module that all parameters are in."""
+    depth = 0
+    for parts in [row.parameter.split(".") for row in rows[:1]]:
+        while len(below.get(".".join(parts[: depth + 1]), ())) == len(rows) > 1:
+            depth += 1
+    return depth
 
 
 def _are_alike(rows: Sequence[GradientRow], numbers: Sequence[int]) -> bool:

@@ -67,18 +67,20 @@ def why(trace: Trace, parameter: str | None = None, graph_task: int | None = Non
 
     Args:
         trace: the recording.
-        parameter: its name; None: all.
+        parameter: its name, or the path of a module (``encoder`` or ``encoder.*``), whose
+            parameters are meant; None: all.
         graph_task: only this one, with the reentrant ones in it; None: the last calls of backward.
             A parameter that got a gradient in one of them has one.
 
     Raises:
-        agviz.errors.AgvizError: no parameter of this name is known, or nothing was recorded.
+        agviz.errors.AgvizError: no parameter or module of this name is known, or nothing was
+            recorded.
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     asked = _Why(trace, graph_task)
     names = list(asked.parameters)
     if parameter is not None:
-        names = [known_name(parameter, names)]
+        names = known_names(parameter, names)
     rows = [asked.row(name) for name in names]
     if not rows:
         return Gradients(rows, UNNAMED)
@@ -86,12 +88,14 @@ def why(trace: Trace, parameter: str | None = None, graph_task: int | None = Non
     return Gradients(rows, HINT if is_missing else "", asked.doubt())
 
 
-def known_name(parameter: str, names: Sequence[str]) -> str:
-    """``parameter``, if it is among ``names``; else AgvizError, with those that come near."""
+def known_names(parameter: str, names: Sequence[str]) -> list[str]:
+    """``parameter``, or what is in the module of this path; else AgvizError, with what is near."""
     if parameter in names:
-        return parameter
+        return [parameter]
+    inside = [name for name in names if name.startswith(f"{parameter.removesuffix('.*')}.")]
+    if inside:
+        return inside
     near = [name for name in names if name.endswith(f".{parameter}")]
-    near = near or [name for name in names if name.startswith(f"{parameter}.")]
     near = near or difflib.get_close_matches(parameter, names, _MOST_NAMED, 0.5)
     meant = f"; is {' or '.join(near[:_MOST_NAMED])} meant?" if near else ""
     if not names:

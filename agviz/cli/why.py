@@ -2,6 +2,7 @@
 
   agviz why FILE                   all parameters at a glance
   agviz why FILE encoder.weight    one of them, and the line that cut it off from the loss
+  agviz why FILE encoder           those of a module
 
 A parameter that got a gradient in one of the last 20 backward passes has one; --graph-task asks
 about one pass. Which line cut the graph is known where the forward was recorded, too:
@@ -47,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz why``."""
     parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
     parser.add_argument(
-        "parameter", metavar="PARAM", nargs="?", help="its name, as in named_parameters()"
+        "parameter",
+        metavar="PARAM",
+        nargs="?",
+        help="its name, as in named_parameters(), or that of a module",
     )
     parser.add_argument(
         "--graph-task",
@@ -65,13 +69,14 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the answer; return 0, 1 or 2 by the outcome."""
     with Trace.open(arguments.file) as trace:
         answer = why(trace, arguments.parameter, arguments.graph_task)
+    is_one = arguments.parameter is not None and len(answer) == 1
     if arguments.json:
         print(json.dumps(as_json(answer), indent=2))
-    elif arguments.parameter is not None:
+    elif is_one:
         show_one(answer, stdout_console(), verbose=arguments.verbose)
     else:
         show_all(answer, stdout_console(), verbose=arguments.verbose)
-    if arguments.parameter is not None and not answer[0].is_there:
+    if is_one and not answer[0].is_there:
         return EXIT_CODES[Outcome.FOUND]
     return EXIT_CODES[answer.outcome]
 

@@ -53,10 +53,14 @@ def _of_parameter(trace: Trace, name: str, graph_task: int) -> Verdict:
     from agviz.analysis.why import why
 
     answer = why(trace, name, graph_task)
-    row = answer[0]
+    groups = answer.groups()
+    group = next((each for each in groups if not each.rows[0].is_fine), groups[0])
+    row = group.rows[0]
+    said = group.heading if len(groups) == 1 else f"{answer.verdict}: {group.heading}"
+    is_there = len(answer) > 1 or row.is_there
     return Verdict(
-        outcome=answer.outcome if row.is_there else Outcome.FOUND,
-        heading=f"in backward pass {graph_task}, {row.heading(row.parameter)}",
+        outcome=answer.outcome if is_there else Outcome.FOUND,
+        heading=f"in backward pass {graph_task}, {said}",
         graph_task=graph_task,
         frame=row.frame,
         source="" if row.frame is None else source_line(row.frame, trace.path),

@@ -31,7 +31,9 @@ class Asking(Board):
     ]
 
     VERBS: ClassVar[Mapping[str, Usage]] = {
-        "why": Usage("[PARAM]", "why a gradient is not finite, or a parameter's is zero or None"),
+        "why": Usage(
+            "[NAME]", "why a gradient is not finite, or a parameter's or module's zero or None"
+        ),
         "export": Usage("FORMAT [FILE]", f"write {', '.join(_FORMATS)}"),
     }
 
