@@ -202,6 +202,25 @@ def test_the_summary_names_where_nan_began(recorded: Path) -> None:
     assert "0.weight" in found["reached"]
 
 
+def test_the_summary_tells_alike_beginnings_of_nan_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "weight = torch.ones(3, requires_grad=True)\n"
+        "for step in range(16):\n"
+        "    root, log = (weight * 0).sqrt(), (weight - 1).log() * 0\n"
+        "    (log if step == 5 else root).sum().backward()\n"
+    )
+    run("run", "-o", "t.agviz", "train.py", cwd=tmp_path)
+    told = " ".join(run("summary", str(tmp_path / "t.agviz"), cwd=tmp_path).stdout.split())
+    assert told.count("begin at SqrtBackward0") == 1
+    assert told.count("begin at LogBackward0") == 1
+    assert "likewise in 8 later backward passes: 1, 2, 3, 4, 6, 7, 8, 9 " in told
+    assert "✗ non-finite gradients in 6 more backward passes, too" in told
+    whole = run("summary", "--top", "16", str(tmp_path / "t.agviz"), cwd=tmp_path).stdout
+    assert "more backward passes" not in whole
+    assert "likewise in 14 later backward passes" in whole
+
+
 def test_the_summary_over_time(recorded: Path) -> None:
     facts: Any = summary(recorded, "--graph-task", "0")
     over_time = facts["over_time"]

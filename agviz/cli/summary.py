@@ -126,6 +126,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "hooks": [hook._asdict() for hook in trace.hook_times(graph_task)[:top]],
         "over_time": _over_time(trace, outermost),
         "non_finite": _nonfinite(trace, tasks, top),
+        "non_finite_left_out": max(0, len(_affected(trace, tasks)) - top),
         "verdicts": [each.as_json() for each in verdicts(trace, graph_task)],
         "errors": [
             {
@@ -210,11 +211,14 @@ def _names(node: NodeRow) -> dict[str, Any]:
     }
 
 
+def _affected(trace: Trace, tasks: Iterable[GraphTaskRow]) -> list[int]:
+    """Those of ``tasks`` with a gradient that is not finite."""
+    return sorted({task.id for task in tasks}.intersection(trace.nonfinite_graph_tasks()))
+
+
 def _nonfinite(trace: Trace, tasks: Iterable[GraphTaskRow], top: int) -> list[dict[str, Any]]:
-    wanted = {task.id for task in tasks}
-    affected = [number for number in trace.nonfinite_graph_tasks() if number in wanted]
     findings = []
-    for number in sorted(affected)[:top]:
+    for number in _affected(trace, tasks)[:top]:
         found = spread(trace, number)
         if found is None or not found.origins:
             continue
@@ -440,8 +444,13 @@ _PLACES = {
 
 
 def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
-    """Print where NaN and infinities began, and what they reached."""
+    """Print where NaN and infinities began, and what they reached: alike ones once."""
+    alike: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for found in facts["non_finite"]:
+        first = found["first"]
+        place = (first["name"], first["parameter"], first["module"], first["line"])
+        alike.setdefault((*place, first["kind"], *found["reached"]), []).append(found)
+    for found, *later in alike.values():
         first = found["first"]
         counts = ", ".join(
             f"{first[key]:,} {name}"
@@ -470,6 +479,13 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
                 + (f": {shown}" if shown else "")
             )
         )
+        if later:
+            passes = ", ".join(str(each["graph_task"]) for each in later)
+            times = plural(len(later), "later backward pass", "later backward passes")
+            console.print(_text(f"  likewise in {times}: {passes}"))
+    if left_out := facts["non_finite_left_out"]:
+        more = plural(left_out, "more backward pass", "more backward passes")
+        console.print(_text(f"✗ non-finite gradients in {more}, too", style="red"))
 
 
 def _show_verdicts(facts: dict[str, Any], console: Console) -> None:
