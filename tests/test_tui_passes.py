@@ -385,7 +385,7 @@ async def test_a_recording_that_was_cut_off_behind_its_passes(tmp_path: Path) ->
         session = await settle(pilot)
         number, position = at(session)
         assert (number, position) == (12, view_of(session).recording.event_count)
-        assert "opened at the end: it was cut off behind this pass" in status(session)
+        assert "opened at the end: cut off behind it" in status(session)
         cut, fine = await asked(pilot)
     with Trace.open(path) as trace:
         assert [cut] == list(verdicts(trace))

@@ -30,7 +30,7 @@ _SAID: Final = {
 }
 
 
-CUT_BEHIND: Final = "opened at the end: it was cut off behind this pass"
+CUT_BEHIND: Final = "opened at the end: cut off behind it"
 
 
 class Place(NamedTuple):
