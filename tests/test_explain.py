@@ -254,6 +254,67 @@ def test_origins_are_told_from_what_they_cause(tmp_path: Path) -> None:
         assert "1 result of torch.autograd.grad" in third_found.paragraph
 
 
+@pytest.mark.parametrize("check_forward", [True, False])
+def test_what_the_same_function_of_the_forward_made_is_not_called_independent(
+    check_forward: bool, tmp_path: Path
+) -> None:
+    """One NaN in the batch meets every term of the loss."""
+    path = tmp_path / "t.agviz"
+    model = nn.Linear(3, 3)
+    with agviz.trace(model, path=path, check_forward=check_forward):
+        batch = torch.ones(4, 3)
+        scaled = (batch - batch.mean(0)) / batch.std(0)
+        out = model(scaled)
+        (out.exp().sum() + out.pow(2).mean() + (out - scaled).pow(2).mean()).backward()
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+    assert found is not None
+    assert len(found.spread.origins) > 1
+    assert "independently" not in found.paragraph
+    assert all("independent of it" not in line for line in found.details())
+    if check_forward:
+        assert found.pattern == "normalisation with zero variance"
+        assert "It came into this backward pass in 2 other places, too." in found.paragraph
+    else:
+        assert "the forward may be the cause there, too" in found.paragraph
+
+
+def test_only_what_another_function_made_is_independent(tmp_path: Path) -> None:
+    """Two faults of the forward that have nothing to do with each other."""
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, check_forward=True):
+        x = torch.ones(3, requires_grad=True)
+        zero = x - x
+        one = (x * (zero.detach() / zero.detach())).sum()
+        two = (x * (zero.detach() - 1).sqrt()).sum()
+        (one + two).backward()
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+    assert found is not None
+    assert len(found.spread.origins) == 2
+    assert "In 1 other place of this backward pass" in found.paragraph
+    assert "independently of it" in found.paragraph
+
+
+def test_the_summary_sums_up_passes_that_broke_at_the_same_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        x = torch.ones(2, requires_grad=True)
+        for step in range(16):
+            y = x if step < 2 else (x * 0).sqrt()
+            (y if step < 15 else (x * 0).log()).sum().backward()
+    with agviz.Trace.open(path) as trace:
+        first = trace.graph_tasks[0].id
+    assert main(["summary", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("non-finite gradients begin at") == 1
+    assert f"in backward pass {first + 2})" in said
+    assert f"so do those of 9 later backward passes: {first + 3} to {first + 11}" in said
+    assert f"4 more backward passes have non-finite gradients, the last {first + 15}" in said
+
+
 def test_the_first_harmful_call_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     with agviz.trace(path=path):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
+    from agviz.analysis.verdict import Verdict
     from agviz.tui.model import View
     from agviz.tui.session import Session
 
@@ -36,7 +37,9 @@ BAD = 30
 
 PROGRAM = """
 import os
+import signal
 import sys
+import time
 
 import torch
 from torch import nn
@@ -60,6 +63,14 @@ class Net(nn.Module):
 model = Net()
 
 
+def on_leaf(grad):
+    if step == when and how == "leaf":
+        os._exit(3)
+
+
+model.first.weight.register_hook(on_leaf)
+
+
 def hook(grad):
     if step == when and how == "raise":
         raise RuntimeError("the hook has had enough")
@@ -80,7 +91,19 @@ for step in range(40):
     except RuntimeError:
         pass
     model.zero_grad()
+    if step == when and how == "kill":
+        time.sleep(2)  # so that the file holds the pass
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == when and how == "refused":
+        try:
+            torch.ones(3).sum().backward()
+        except RuntimeError:
+            pass
 """
+
+
+_ENDS = {"exit", "leaf", "kill"}
+"""What the program does not survive."""
 
 
 def trained(folder: Path, how: str, when: int = BAD) -> Path:
@@ -88,7 +111,7 @@ def trained(folder: Path, how: str, when: int = BAD) -> Path:
     (folder / "train.py").write_text(PROGRAM)
     path = folder / f"{how}.agviz"
     command = [sys.executable, "-m", "agviz", "run", "-o", str(path), "train.py", how, str(when)]
-    subprocess.run(command, cwd=folder, check=how != "exit", capture_output=True)
+    subprocess.run(command, cwd=folder, check=how not in _ENDS, capture_output=True)
     return path
 
 
@@ -318,6 +341,65 @@ async def test_w_speaks_of_this_pass_and_names_others(nan: Path, tmp_path: Path)
         assert answer.answer.verdicts[0].outcome is Outcome.FOUND
         await press(pilot, "y")
         assert answer.answer.verdicts[0].heading in pilot.app.clipboard
+
+
+async def asked(pilot: Pilot[None], parameter: str = "") -> tuple[Verdict, ...]:
+    """What ``:why`` says."""
+    session = await settle(pilot)
+    session.command_why(parameter)
+    await settle(pilot)
+    answer = pilot.app.screen
+    assert isinstance(answer, Answer)
+    return answer.answer.verdicts
+
+
+async def test_w_at_the_parameter_whose_hook_holds_the_pass_says_so(tmp_path: Path) -> None:
+    path = trained(tmp_path, "leaf", 12)
+    async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
+        session = await settle(pilot)
+        view = view_of(session)
+        assert view.selected is not None
+        assert view.recording.node(view.selected).parameter == "first.weight"
+        held, row = await asked(pilot, "first.weight")
+    assert held.heading == "backward pass 12 was under way when the program called os._exit"
+    assert "on_leaf" in held.paragraph
+    assert row.heading.endswith(
+        "first.weight has no gradient (None): the backward pass ended while its AccumulateGrad ran"
+        " (cut)"
+    )
+    assert "agviz explain" not in row.paragraph
+
+
+async def test_w_at_a_parameter_says_why_the_pass_failed_before_it(tmp_path: Path) -> None:
+    path = trained(tmp_path, "raise", 12)
+    async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
+        failed, row = await asked(pilot, "first.weight")
+    assert "backward pass 12 failed" in failed.heading
+    assert "the hook has had enough" in failed.paragraph
+    assert "the backward pass ended before it came there" in row.heading
+
+
+async def test_a_recording_that_was_cut_off_behind_its_passes(tmp_path: Path) -> None:
+    path = trained(tmp_path, "kill", 12)
+    async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
+        session = await settle(pilot)
+        number, position = at(session)
+        assert (number, position) == (12, view_of(session).recording.event_count)
+        assert "opened at the end: cut off behind it" in status(session)
+        cut, fine = await asked(pilot)
+    with Trace.open(path) as trace:
+        assert [cut] == list(verdicts(trace))
+    assert cut.outcome is Outcome.FOUND
+    assert fine.heading == "nothing unusual in backward pass 12"
+
+
+async def test_w_tells_of_a_call_that_torch_refused_between_passes(tmp_path: Path) -> None:
+    path = trained(tmp_path, "refused", 12)
+    async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
+        refusal, fine = await asked(pilot)
+    assert refusal.outcome is Outcome.FOUND
+    assert "no graph" in refusal.heading
+    assert fine.outcome is Outcome.NOTHING_UNUSUAL
 
 
 async def test_w_never_ticks_what_was_not_looked_at(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ tried out: taken out of the program, it no longer is the answer, until there is 
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow, Gradients
+from agviz.analysis.why import why
 from agviz.cli.main import main
 from agviz.traces.reader import Trace
 from agviz.tui.answers import why_parameter
@@ -692,3 +694,26 @@ def test_who_follows_the_advice_gets_a_gradient(program: tuple[Any, Any]) -> Non
         assert {**CUTS, **ZEROS}[step.kind] is told_row.cause
         step.kind = "pass"
     pytest.fail("all steps were taken out, and still something is missing")
+
+
+def test_a_pass_that_is_under_way_has_not_refused_a_gradient(tmp_path: Path) -> None:
+    """Asked in a hook of a parameter, while other parameters wait for theirs."""
+    path = tmp_path / "t.agviz"
+    last = nn.Linear(3, 1)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), last)
+    told: dict[str, str] = {}
+
+    def ask(gradient: torch.Tensor) -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and "is there now" not in told.get("2.weight", ""):
+            time.sleep(0.3)  # until the writer has come so far
+            with agviz.Trace.open(path) as trace:
+                told["0.weight"] = why(trace)["0.weight"].reason
+                told["2.weight"] = why(trace, "2.weight", trace.graph_tasks[-1].id)[0].reason
+
+    with agviz.trace(model, path=path):
+        model(torch.randn(4, 3)).sum().backward()
+        last.weight.register_hook(ask)
+        model(torch.randn(4, 3)).sum().backward()
+    assert told["0.weight"].endswith("later ones gave it none yet")
+    assert told["2.weight"] == "the backward pass is there now, in its AccumulateGrad"

@@ -38,6 +38,8 @@ class Cause(StrEnum):
     """backward or grad was called with ``inputs=``, without it."""
     FAILED = "failed"
     """The backward pass ended before it came there."""
+    IN_NODE = "in_node"
+    """The backward pass ended in its AccumulateGrad node, or in a hook there."""
     RETURNED_NONE = "returned_none"
     """A custom Function returned None for it."""
     ROOT = "root"

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from agviz_engine.instruments import Health
 
 _MOST_NAMES: Final = 4
+_MOST_KIN: Final = 16
+"""Other origins of which the function of the forward is looked for."""
 
 
 class Forward(StrEnum):
@@ -62,6 +64,8 @@ class Explanation:
     finding: Finding | None
     """The pattern that fits; None where no known one does."""
     spread: Spread
+    kin: frozenset[Origin]
+    """Of the other origins, those that the same function of the forward made non-finite."""
     forward: Forward
     reached: tuple[str, ...]
     """Names of the parameters that it reached, ``node 12`` where one has no name."""
@@ -154,10 +158,11 @@ class Explanation:
         if self.evidence.scale is not None:
             yield f"the gradient of the loss is {number(self.evidence.scale)}: it is scaled"
         yield from (f"created at {frame}" for frame in node.stack if not frame.hidden)
+        apart = "independent of it" if self._is_apart else "beside it"
         for origin in self.spread.origins[1:]:
+            related = "from the same function" if origin in self.kin else apart
             yield (
-                f"independent of it: {origin.kind} at node {origin.node} of graph task"
-                f" {origin.graph_task}"
+                f"{related}: {origin.kind} at node {origin.node} of graph task {origin.graph_task}"
             )
         yield f"reached {', '.join(self.reached) or 'no parameter'}"
 
@@ -314,13 +319,29 @@ class Explanation:
         if self.spread.captured:
             results = plural(self.spread.captured, "result")
             yield f"It reached {results} of torch.autograd.grad."
-        others = len(self.spread.origins) - 1
-        if others:
-            yield (
-                f"In {plural(others, 'other place')} of this backward pass gradients became"
-                " non-finite independently of it."
-            )
+        yield from self._elsewhere()
         yield from self._later()
+
+    def _elsewhere(self) -> Iterator[str]:
+        """What else made non-finite gradients of finite ones."""
+        kin = len(self.kin)
+        others = len(self.spread.origins) - 1 - kin
+        if kin:
+            yield f"It came into this backward pass in {plural(kin, 'other place')}, too."
+        if not others:
+            return
+        where = f"In {plural(others, 'other place')} of this backward pass gradients became"
+        if self._is_apart:
+            yield f"{where} non-finite independently of it."
+        else:
+            yield f"{where} non-finite, and the forward may be the cause there, too."
+
+    @property
+    def _is_apart(self) -> bool:
+        """Whether other origins are known to have nothing to do with the first, but for kin."""
+        if self.forward is not Forward.NON_FINITE:
+            return True
+        return self.evidence.blame is not None and len(self.spread.origins) <= _MOST_KIN + 1
 
     def _later(self) -> Iterator[str]:
         if self.later:
@@ -400,6 +421,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         evidence=evidence,
         finding=finding,
         spread=found,
+        kin=_kin(trace, found, evidence),
         forward=_forward(evidence),
         reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),
         leaves=len(set(leaves.values())),
@@ -410,6 +432,14 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         frame=frame,
         source="" if frame is None else source_line(frame, trace.path),
     )
+
+
+def _kin(trace: Trace, found: Spread, evidence: Evidence) -> frozenset[Origin]:
+    if evidence.blame is None:
+        return frozenset()
+    first = evidence.blame.op.id
+    made = ((o, blame(trace, o.graph_task, o.node)) for o in found.origins[1 : _MOST_KIN + 1])
+    return frozenset(origin for origin, by in made if by is not None and by.op.id == first)
 
 
 def _is_masked(trace: Trace, graph_task: int, found: Spread) -> bool:

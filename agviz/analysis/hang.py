@@ -128,9 +128,12 @@ class Hang:
         still = f", the last {duration(self.still_ns)} without an event" if self.is_still else ""
         cut = "" if self.is_growing else f" when the recording {self._ended}"
         has = "has" if self.is_growing else "had"
+        # Of a hang, the threads are looked at more and more rarely: the last look may be long ago.
+        is_known = self.is_growing or self.is_closed or self.is_exit
+        ran = ("" if is_known else "at least ") + duration(self.ran_ns(task.begin_ns))
         yield (
-            f"Backward pass {task.id}{call} {has} run for {duration(self.ran_ns(task.begin_ns))}"
-            f"{still}{cut}: {task.executed:,} of {plural(task.nodes, 'node')} done."
+            f"Backward pass {task.id}{call} {has} run for {ran}{still}{cut}:"
+            f" {task.executed:,} of {plural(task.nodes, 'node')} done."
         )
 
     def _stopped(self) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.analysis.blame import blame
 from agviz.analysis.measures import bad
-from agviz.analysis.place import place
+from agviz.analysis.place import backward_pass, place
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class NonFiniteLoss:
     """A tensor on which backward was called that is not finite."""
 
     graph_task: int
+    backward_pass: str
+    """Which one that is, in words."""
     health: Health
     node: NodeRow
     """The node of the graph that made the tensor."""
@@ -67,7 +69,7 @@ class NonFiniteLoss:
     @property
     def heading(self) -> str:
         """Of which pass the loss is what."""
-        return f"the loss of backward pass {self.graph_task} is {self.kind}"
+        return f"the loss of {self.backward_pass} is {self.kind}"
 
     @property
     def paragraph(self) -> str:
@@ -130,6 +132,7 @@ def nonfinite_loss(trace: Trace, graph_task: int, *, later: int = 0) -> NonFinit
         node = trace.node(graph_task, edges.get(wrong.number, 0))
     return NonFiniteLoss(
         graph_task=graph_task,
+        backward_pass=backward_pass(trace, graph_task),
         health=wrong.health,
         node=node,
         why=_why(trace, graph_task),

@@ -67,7 +67,9 @@ class Outside:
         shown = [f"{name} {'is' if self.is_growing else 'was'} at {at}" for name, at in seen if at]
         if self.still_ns >= STILL_NS:
             last = "none was recorded" if self.graph_task is None else f"pass {self.graph_task}"
-            yield f"For {duration(self.still_ns)} there was no event of backward; the last: {last}."
+            least = "" if self.is_growing or self.is_exit else "at least "
+            still = f"{least}{duration(self.still_ns)}"
+            yield f"For {still} there was no event of backward; the last: {last}."
         if shown:
             more = f", and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
             yield f"{', '.join(shown[:_MOST_SHOWN])}{more}."

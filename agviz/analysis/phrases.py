@@ -32,6 +32,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.CHECKPOINT: "cut by a reentrant checkpoint none of whose inputs requires a gradient",
     Cause.NOT_IN_INPUTS: "not among the inputs= of backward",
     Cause.FAILED: "the backward pass ended before it came there ({what})",
+    Cause.IN_NODE: "the backward pass ended while its AccumulateGrad ran ({what})",
     Cause.RETURNED_NONE: "{node} returned None for it",
     Cause.ROOT: "backward was given a gradient of zeros",
     Cause.DEAD_ACTIVATION: "{node} let nothing through: all its inputs lie where it is flat",

@@ -115,6 +115,17 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     return tuple(found) or (_not_found(trace, graph_task),)
 
 
+def beside_passes(trace: Trace) -> tuple[Verdict, ...]:
+    """What is to be said of a recording that is no pass's: a refused call, the program between two.
+
+    Where the program is while no backward is running is told, and that it was ended there.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    return tuple(_beside_passes(trace))
+
+
 def marks(trace: Trace) -> dict[int, Mark]:
     """The outermost backward passes that did not simply come to a finite end, by graph task.
 
@@ -220,10 +231,16 @@ def _around_passes(trace: Trace, wrong: Failure | None) -> Iterator[Verdict]:
     failed = failed_graph_tasks(trace)
     if isinstance(wrong, Hang) and failed:
         yield of_failure(why_raised(trace, failed[-1].id), trace)
+    yield from _beside_passes(trace)
+
+
+def _beside_passes(trace: Trace) -> Iterator[Verdict]:
     call = refused(trace)
     if call is not None:
         yield of_failure(call, trace)
-    between = None if isinstance(wrong, Hang) else outside(trace)
+    under_way = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
+    is_inside = any(task.status in under_way for task in trace.graph_tasks)
+    between = None if is_inside else outside(trace)
     if between is not None and not between.is_exit:
         outcome = Outcome.CANT_TELL if between.is_growing else Outcome.FOUND
         yield of_failure(between, trace, outcome)

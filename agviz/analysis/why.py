@@ -43,6 +43,7 @@ UNNAMED: Final = (
     "Parameters are known by the modules that are called while they are recorded; "
     "agviz.trace(model) knows them beforehand."
 )
+_IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _FORWARDS: Final = 8
 """Calls of backward whose forward is looked at."""
 _MOST_OPS: Final = 50_000
@@ -231,7 +232,9 @@ class _Why:
         if found.told is Arrived.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
         elif self._passes[0].id not in {task.id, task.parent}:
-            reason = f"from backward pass {task.id}; later ones gave it none"
+            ended = self._passes[0].status is not GraphTaskStatus.RUNNING
+            yet = "" if ended else " yet"
+            reason = f"from backward pass {task.id}; later ones gave it none{yet}"
         elif not task.accumulate_grad:
             reason = "given back by grad(), not put in .grad"
         elif hook := self._vanishing.flow(task.id).hook_afterwards(found.node):
@@ -273,10 +276,15 @@ class _Why:
             return self._by_node(parameter, "none", task.id, node)
         if task.inputs:
             return unreached(parameter, Cause.NOT_IN_INPUTS, graph_task=task.id)
+        is_there = self._vanishing.flow(task.id).nodes[node].status in _IN_NODE
         if task.status is GraphTaskStatus.RUNNING:
-            return reached(parameter, "the backward pass has not come there yet")
+            how = "is there now, in its AccumulateGrad" if is_there else "has not come there yet"
+            return reached(parameter, f"the backward pass {how}")
         return unreached(
-            parameter, Cause.FAILED, graph_task=task.id, what=task.error or str(task.status)
+            parameter,
+            Cause.IN_NODE if is_there else Cause.FAILED,
+            graph_task=task.id,
+            what=task.error or str(task.status),
         )
 
     def _by_node(

@@ -126,7 +126,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "hooks": [hook._asdict() for hook in trace.hook_times(graph_task)[:top]],
         "over_time": _over_time(trace, outermost),
         "non_finite": _nonfinite(trace, tasks, top),
-        "non_finite_left_out": max(0, len(_affected(trace, tasks)) - top),
+        "non_finite_passes": _nonfinite_passes(trace, tasks),
         "verdicts": [each.as_json() for each in verdicts(trace, graph_task)],
         "errors": [
             {
@@ -211,14 +211,14 @@ def _names(node: NodeRow) -> dict[str, Any]:
     }
 
 
-def _affected(trace: Trace, tasks: Iterable[GraphTaskRow]) -> list[int]:
-    """Those of ``tasks`` with a gradient that is not finite."""
-    return sorted({task.id for task in tasks}.intersection(trace.nonfinite_graph_tasks()))
+def _nonfinite_passes(trace: Trace, tasks: Iterable[GraphTaskRow]) -> list[int]:
+    wanted = {task.id for task in tasks}
+    return sorted(number for number in trace.nonfinite_graph_tasks() if number in wanted)
 
 
 def _nonfinite(trace: Trace, tasks: Iterable[GraphTaskRow], top: int) -> list[dict[str, Any]]:
     findings = []
-    for number in _affected(trace, tasks)[:top]:
+    for number in _nonfinite_passes(trace, tasks)[:top]:
         found = spread(trace, number)
         if found is None or not found.origins:
             continue
@@ -444,13 +444,13 @@ _PLACES = {
 
 
 def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
-    """Print where NaN and infinities began, and what they reached: alike ones once."""
-    alike: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    """Print where NaN and infinities began, and what they reached; of the same node once."""
+    same: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for found in facts["non_finite"]:
         first = found["first"]
-        place = (first["name"], first["parameter"], first["module"], first["line"])
-        alike.setdefault((*place, first["kind"], *found["reached"]), []).append(found)
-    for found, *later in alike.values():
+        key = first["name"], first["line"], first["node"], first["kind"], first["output"]
+        same.setdefault(key, []).append(found)
+    for found, *later in same.values():
         first = found["first"]
         counts = ", ".join(
             f"{first[key]:,} {name}"
@@ -480,12 +480,24 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
             )
         )
         if later:
-            passes = ", ".join(str(each["graph_task"]) for each in later)
-            times = plural(len(later), "later backward pass", "later backward passes")
-            console.print(_text(f"  likewise in {times}: {passes}"))
-    if left_out := facts["non_finite_left_out"]:
-        more = plural(left_out, "more backward pass", "more backward passes")
-        console.print(_text(f"✗ non-finite gradients in {more}, too", style="red"))
+            passes = "backward pass" if len(later) == 1 else "backward passes"
+            numbers = _numbers([again["graph_task"] for again in later])
+            console.print(_text(f"  so do those of {len(later):,} later {passes}: {numbers}"))
+    rest = facts["non_finite_passes"][len(facts["non_finite"]) :]
+    if rest:
+        more = plural(len(rest), "more backward pass", "more backward passes")
+        have = "has" if len(rest) == 1 else "have"
+        console.print(
+            _text(f"✗ {more} {have} non-finite gradients, the last {rest[-1]}", style="red")
+        )
+
+
+def _numbers(numbers: list[int]) -> str:
+    """``3 to 11`` where none is left out, else ``3, 5, 6, … 11``."""
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]} to {numbers[-1]}"
+    shown = ", ".join(map(str, numbers[:3]))
+    return shown + (f", … {numbers[-1]}" if len(numbers) > 3 else "")
 
 
 def _show_verdicts(facts: dict[str, Any], console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.outside import outside
 from agviz.analysis.verdict import Mark, marks
 from agviz.tui.text import count
 
@@ -27,6 +28,9 @@ _SAID: Final = {
     Mark.CUT: "did not end",
     Mark.LOSS: "began with a loss that is not finite",
 }
+
+
+CUT_BEHIND: Final = "opened at the end: cut off behind it"
 
 
 class Place(NamedTuple):
@@ -138,6 +142,16 @@ def marked_place(trace: Trace, graph_task: int, mark: Mark) -> Place:
         if seq is not None:
             found.append(Place(number, seq))
     return min(found, key=lambda place: place.seq, default=Place(graph_task, -1))
+
+
+def cut_behind(trace: Trace) -> Place | None:
+    """The end of the last pass, where the process was ended from outside after it; else None."""
+    between = outside(trace)
+    if between is None or between.is_growing or between.is_exit or between.graph_task is None:
+        return None
+    number = between.graph_task
+    last = trace.events(number, trace.event_count(number) - 1, 1)
+    return Place(number, last[0].seq if last else -1)
 
 
 def others(findings: Findings, order: Order, graph_task: int | None) -> str:

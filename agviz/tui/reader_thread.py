@@ -26,7 +26,7 @@ from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.columns import Columns
 from agviz.tui.crossing import onward, to_stop
 from agviz.tui.model import PAGE, Key, Moment, Playhead, Recording, Story
-from agviz.tui.passes import Findings, Order, marked_place
+from agviz.tui.passes import CUT_BEHIND, Findings, Order, cut_behind, marked_place
 from agviz.tui.relatives import next_nonfinite
 from agviz.tui.seeking import Search, Sought
 from agviz.tui.stories import tell
@@ -417,13 +417,16 @@ class ReaderThread(threading.Thread):
         return found
 
     def _start(self) -> Start | None:
-        """The first failure or non-finite gradient of the first file that has any."""
+        """The first failure or non-finite gradient of any file; else the end of a file cut off."""
         for file, trace in enumerate(self._traces):
             findings = self._findings[file]
             if findings.first is not None:
                 mark = findings.marks[findings.first]
                 number, seq = marked_place(trace, findings.first, mark)
                 return Start(Key(file, number), seq, findings.why(findings.first))
+        for file, trace in enumerate(self._traces):
+            if (place := cut_behind(trace)) is not None:
+                return Start(Key(file, place.graph_task), place.seq, CUT_BEHIND)
         return None
 
     def _behind(self, start: Start) -> int:
