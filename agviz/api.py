@@ -79,7 +79,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         steps: which calls of backward to record, counted from 0 without reentrant ones.
         nodes: record the events of those nodes only in whose name, parameter or module this regular
             expression is found.
-        max_bytes: end the recording before the file becomes larger.
+        max_bytes: bound of the file (None: 2 GB; 0: no bound): it keeps the first backward passes,
+            the last ones, and those that failed or were not finite.
         on: write only on these occasions, some of ``nonfinite``, ``exception`` and ``signal``
             (SIGUSR1): a flight recorder.
         keep: how many calls of backward it keeps.

@@ -15,6 +15,9 @@ from agviz.traces.measured import LEVELS, Values
 from agviz.traces.recorder import LEAST_BYTES
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
+FILE_BYTES: Final = 2_000_000_000
+"""Bound of a file unless told otherwise: some 1,800 passes of 10,000 events. Less than many a disk
+for temporary files has free, and read by ``agviz summary`` within minutes."""
 LONGEST_TIMEOUT: Final = 10_000_000
 """Seconds; some four months."""
 FALSE: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
@@ -44,7 +47,8 @@ class Options:
     check_forward: bool = False
     """Whether to record each torch function that the program calls, and the health of tensors."""
     max_bytes: int | None = None
-    """The recording ends before its file becomes larger."""
+    """Bound of the file: it keeps the first passes, the last ones, and those that failed; 0: there
+    is none; None: :data:`FILE_BYTES`, or four times ``max_values_bytes`` where that is more."""
     on: frozenset[str] = frozenset()
     """Occasions on which a flight recorder writes; without any, all is written as it happens."""
     keep: int = KEPT
@@ -55,7 +59,7 @@ class Options:
     """Whether the program is ended then."""
 
     def __post_init__(self) -> None:
-        if self.max_bytes is not None and self.max_bytes < LEAST_BYTES:
+        if self.max_bytes and self.max_bytes < LEAST_BYTES:
             raise AgvizError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
         if self.max_values_bytes < 1:
             raise AgvizError(f"no gradient fits into {self.max_values_bytes:,} bytes; allow more")
@@ -73,6 +77,13 @@ class Options:
             raise AgvizError(
                 f"{min(strange)!r} is no occasion to write on; name some of {', '.join(OCCASIONS)}"
             )
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes that the file may have; None: as many as it takes."""
+        if self.max_bytes is not None:
+            return self.max_bytes or None
+        return max(FILE_BYTES, 4 * self.max_values_bytes if self.values == "full" else 0)
 
 
 def asked_to_check_forward() -> bool:
@@ -123,6 +134,11 @@ def read_size(text: str) -> int:
     if match[3]:
         unit = 1024 ** (len(str(unit)) // 3)
     return int(float(match[1]) * unit)
+
+
+def read_limit(text: str) -> int:
+    """The same, or ``none``: 0."""
+    return 0 if text.strip().lower() in {"0", "none"} else read_size(text)
 
 
 def read_occasions(text: str) -> frozenset[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.after_import import after_import
+from agviz.analysis.coverage import coverage
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.leaving import Leaving
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME: Final = 200
 """Bytes: SQLite adds to it, and a file system takes 255."""
+
 
 class Recording(Instrument):
     """Records this process into a file, between :meth:`start` and :meth:`stop`.
@@ -123,7 +125,7 @@ class Recording(Instrument):
             "check_forward": options.check_forward,
             "max_values_bytes": options.max_values_bytes,
             "provenance": self.provenance,
-            "max_bytes": options.max_bytes,
+            "max_bytes": options.limit,
             "timeout": options.timeout,
             "replace": self._replace or self.path == beside(self.path),
             **self._about,
@@ -521,7 +523,7 @@ def outcome(path: Path) -> str:
     try:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
-            stopped = trace.meta.stopped
+            stopped, covered = trace.meta.stopped, str(coverage(trace))
             said = verdicts(trace)[0]
     except TraceError as error:
         return str(error)
@@ -529,7 +531,7 @@ def outcome(path: Path) -> str:
         return f"no backward pass was recorded in {path}"
     passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
-    recorded = f"recorded {passes} in {path}{until}"
+    recorded = f"recorded {passes} in {path}{until}{f' ({covered})' if covered else ''}"
     if not said.is_found:
         return f"{recorded}; to look at it: agviz view {path}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""

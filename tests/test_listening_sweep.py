@@ -61,7 +61,7 @@ def killed(tmp_path: Path) -> Path:
 
 
 def dead_number() -> int:
-    child = subprocess.Popen(["true"])
+    child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return child.pid
 
@@ -123,11 +123,8 @@ def test_what_is_alive_or_not_ours_stays(
         bound("mine.sock", listens=False).close()
         bound(f"0{dead_number()}.sock", listens=False).close()
         bound(f"{dead_number()}.sock.bak", listens=False).close()
-        for name, make in {
-            f"{dead_number()}.sock": lambda path: path.write_text("a file"),
-            f"{dead_number()}.sock ": lambda path: path.touch(),
-        }.items():
-            make(folder / name)
+        for name in (f"{dead_number()}.sock", f"{dead_number()}.sock "):
+            (folder / name).write_text("a file")
             kept.append(name)
         (folder / f"{dead_number()}.sock").mkdir()
         os.mkfifo(folder / (name := f"{dead_number()}.sock"))

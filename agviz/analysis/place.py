@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agviz.analysis.coverage import coverage
 from agviz.words import ordinal, plural
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def backward_pass(trace: Trace, graph_task: int) -> str:
     number = graph_task
     while tasks[number].parent in tasks:  # always an earlier one
         number = tasks[number].parent
-    outermost = [task.id for task in tasks.values() if task.parent < 0]
-    which = f"the {ordinal(outermost.index(number) + 1)} of {len(outermost):,}"
-    if len(outermost) == 1:
+    count = coverage(trace).recorded
+    which = f"the {ordinal(trace.passes_before(number) + 1)} of {count:,}"
+    if count == 1:
         which = "the only one"
     recorded = " recorded" if trace.meta.choice else ""
     steps = sum(step.graph_task < number for step in trace.optimizer_steps())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from agviz.analysis.coverage import coverage
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failure, is_wrong, why_raised
 from agviz.analysis.hang import Hang
@@ -276,6 +277,9 @@ def _not_looked_at(trace: Trace) -> Iterator[str]:
     if meta.choice:
         missing.append(f"what was left out of the recording: {meta.choice} were recorded")
     yield f"Not looked at: {', '.join(missing)}."
+    covered = str(coverage(trace))
+    if covered:
+        yield f"{covered[0].upper()}{covered[1:]}."
     calls = [call for call in trace.native_calls() if not call.error]
     if calls:
         ran = plural(len(calls), "call")

@@ -44,6 +44,7 @@ from agviz.options import (
     Options,
     asked_to_check_forward,
     read_count,
+    read_limit,
     read_occasions,
     read_pattern,
     read_seconds,
@@ -121,8 +122,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-bytes",
         metavar="SIZE",
-        type=argument(read_size),
-        help="stop recording before the file is larger than this, like 200MB; the program goes on",
+        type=argument(read_limit),
+        help="bound of the file, like 200MB (default: 2GB; none: no bound): it keeps the first"
+        " backward passes, the last ones, and those that failed or were not finite; the program"
+        " goes on",
     )
     parser.add_argument(
         "--on",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.contradiction import contradiction
 from agviz.analysis.course import courses
+from agviz.analysis.coverage import coverage
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import marks, verdicts
@@ -90,6 +91,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "complete": meta.end_ns is not None and not meta.stopped,
         "stopped": meta.stopped,
         "choice": meta.choice,
+        "coverage": _coverage(trace),
         "values": _values(trace),
         "events": trace.event_count(graph_task),
         "graph_tasks": {
@@ -139,6 +141,16 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
             }
             for task in [task for task in tasks if task.status is GraphTaskStatus.FAILED][:top]
         ],
+    }
+
+
+def _coverage(trace: Trace) -> dict[str, Any]:
+    """Which backward passes of those that were recorded are in the file."""
+    found = coverage(trace)
+    return {
+        **found._asdict(),
+        "left_out": [each._asdict() for each in trace.left_out],
+        "in_words": str(found),
     }
 
 
@@ -278,6 +290,8 @@ def _show_heading(facts: dict[str, Any], console: Console) -> None:
         console.print(f"! recording stopped early: {facts['stopped']}", markup=False)
     elif not facts["complete"]:
         console.print("! the recording was cut off, or is still growing")
+    if facts["coverage"]["left_out"]:
+        console.print(f"! {facts['coverage']['in_words']}", markup=False)
     if facts["choice"]:
         console.print(f"recorded: {facts['choice']}", markup=False)
     if "stored" in facts["values"]:

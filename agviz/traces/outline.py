@@ -10,6 +10,7 @@ from array import array
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.errors import TraceError
 from agviz.traces import around, codec
 from agviz.traces.executions import END, STARTED
 from agviz.traces.pages import Pages
@@ -109,7 +110,7 @@ class Story(NamedTuple):
 
 
 class Outline:
-    """Reads on; see :meth:`more`."""
+    """Reads on; see :meth:`more`. Raises TraceError where there is no such graph task."""
 
     def __init__(self, database: Database, contents: Contents, graph_task: int) -> None:
         self._database = database
@@ -118,7 +119,10 @@ class Outline:
         self._start_ns = contents.meta.start_ns
         self.nodes = database.value("SELECT count(*) FROM node WHERE graph_task = ?", graph_task)
         """Number of nodes; 0 before the dependencies are computed."""
-        begin = contents.graph_tasks[graph_task].begin_seq - 1
+        task = contents.graph_task(graph_task)
+        if task is None:
+            raise TraceError(f"{database.name} holds no graph task {graph_task} any more")
+        begin = task.begin_seq - 1
         self._started_until = self._until = begin
         self._described_until = -1
         self._known = bytearray(self.nodes)

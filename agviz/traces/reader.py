@@ -16,6 +16,7 @@ from agviz.traces import (
     health,
     held,
     hook_calls,
+    left_out,
     named,
     native_calls,
     nonfinite,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from agviz.traces.around import Identity
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
+    from agviz.traces.left_out import LeftOut
     from agviz.traces.nonfinite import Flows
     from agviz.traces.process import Place, Turn
     from agviz.traces.state import BackwardState
@@ -157,6 +159,26 @@ class Trace(Closable):
     def graph_tasks(self) -> list[GraphTaskRow]:
         """The graph tasks, by id: in order of creation."""
         return list(self._contents().graph_tasks.values())
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """Backward passes that were recorded, and are no longer in the file, so that it is small.
+
+        Each row is of passes that were called one after another; they come in order.
+        """
+        return left_out.read(self._database)
+
+    def passes_before(self, graph_task: int) -> int:
+        """How many backward passes were recorded before one, left out or not; reentrant ones apart.
+
+        So it is the pass's number, counted from 0. For a number behind the last, all of them.
+        """
+        kept = sum(
+            task.parent < 0
+            for task in self._contents().graph_tasks.values()
+            if task.id < graph_task
+        )
+        return kept + sum(each.passes for each in self.left_out if each.first < graph_task)
 
     def graph_task(self, graph_task: int) -> GraphTaskRow:
         """One graph task. Raises TraceError where the trace has none with this id."""

@@ -93,14 +93,14 @@ _MOST_WAITING: Final = 1_500_000
 60 MB)."""
 _BYTES_PER_VALUE: Final = 4
 """In the file, about."""
-_SHARE_OF_EVENTS: Final = 0.55
-"""Of a file of limited size, what may be full before indexes and keyframes are added."""
 _SHARE_OF_VALUES: Final = 0.25
 """The same, what copies of gradients may take of it."""
 _MOST_BYTES_WAITING: Final = 128 * 1024**2
 """Of copies; a gradient is not copied before the writer has come down to this."""
 _BYTES_PER_BATCH: Final = 16 * 1024**2
 """Of copies that are committed together: the WAL holds as much."""
+_LEAST_FOR_LARGE_PAGES: Final = 100_000_000
+"""Limit of a file's size: each table takes up a page at least."""
 LEAST_BYTES: Final = 1_000_000
 """Smallest limit of a file's size."""
 
@@ -122,7 +122,8 @@ class Recorder(Instrument, Closable):
         steps: which calls of backward to record, counted from 0 without reentrant ones; None: all.
         nodes: keep only the events of nodes in whose name, parameter or module this is found, and
             of the gradients they hand on; None: of all. Graphs are kept whole.
-        max_bytes: end the recording before the file becomes larger than this; None: no limit.
+        max_bytes: bound of the file; see :mod:`agviz.traces.retention`. Where not even what is
+            under way has room, the recording ends. None: no limit.
         timeout: write what the threads are doing, and call ``when_timed_out``, when a graph task
             has been under way for so many seconds; None: never.
         script: what is being run, for the reader; ``sys.argv[0]`` by default.
@@ -159,7 +160,7 @@ class Recorder(Instrument, Closable):
     ) -> None:
         if max_bytes is not None and max_bytes < LEAST_BYTES:
             raise TraceError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
-        self.path, self._replace = Path(path), replace
+        self.path, self._replace, self._max_bytes = Path(path), replace, max_bytes
         self._opened: Future[None] = Future()
         """Whether the writer's thread could open the file, as soon as that is known."""
         self._names, self._provenance = names, provenance
@@ -173,7 +174,6 @@ class Recorder(Instrument, Closable):
         """Nodes whose events are kept, by graph task under way."""
         self._large: set[int] = set()
         """Graph tasks under way that have many nodes."""
-        self._max_bytes = max_bytes
         self.is_gated = False
         """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to
         those it wants."""
@@ -247,8 +247,8 @@ class Recorder(Instrument, Closable):
 
     def _open_file(self) -> None:
         """Make the file, and have the writer's thread open it; raises TraceError."""
-        small = self._copier is None or self._max_bytes is not None
-        page_bytes = PAGE_BYTES if small else PAGE_BYTES_FOR_VALUES
+        is_small = self._max_bytes is not None and self._max_bytes < _LEAST_FOR_LARGE_PAGES
+        page_bytes = PAGE_BYTES if self._copier is None or is_small else PAGE_BYTES_FOR_VALUES
         with alone_in(self.path.parent):
             with self._writing:
                 self.has_replaced = create(
@@ -741,34 +741,41 @@ class Recorder(Instrument, Closable):
         beside += self._lookout.dumps()
         if any(counts):
             self._lookout.moved = True
-        if self._max_bytes is None and self._copier is None:
-            if any(counts) or beside:
-                writer.write(self._waiting, beside, counts)
-        else:
-            self._write_bounded(writer, self._waiting.taken(), beside)
+        if any(counts) or beside:
+            self._write_down(writer, beside, counts)
         if self._values_stopped:
             writer.write_meta({"values_stopped": self._values_stopped})
             self._values_stopped = ""
         for written in flushes:
             written.set()
 
-    def _write_bounded(self, writer: Writer, waiting: Waiting, beside: list[Beside]) -> None:
+    def _write_down(self, writer: Writer, beside: list[Beside], counts: tuple[int, int]) -> None:
+        """Write the first ``counts`` values of what waits, and what belongs to them."""
+        most = sys.maxsize if self._max_bytes is None else self._max_bytes
+        values = sum(counts) + sum(map(_values, beside))
+        is_little = self._copier is None and values <= most // 50 // _BYTES_PER_VALUE
+        if is_little and writer.make_room(values * _BYTES_PER_VALUE):
+            writer.write(self._waiting, beside, counts)
+        else:
+            self._write_bounded(writer, self._waiting.taken(), beside, most)
+
+    def _write_bounded(
+        self, writer: Writer, waiting: Waiting, beside: list[Beside], most: int
+    ) -> None:
         """As `Writer.write`, a little at a time, each graph right before the events of its task.
 
         A writer that lags may find the graphs of more backward passes than the file has room for.
         """
-        most = sys.maxsize if self._max_bytes is None else self._max_bytes
-        share = int(most * _SHARE_OF_EVENTS)
         nbytes = min(most // 50, _BYTES_PER_BATCH)
         for batch in waiting.batches(most // 50 // _BYTES_PER_VALUE, nbytes):
             told = batch.graph_tasks()
             first = [thing for thing in beside if _is_needed(thing, told)]
             beside = [thing for thing in beside if not _is_needed(thing, told)]
-            if not _fit(writer, first, share) or writer.size >= share:
+            if not _fit(writer, first) or not writer.make_room(len(batch) * _BYTES_PER_VALUE):
                 break
             writer.write(batch, [])
         else:
-            if _fit(writer, beside, share) and writer.size < share:
+            if _fit(writer, beside):
                 return
         self._stopped = f"the limit of {most:,} bytes was reached"
         self._stop(f"has reached its limit of {most:,} bytes")
@@ -791,10 +798,10 @@ class Recorder(Instrument, Closable):
         atexit.unregister(self.close)
 
 
-def _fit(writer: Writer, beside: list[Beside], share: int) -> bool:
-    """Write each for which there is room within ``share`` bytes; whether there was for all."""
+def _fit(writer: Writer, beside: list[Beside]) -> bool:
+    """Write each for which there is room; whether there was for all."""
     for thing in beside:
-        if writer.size + _values(thing) * _BYTES_PER_VALUE >= share:
+        if not writer.make_room(_values(thing) * _BYTES_PER_VALUE):
             return False
         writer.write(Waiting(), [thing])
     return True
@@ -815,9 +822,10 @@ def _values(thing: Beside) -> int:
 
 def _is_needed(thing: Beside, told: set[int]) -> bool:
     """Whether it has to be in the file before events of the graph tasks ``told``."""
-    if isinstance(thing, Introduction) or thing.graph_task in told:
+    graph_task = getattr(thing, "graph_task", NO_GRAPH_TASK)
+    if isinstance(thing, Introduction) or graph_task in told:
         return True
-    return isinstance(thing, ForwardOps) and thing.graph_task == NO_GRAPH_TASK
+    return isinstance(thing, ForwardOps) and graph_task == NO_GRAPH_TASK
 
 
 def _no_modules() -> list[str]:

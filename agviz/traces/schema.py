@@ -71,6 +71,15 @@ CREATE TABLE graph_task (
     executed INTEGER,              -- nodes whose function was called; NULL: did not finish
     traced INTEGER NOT NULL        -- 1: while torch.compile or the like was tracing
 )""",
+    # Backward passes that were recorded, and then left out to keep the file within its size: of the
+    # graph tasks without a parent from the first up to the last, none is in the file.
+    "left_out": """
+CREATE TABLE left_out (
+    first INTEGER PRIMARY KEY,     -- graph task
+    last INTEGER NOT NULL,         -- graph task
+    passes INTEGER NOT NULL,       -- how many were left out
+    reentrant INTEGER NOT NULL     -- graph tasks inside of those
+)""",
     # The graph as compute_dependencies met it.
     "node": """
 CREATE TABLE node (
@@ -424,6 +433,13 @@ CREATE TABLE keyframe (
 )""",
 }
 """The tables, by name. The text is what SQLite stores, comments included."""
+
+OF_GRAPH_TASK = tuple(
+    name
+    for name, statement in TABLES.items()
+    if "PRIMARY KEY (graph_task" in statement or "graph_task INTEGER PRIMARY KEY" in statement
+)
+"""Tables whose rows belong to one graph task each."""
 
 EXECUTION = "kind IN (4, 5, 6, 7)"
 """Condition of the events from NodeStarted to NodeSkipped. SQLite takes an index that is limited to

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.traces import codec, schema
+from agviz.traces.deleting import delete
 from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.held import LetGo
+from agviz.traces.retention import SHARE_OF_EVENTS, Retention
 from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.traces.tensor_types import TensorTypes
@@ -78,6 +80,10 @@ _NAN, _ZERO, _UNKNOWN = map(Health._fields.index, ("nan", "zero", "unknown"))
 _HEALTH_COLUMNS: Final = 2 + _UNKNOWN - _NAN
 _EDGE_FIELDS: Final = 4
 _SAVED_FIELDS: Final = 6
+_PAGES_IN_WAL: Final = 1_000
+"""As SQLite has it by itself, where a file may become large."""
+_PARTS_OF_WAL: Final = 16
+"""The WAL of a file of limited size takes up about one part in so many of it."""
 _COLUMNS: Final = {"frame": 5, "stack": 3, "source_line": 3, "tensor_type": 9}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
@@ -156,6 +162,8 @@ class Writer:
         self, path: Path, start_ns: int, source: Callable[[Frame], str] = lambda _: ""
     ) -> None:
         self._start_ns = start_ns
+        self.retention: Retention | None = None
+        """What chooses the passes that stay; None: all do."""
         self._strings: dict[str, int] = {"": 0}
         self._next_string = 1
         self._next_chunk = 1
@@ -247,10 +255,41 @@ class Writer:
         ).fetchone()
         return int(size)
 
+    @property
+    def used(self) -> int:
+        """Bytes of the pages in which something is written."""
+        (used,) = self._database.execute(
+            "SELECT (page_count - freelist_count) * page_size"
+            " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+        ).fetchone()
+        return int(used)
+
     def limit(self, size: int) -> None:
-        """Let SQLite refuse to make the file larger than ``size`` bytes."""
+        """Let SQLite refuse to make the file larger than ``size`` bytes; leave passes out."""
         (page,) = self._database.execute("PRAGMA page_size").fetchone()
         self._database.execute(f"PRAGMA max_page_count = {max(1, size // page):d}")
+        most_in_wal = min(_PAGES_IN_WAL, size // page // _PARTS_OF_WAL)
+        self._database.execute(f"PRAGMA wal_autocheckpoint = {max(1, most_in_wal):d}")
+        self.retention = Retention(int(size * SHARE_OF_EVENTS))
+
+    def make_room(self, more: int) -> bool:
+        """Leave out passes until there is room for ``more`` bytes; whether there is.
+
+        Without a limit, there always is.
+        """
+        retention = self.retention
+        if retention is None:
+            return True
+        used = self.used
+        retention.look(used)
+        while missing := retention.missing(used, more):
+            gone = retention.leave_out(missing)
+            if not gone:
+                return False
+            delete(self._database, gone, retention.left_out)
+            used = self.used
+            retention.look(used)
+        return True
 
     def store(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add rows to a table that is worked out from the others, in one transaction."""
@@ -290,6 +329,8 @@ class Writer:
             rows = waiting[:end]
             if not codec.ODD.isdisjoint(rows[codec.KIND_COLUMN :: codec.WIDTH]):
                 rows = self._without_objects(rows)
+            if self.retention is not None:
+                self.retention.heard(rows)
             rows = _in_order(rows, codec.WIDTH)
             for size, part in _parts(rows, codec.WIDTH):
                 self._database.execute(codec.insertion(size), [self._start_ns, *part])
@@ -299,7 +340,7 @@ class Writer:
         """Rows that SQLite can take. What else they say is written here."""
         rows: list[Any] = []
         health: list[Any] = []
-        copies: list[tuple[int, Copy]] = []
+        copies: list[tuple[int, int, Copy]] = []
         for row in codec.each(given):
             kind, thing = row[codec.KIND_COLUMN], row[codec.OBJECT_COLUMN]
             if kind not in codec.ODD:
@@ -310,8 +351,10 @@ class Writer:
                     self._finite.append((*head, *thing[_ZERO:_UNKNOWN]))
                 else:
                     health += *head, *thing[_NAN:_UNKNOWN]
+                    if self.retention is not None:
+                        self.retention.failed(row[codec.GRAPH_TASK_COLUMN])
             elif kind == codec.COPIED:
-                copies.append((row[0], thing))
+                copies.append((row[0], row[codec.GRAPH_TASK_COLUMN], thing))
             else:
                 if (note := self._bookkeeping.get(type(thing))) is not None:
                     note(thing)
@@ -339,11 +382,11 @@ class Writer:
         for size, part in _parts(rows, NUMBERS):
             self._database.execute(_numbers_insertion(size), part)
 
-    def _insert_copies(self, copies: Iterable[tuple[int, Copy]]) -> None:
+    def _insert_copies(self, copies: Iterable[tuple[int, int, Copy]]) -> None:
         tensors: list[int] = []
         parts: list[int] = []
         text = self._string
-        for seq, copy in copies:
+        for seq, graph_task, copy in copies:
             unknown = copy.unknown
             if not all(part.contents.is_there for part in copy.parts):
                 unknown = FORGOTTEN
@@ -351,9 +394,12 @@ class Writer:
             tensors += seq, *facts, copy.coalesced, text(unknown)
             if unknown:
                 continue
+            before = self._next_chunk
             for part in copy.parts:
                 chunk = self._chunk_of(part.contents)
                 parts += seq, text(part.name), text(part.dtype), text(part.shape), chunk
+            if self.retention is not None:
+                self.retention.copied(graph_task, range(before, self._next_chunk))
         self._insert("tensor", tensors, columns=6)
         self._insert("part", parts, columns=5)
 
@@ -378,6 +424,8 @@ class Writer:
             self._database.execute(_insertion(table, columns, size), part)
 
     def _begin_graph_task(self, event: GraphTaskBegun) -> None:
+        if self.retention is not None:
+            self.retention.begun(event.graph_task, event.parent, event.seq)
         row = (
             event.graph_task,
             event.parent,
@@ -403,12 +451,16 @@ class Writer:
         )
 
     def _finish_graph_task(self, event: GraphTaskFinished) -> None:
+        if self.retention is not None:
+            self.retention.ended(event.graph_task, has_failed=False)
         self._database.execute(
             "UPDATE graph_task SET end_seq = ?, end_t = ?, executed = ? WHERE id = ?",
             (event.seq, event.time_ns - self._start_ns, event.executed, event.graph_task),
         )
 
     def _fail_graph_task(self, event: GraphTaskFailed) -> None:
+        if self.retention is not None:
+            self.retention.ended(event.graph_task, has_failed=True)
         self._database.execute(
             "UPDATE graph_task SET end_seq = ?, end_t = ?, error = ?, message = ? WHERE id = ?",
             (
@@ -462,6 +514,8 @@ class Writer:
 
     def _write_roots(self, roots: Roots) -> None:
         self._insert("root", roots.rows(self._measured), columns=3)
+        if self.retention is not None and not all(found.is_finite for _, found in roots.measured):
+            self.retention.failed(roots.graph_task)
 
     def _measured(self, health: Health) -> int:
         """The id of a row of ``measured``, which is written with the rest."""
@@ -506,6 +560,9 @@ class Writer:
                 tensors += version, text(parameter), text(shape), text(dtype), *truths
                 tensors.append(None if health is None else self._measured(health))
         if forward.graph_task != NO_GRAPH_TASK:
+            if self.retention is not None:
+                called = range(self._first_early, forward.until)
+                self.retention.called(forward.graph_task, called)
             self._database.execute(
                 "UPDATE forward_op SET graph_task = ? WHERE graph_task = ? AND id BETWEEN ? AND ?",
                 (forward.graph_task, NO_GRAPH_TASK, self._first_early, forward.until - 1),

@@ -190,6 +190,16 @@ class ReaderCrashed(Message):
     error: Exception
 
 
+_LEFT_OUT: Final = (
+    "this backward pass is no longer in the file, which keeps the first, the last and the failed"
+    " ones; choose another, or record with a larger --max-bytes"
+)
+
+
+def _extent(tasks: Sequence[GraphTaskRow]) -> tuple[int, int]:
+    return len(tasks), tasks[-1].id if tasks else -1
+
+
 class ReaderThread(threading.Thread):
     """Owns the open traces.
 
@@ -208,8 +218,9 @@ class ReaderThread(threading.Thread):
         self._story: int | None = None
         self._traces: list[Trace] = []
         self._watches: list[FileWatch] = []
-        self._tasks: list[int] = []
-        """Number of graph tasks of each file when they were last listed."""
+        self._tasks: list[tuple[int, int]] = []
+        """Of each file, when they were last listed: how many graph tasks, and the last of them."""
+        self._told_left_out: Key | None = None
         self._recording: Recording | None = None
         self._track: TraceTrack
         self._playhead: Playhead
@@ -342,8 +353,24 @@ class ReaderThread(threading.Thread):
     def _serve(self, request: Callable[[], None]) -> None:
         try:
             request()
-        except AgvizError as error:
-            self._post(ReadFailed(str(error)))
+        except (AgvizError, LookupError, ValueError) as error:
+            if self._is_left_out():
+                self._post(ReadFailed(_LEFT_OUT))
+            elif isinstance(error, AgvizError):
+                self._post(ReadFailed(str(error)))
+            else:
+                raise
+
+    def _is_left_out(self) -> bool:
+        """Whether the file no longer holds what is loaded, to keep within its size."""
+        key = None if self._recording is None else self._recording.key
+        if key is None or key.file >= len(self._traces):
+            return False
+        try:
+            tasks = self._traces[key.file].graph_tasks
+        except AgvizError:
+            return False
+        return all(task.id != key.graph_task for task in tasks)
 
     def _open(self) -> None:
         before = self._recording
@@ -369,7 +396,7 @@ class ReaderThread(threading.Thread):
 
     def _list(self, *, is_anew: bool = False, judges: bool = False) -> None:
         tasks = [trace.graph_tasks for trace in self._traces]
-        self._tasks = [len(rows) for rows in tasks]
+        self._tasks = list(map(_extent, tasks))
         self._orders = [Order(rows) for rows in tasks]
         is_growing = any(trace.is_growing for trace in self._traces)
         files = range(len(self._traces))
@@ -415,7 +442,7 @@ class ReaderThread(threading.Thread):
     ) -> None:
         trace = self._traces[key.file]
         number = key.graph_task
-        if len(trace.graph_tasks) != self._tasks[key.file]:
+        if _extent(trace.graph_tasks) != self._tasks[key.file]:
             self._list()
         event_count = trace.event_count(number)
         outline = trace.outline(number)
@@ -430,7 +457,7 @@ class ReaderThread(threading.Thread):
             columns=columns,
             event_count=event_count,
             is_checked=trace.is_checked(number),
-            siblings=self._tasks[key.file],
+            siblings=self._tasks[key.file][0],
             number=self._orders[key.file].name(number),
         )
         self._last = None
@@ -633,7 +660,7 @@ class ReaderThread(threading.Thread):
             news = watch.look()
             recording = self._recording
             if recording is None or recording.key.file != file:
-                if news.has_grown and len(trace.graph_tasks) != self._tasks[file]:
+                if news.has_grown and _extent(trace.graph_tasks) != self._tasks[file]:
                     self._list()
                 continue
             if news.trouble != recording.trouble:
@@ -647,8 +674,15 @@ class ReaderThread(threading.Thread):
 
     def _go_on(self, trace: Trace, number: int) -> None:
         """Tell what has happened since the file was last looked at."""
-        if len(trace.graph_tasks) != self._tasks[self._loaded.key.file]:
+        if _extent(trace.graph_tasks) != self._tasks[self._loaded.key.file]:
             self._list()
+        if self._is_left_out():
+            if self._follows:
+                self._load(Key(self._loaded.key.file, trace.graph_tasks[-1].id))
+            elif self._told_left_out != self._loaded.key:
+                self._told_left_out = self._loaded.key
+                self._post(ReadFailed(_LEFT_OUT))
+            return
         self._grow(trace, number)
         if self._follows:
             newest, task = trace.graph_tasks[-1], trace.graph_task(number)
@@ -669,7 +703,7 @@ class ReaderThread(threading.Thread):
                 threads={thread.id: thread for thread in trace.threads},
                 event_count=trace.event_count(number),
                 is_checked=trace.is_checked(number),
-                siblings=self._tasks[self._loaded.key.file],
+                siblings=self._tasks[self._loaded.key.file][0],
                 number=self._orders[self._loaded.key.file].name(number),
             )
             self._track.read(_PIECE)

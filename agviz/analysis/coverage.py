@@ -1,0 +1,49 @@
+"""Which of the backward passes that were recorded are in the file, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from agviz.words import backward_passes
+
+if TYPE_CHECKING:
+    from agviz.traces.reader import Trace
+
+
+class Coverage(NamedTuple):
+    """Numbers of backward passes, reentrant ones apart."""
+
+    recorded: int
+    first: int
+    """In the file, before any that was left out."""
+    between: int
+    """In the file, with some left out before and after them: they failed or were not finite."""
+    last: int
+    """In the file, after all that were left out."""
+
+    @property
+    def left_out(self) -> int:
+        """No longer in the file."""
+        return self.recorded - self.first - self.between - self.last
+
+    def __str__(self) -> str:
+        if not self.left_out:
+            return ""
+        between = f", {self.between:,} between that failed or were not finite" * (self.between > 0)
+        return (
+            f"of {backward_passes(self.recorded, 0)} the file keeps the"
+            f" first {self.first:,}{between} and the last {self.last:,}; with a larger --max-bytes"
+            " it keeps more"
+        )
+
+
+def coverage(trace: Trace) -> Coverage:
+    """What is in the file; cheap."""
+    kept = [task.id for task in trace.graph_tasks if task.parent < 0]
+    gone = trace.left_out
+    if not gone:
+        return Coverage(len(kept), len(kept), 0, 0)
+    first = sum(task < gone[0].first for task in kept)
+    last = sum(task > gone[-1].last for task in kept)
+    recorded = len(kept) + sum(each.passes for each in gone)
+    return Coverage(recorded, first, len(kept) - first - last, last)
