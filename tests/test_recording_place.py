@@ -85,13 +85,13 @@ AT_ONCE = """
 import os, sys
 from pathlib import Path
 from random import Random
-from agviz.errors import TraceError
+from agviz.options import Options
 from agviz.recording import Recording
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 folder, start, rounds = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 for number in range(rounds):
-    recording = Recording(folder / f"{number}.agviz")
+    recording = Recording(folder / f"{number}.agviz", Options(values="none", provenance=False))
     os.read(start, 1)
     recorder = recording.open_somewhere()
     assert recorder is not None
