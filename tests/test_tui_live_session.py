@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,8 @@ from textual.widgets import OptionList
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import parse
 from agviz.tui.beside import TurnsRead
-from agviz.tui.live import LiveApp
+from agviz.tui.live import LiveApp, Moved
+from agviz.tui.model import Key, Playhead
 from agviz.tui.panels.graph import Graph
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.threads import Threads
@@ -238,6 +240,31 @@ async def test_one_goes_back_through_all_backward_passes_and_returns(stage: Stag
         await press(pilot, "n")
         session = await until(pilot, lambda session: stands(session, 1))
         assert at(session) == (1, 1)
+
+
+async def test_a_stop_is_reached_whatever_waits_to_be_read(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, passes=2)
+    may_read = threading.Event()
+    try:
+        async with stage.app.run_test(size=WIDE) as pilot:
+            session = await begin(pilot, stage)
+            await command(pilot, "break MseLoss")
+            await press(pilot, "c")
+            session = await until(pilot, lambda session: stands(session) and at(session)[0] == 1)
+            session.go_elsewhere(0, 5)
+            session = await settle(pilot)
+            assert at(session)[0] == 0
+            # What the session does where a list of passes and a stop are heard at the same moment.
+            session.reader.ask(lambda *_: Moved(int(may_read.wait(60))))
+            session.reader.load(Key(0, 1))
+            session.reader.move(Playhead.to_end)
+            session._go_to_now()
+            may_read.set()
+            session = await settle(pilot)
+            assert stands(session)
+    finally:
+        may_read.set()
+        stage.close()
 
 
 async def test_steps_of_a_chosen_thread_pass_over_the_others(stage: Stage) -> None:

@@ -31,6 +31,7 @@ from agviz.tui.looking import Looking
 from agviz.tui.model import Key, Playhead
 from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
 from agviz.tui.prompt import Prompt
+from agviz.tui.reader_thread import Start
 from agviz.tui.screens.leave import Leave
 from agviz.tui.settings import Settings
 
@@ -461,7 +462,8 @@ class LiveSession(Breaking, Looking):
             return  # the reader lists it soon
         key = Key(0, stop.graph_task)
         if self.view is None or self.view.recording.key != key:
-            self.reader.load(key)
+            # At that place at once: moves that wait may all be made before it is opened.
+            self.reader.begin(Start(key, stop.seq, ""))
         self.reader.move(partial(Playhead.to_seq, seq=stop.seq))
         self._wants_now = True
         self._mark()
