@@ -582,15 +582,20 @@ def test_the_summary_counts_what_is_stored(tmp_path: Path) -> None:
 def test_a_limit_of_the_file_holds(tmp_path: Path, limit: int) -> None:
     recorder = Recorder(tmp_path / "t.agviz", values="full", max_bytes=limit)
     with recorder, installed(recorder):
-        train(limit // 2_500)
+        for _ in range(1000):
+            train(20)
+            recorder.flush()
+            with Trace.open(tmp_path / "t.agviz") as trace:
+                if trace.left_out:
+                    break
+        train(20)
     assert limit / 2 < (tmp_path / "t.agviz").stat().st_size <= limit
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert trace.meta.end_ns is not None
-        assert trace.meta.stopped == ""
+        assert not trace.meta.stopped
         assert trace.left_out
-        assert trace.passes_before(trace.graph_tasks[-1].id) == limit // 2_500 - 1
         values = trace.values()
-        assert limit / 50 < trace.stored_values().nbytes <= limit / 4
+        assert limit / 10 < trace.stored_values().nbytes <= limit / 4
         assert trace.value(values[-1].seq).dtype is torch.float32
         last = trace.graph_tasks[-1]
         trace.state_at(last.id, trace.event_count(last.id))
