@@ -153,7 +153,8 @@ def test_the_forward_the_parameters_and_what_was_saved_where_it_broke(tmp_path: 
         ops = trace.forward_ops()
     assert len(found["forward"]) == len(ops) > 5
     for op, row in zip(ops, found["forward"], strict=True):
-        assert found["forward_stacks"][row["stack"]] == [frame._asdict() for frame in op.stack]
+        stack = [{k: v for k, v in f._asdict().items() if k != "source"} for f in op.stack]
+        assert found["forward_stacks"][row["stack"]] == stack
         assert not any(frame.function == "__torch_function__" for frame in op.stack)
         assert (row["line"], row["name"], row["id"]) == (op.line, op.name, op.id)
         assert row["time_ns"] == op.time_ns - zero

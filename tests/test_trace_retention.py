@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from itertools import pairwise
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -25,9 +29,6 @@ from agviz.traces.retention import Retention
 from agviz.traces.rows import GraphTaskStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMIT = 1_000_000
 PASSES = 1_500
@@ -91,8 +92,13 @@ def check(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recorded in a process of its own, where graph tasks are counted from 0."""
     path = tmp_path_factory.mktemp("trained") / "t.agviz"
-    train(path)
+    program = "import pathlib, sys; from tests.test_trace_retention import train;"
+    program += " train(pathlib.Path(sys.argv[1]))"
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program, path], cwd=root, env=environment, check=True)
     return path
 
 

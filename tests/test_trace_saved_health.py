@@ -202,7 +202,10 @@ def test_the_program_does_not_notice() -> None:
         "UPDATE measured SET zero = 1000",
         "UPDATE measured SET min = 5.0, max = 1.0, mean = 1.0, norm = 1.0",
         "UPDATE measured SET tensor_type = 99",
-        "UPDATE tensor_type SET numel = 'x' WHERE id = (SELECT tensor_type FROM measured)",
+        (
+            "UPDATE tensor_type SET numel = 'x' WHERE id = (SELECT tensor_type FROM measured JOIN"
+            " saved_health ON health = measured.id)"
+        ),
     ],
 )
 def test_lies_are_noticed(tmp_path: Path, lie: str) -> None:

@@ -145,7 +145,7 @@ def nonfinite_loss(trace: Trace, graph_task: int, *, later: int = 0) -> NonFinit
 
 def _why(trace: Trace, graph_task: int) -> Why | None:
     saved: dict[int, dict[str, SavedHealthRow]] = {}
-    for row in trace.saved_health(graph_task):
+    for row in trace.root_saved(graph_task):
         saved.setdefault(row.node, {})[row.name] = row
     for index, rows in saved.items():
         node = trace.node(graph_task, index)

@@ -22,7 +22,7 @@ _OF_SEQ: Final = ("health", "tensor", "part")
 """Tables whose rows belong to an event each."""
 
 
-_MEASURED: Final = ("saved_health", "root")
+_MEASURED: Final = ("saved_health", "root", "root_saved")
 """Tables that refer to rows of ``measured``, each of which is referred to once."""
 
 

@@ -237,6 +237,11 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return saved_health.read(self._database, self._contents(), graph_task, node)
 
+    def root_saved(self, graph_task: int) -> list[SavedHealthRow]:
+        """What the nodes nearest to a root had saved where that is not finite."""
+        self.graph_task(graph_task)
+        return saved_health.read(self._database, self._contents(), graph_task, None, "root_saved")
+
     def parameters(self, graph_task: int) -> list[ParameterRow]:
         """The parameters whose names were known when the dependencies were computed."""
         self.graph_task(graph_task)

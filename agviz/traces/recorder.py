@@ -484,7 +484,7 @@ class Recorder(Instrument, Closable):
         self._keep_beside(Roots(task.id, measured))
         if any(not health.is_finite for _, health in measured):
             for ref, saved in roots.saved_near(task):
-                self._keep_saved(task.id, ref.index, saved)
+                self._keep_saved(task.id, ref.index, saved, "root_saved")
 
     def _end_of(self, graph_task: int) -> None:
         self._lookout.under_way.pop(graph_task, None)
@@ -610,12 +610,18 @@ class Recorder(Instrument, Closable):
             return
         self._keep_saved(event.graph_task, event.node, live.saved)
 
-    def _keep_saved(self, graph_task: int, node: int, saved: Sequence[SavedValue]) -> None:
+    def _keep_saved(
+        self,
+        graph_task: int,
+        node: int,
+        saved: Sequence[SavedValue],
+        table: str = "saved_health",
+    ) -> None:
         """Keep what a node had saved."""
         values = [
             (name, self._owner(tensor), value, health) for name, tensor, value, health in saved
         ]
-        self._keep_beside(SavedHealth(graph_task, node, values))
+        self._keep_beside(SavedHealth(graph_task, node, values, table))
 
     def _owner(self, tensor: Tensor | None) -> str:
         """Name of the parameter whose elements a tensor has."""

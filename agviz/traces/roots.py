@@ -47,15 +47,16 @@ def measured(task: GraphTask) -> list[tuple[int, Health]]:
     """Number and health of each small tensor that is differentiated."""
     from torch import Tensor
 
-    from agviz_engine.health import health_of
+    from agviz_engine.health import measure, unseen
 
     found = []
-    for number, tensor in enumerate(task.root_tensors[:_MOST_ROOTS]):
-        try:
-            if isinstance(tensor, Tensor) and tensor.numel() <= _MOST_NUMBERS:
-                found.append((number, health_of(tensor.detach())))
-        except RuntimeError:  # an exotic kind of tensor does not say how large it is
-            continue
+    with unseen():
+        for number, tensor in enumerate(task.root_tensors[:_MOST_ROOTS]):
+            try:
+                if isinstance(tensor, Tensor) and tensor.numel() <= _MOST_NUMBERS:
+                    found.append((number, measure(tensor)))
+            except RuntimeError:  # an exotic kind of tensor does not say how large it is
+                continue
     return found
 
 

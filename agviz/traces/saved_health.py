@@ -14,9 +14,20 @@ if TYPE_CHECKING:
 
 
 def read(
-    database: Database, contents: Contents, graph_task: int, node: int | None
+    database: Database,
+    contents: Contents,
+    graph_task: int,
+    node: int | None,
+    table: str = "saved_health",
 ) -> list[SavedHealthRow]:
     """In order of nodes and of torch's names; ``node``: only what this one had.
+
+    Args:
+        database: the file.
+        contents: of it.
+        graph_task: which.
+        node: only what this one had; None: all.
+        table: ``saved_health``, or ``root_saved`` for what nodes near a non-finite loss had.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
@@ -25,7 +36,7 @@ def read(
     rows = cast(
         "list[tuple[Any, ...]]",
         database.numbers(
-            "SELECT node, name, parameter, value, health FROM saved_health"  # noqa: S608
+            f"SELECT node, name, parameter, value, health FROM {table}"  # noqa: S608
             f" WHERE {where} ORDER BY node, number",
             graph_task,
             *given(node),
@@ -34,7 +45,7 @@ def read(
     measured = health.read_measured(
         database,
         contents,
-        f"SELECT health FROM saved_health WHERE {where}",  # noqa: S608
+        f"SELECT health FROM {table} WHERE {where}",  # noqa: S608
         graph_task,
         *given(node),
     )

@@ -338,6 +338,18 @@ CREATE TABLE optimizer_step (
     is_guarded INTEGER NOT NULL    -- 1: it was lent found_inf by a GradScaler, so that it changes
                                    -- nothing where a gradient is not finite; else 0
 )""",
+    # What the nodes nearest to such a tensor had saved where it is not finite; as saved_health.
+    "root_saved": """
+CREATE TABLE root_saved (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    number INTEGER NOT NULL,       -- among those of the node, from 0
+    name INTEGER NOT NULL,         -- string, as in torch's _saved_<name>
+    parameter INTEGER NOT NULL,    -- string, name of the parameter that it is; 0: none
+    value INTEGER,                 -- string, text of what is no tensor; NULL: a tensor
+    health INTEGER,                -- measured; NULL: no tensor
+    PRIMARY KEY (graph_task, node, number)
+) WITHOUT ROWID""",
     # What nodes could not use because it had been modified since they saved it.
     "version_error": """
 CREATE TABLE version_error (

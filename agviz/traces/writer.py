@@ -124,6 +124,8 @@ class SavedHealth(NamedTuple):
     node: int
     values: list[tuple[str, str, str | None, Health | None]]
     """Name, name of the parameter or nothing, text of what is no tensor, and what was measured."""
+    table: str = "saved_health"
+    """Or ``root_saved``."""
 
 
 class Parameters(NamedTuple):
@@ -510,7 +512,7 @@ class Writer:
             rows += saved.graph_task, saved.node, number, self._string(name)
             rows += self._string(parameter), None if value is None else self._string(value)
             rows.append(None if health is None else self._measured(health))
-        self._insert("saved_health", rows, columns=7)
+        self._insert(saved.table, rows, columns=7)
 
     def _write_roots(self, roots: Roots) -> None:
         if self.retention is not None and not all(each.is_finite for _, each in roots.measured):
