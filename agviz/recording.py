@@ -421,6 +421,10 @@ class Gate(Instrument):
             self._beside = [each for each in self._beside if each is not instrument]
             self._registry.remove(instrument)
 
+    def reindex(self) -> None:
+        """Look anew which events an instrument wants."""
+        self._registry.reindex()
+
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
         """Let it listen, if it wants to."""
         self.recorder.begin(event)

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from agviz_engine import events
-from agviz_engine.instruments import Live, Registry, method_name
+from agviz_engine.instruments import Live, Registry
+from tests.emitting import emit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -224,8 +225,8 @@ class Simulator:
     def _start(self, task: SimulatedTask, queue: int) -> None:
         _, node, _ = self.queues[queue].pop()
         size = len(self.queues[queue].heap)
-        self._tell(events.QueuePop, queue + 1, task.number, queue, node.index, size)
-        self._tell(events.NodeStarted, queue + 1, task.number, node.index)
+        pop = events.QueuePop, (queue, node.index, size)
+        self._tell_step(queue + 1, task.number, pop, (events.NodeStarted, (node.index,)))
         task.working[queue] = node
 
     def _fail(self, task: SimulatedTask, thread: int, node: SimulatedNode) -> None:
@@ -252,10 +253,11 @@ class Simulator:
             task.dependencies[index] -= 1
             remaining = task.dependencies[index]
             of = index, node.index
-            self._tell(events.DependencyDecremented, thread, task.number, *of, remaining)
             added = (index, slot) in task.filled
             task.filled.add((index, slot))
-            self._tell(events.GradientAccumulated, thread, task.number, *of, slot, added, 8)
+            decremented = events.DependencyDecremented, (*of, remaining)
+            arrived = events.GradientAccumulated, (*of, slot, added, 8)
+            self._tell_step(thread, task.number, decremented, arrived)
             if not remaining:
                 ready.append(consumer)
         for consumer in ready:
@@ -268,6 +270,13 @@ class Simulator:
         self._tell(events.QueuePush, thread, task.number, node.device, node.index, size)
 
     def _tell(self, kind: type[Any], thread: int, graph_task: int, *fields: Any) -> None:
-        event = kind(next(self._seq), next(self._clock), thread, graph_task, *fields)
-        self.told.append(event)
-        self.registry.emit(getattr(self.registry, method_name(kind)), event, self._live)
+        self._tell_step(thread, graph_task, (kind, fields))
+
+    def _tell_step(
+        self, thread: int, graph_task: int, *step: tuple[type[Any], tuple[Any, ...]]
+    ) -> None:
+        """Events that the engine emits as one: they have one time."""
+        now = next(self._clock)
+        made = [kind(next(self._seq), now, thread, graph_task, *fields) for kind, fields in step]
+        self.told += made
+        emit(self.registry, made, self._live)

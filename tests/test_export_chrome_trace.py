@@ -26,8 +26,9 @@ from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
-from agviz_engine.instruments import Registry, method_name
+from agviz_engine.instruments import Registry
 from tests import trace_event_format
+from tests.emitting import emit
 from tests.engine.builders import apply
 from tests.event_simulator import SimulatedTask, Simulator, live_view, random_graph
 from tests.peak_memory import peak_bytes
@@ -482,7 +483,7 @@ def told_by_hand(path: Path, *told: tuple[Callable[..., Any], int, Any]) -> Time
         for seq, (kind, time, fields) in enumerate(told):
             event: Any = kind(seq, zero + time, 0, *fields)
             live = live_view(SimulatedTask(event.graph_task, 0, nodes, [0]))
-            registry.emit(getattr(registry, method_name(type(event))), event, live)
+            emit(registry, [event], live)
     return timeline(path)
 
 

@@ -25,8 +25,10 @@ from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events, installed
+from agviz_engine.emissions import ARRIVED, DELIVERED, EXPANSION, JOURNALED, expand
 from agviz_engine.events import EVENT_TYPES, NodeStarted
-from agviz_engine.instruments import ABSENT, BURSTS, Instrument, Live, Registry
+from agviz_engine.instruments import Instrument, Live, Registry
+from tests.emitting import emit
 from tests.engine.programs import PROGRAMS
 from tests.event_simulator import Simulator, random_graph
 
@@ -78,25 +80,6 @@ def test_every_kind_of_event_survives_its_row(event: events.Event) -> None:
     assert codec.decode(row, 7, texts.__getitem__, texts.__getitem__) == event
 
 
-@pytest.mark.parametrize("number", BURSTS)
-def test_a_burst_becomes_its_events(number: int) -> None:
-    burst = BURSTS[number]
-    told = dict(zip(burst.fields, range(1, 1 + len(burst.fields)), strict=True))
-    told.update(dict.fromkeys(told.keys() & {"added"}, True))
-    row = [*told.values()]
-    row.insert(codec.KIND_COLUMN, number)
-    row += [ABSENT] * (codec.WIDTH - len(row))
-    found = [codec.decode(one, 7, str, str) for one in inserted(row)]
-    assert [type(event) for event in found] == list(burst.events)
-    for event in found:
-        sources = [burst.source(type(event), field) for field in event._fields]
-        values = [told[source] if isinstance(source, str) else source for source in sources]
-        assert event == type(event)._make(values)
-        told["seq"] += 1
-        if isinstance(event, NodeStarted):
-            told["time_ns"] += told.get("took", 0)
-
-
 def inserted(row: Sequence[int]) -> list[tuple[int | None, ...]]:
     """What SQLite makes of a row for it."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
@@ -127,21 +110,33 @@ def test_however_many_are_written_at_once(
             assert len(trace.edges(task.id)) == task.edges
 
 
+def every_row() -> list[tuple[int, ...]]:
+    """One row of each kind that goes to journals, every field different from every other."""
+    rows: list[tuple[int, ...]] = []
+    for kind in EXPANSION:
+        seq = 1_000 + 10 * len(rows)
+        fields = [100 * kind + place for place in range(6)]
+        if kind in (DELIVERED, ARRIVED):
+            fields[4 if kind == DELIVERED else 3] = 1  # a truth value
+        rows.append((seq, 10**12 + seq, 1, 0, kind, *fields))
+    return rows
+
+
 def test_every_kind_goes_through_the_file(tmp_path: Path) -> None:
     told = [
         event._replace(parent=-1) if isinstance(event, events.GraphTaskBegun) else event
         for event in every_kind()
+        if type(event) not in JOURNALED
     ]  # no file is believed in which a graph task is inside of a later one
     with Recorder(tmp_path / "t.agviz") as recorder:
         registry = Registry()
         registry.add(recorder)
-        for event in told:
-            name = next(
-                name
-                for name in Registry.__annotations__
-                if name.replace("_", "") == type(event).__name__.lower()
-            )
-            registry.emit(getattr(registry, name), event, Live(None))
+        emit(registry, told, Live(None))
+        for row in every_row():
+            assert registry.journal is not None
+            registry.journal(row)
+            told += expand(row)
+    assert {type(event) for event in told} == set(EVENT_TYPES)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert trace.events() == told
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from agviz_engine.instruments import Live
+
 pytestmark = pytest.mark.filterwarnings(
     *("ignore:ComplexHalf", "ignore:Sparse CSR", "ignore:The PyTorch API of nested"),
     *("ignore:Using backward.. with create_graph", "ignore:.*quantize"),
@@ -276,12 +278,16 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
     def copied(tensors: Sequence[Tensor], **options: Any) -> list[Any]:
         recorder = Recorder(tmp_path / "c.agviz", values="full", **options)
         x = torch.ones((), requires_grad=True)
-        with recorder, installed(recorder):
+        with recorder, installed(recorder) as engine:
             note = recorder._note_copy
             flow = iter(tensors)
-            monkeypatch.setattr(
-                recorder, "_note_copy", lambda copier, event, _: note(copier, event, next(flow))
-            )
+
+            def note_next(event: Any, live: Live) -> None:
+                live.gradient = next(flow)
+                note(event, live)
+
+            monkeypatch.setattr(recorder, "gradient_measured", note_next)
+            engine.registry.reindex()
             for _ in tensors:
                 x.backward()
                 x.grad = None

@@ -8,16 +8,20 @@ import pytest
 
 from agviz.traces import codec
 from agviz.traces.waiting import Waiting
-from agviz_engine.events import NonFiniteChecked
+from agviz_engine.emissions import CHECKED
 from agviz_engine.instruments import NUMBERS
+
+
+def row(seq: int) -> tuple[int, ...]:
+    return (seq, 0, 0, 0, CHECKED, *(0,) * 6)
 
 
 def waiting(seqs: list[int], measured: list[int]) -> Waiting:
     found = Waiting()
     for seq in seqs:
-        found.keep(codec.row_of(NonFiniteChecked(seq, 0, 0, 0, 0, 0, 0, 0, 0)))
+        found.keep(row(seq))
     for seq in measured:
-        found.keep((), (seq, None, 0, 0.0, 0.0, 0.0, 0.0))
+        found.keep((), (seq, 0, ("float32",), 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0))
     return found
 
 
@@ -31,12 +35,12 @@ def test_batches_hold_everything_once_and_numbers_not_before_their_events(size: 
         seqs[begin : begin + 5] = part
     measured = [seq for seq in seqs if seq % 3]
     batches = list(waiting(seqs, measured).batches(size * codec.WIDTH, 1))
-    events = [row[0] for batch in batches for row in codec.each(batch.events)]
+    events = [one[0] for batch in batches for one in codec.each(batch.events)]
     numbers = [seq for batch in batches for seq in batch.numbers[::NUMBERS]]
     assert (events, numbers) == (seqs, measured)
     written: set[int] = set()
     for batch in batches:
-        written.update(row[0] for row in codec.each(batch.events))
+        written.update(one[0] for one in codec.each(batch.events))
         assert written.issuperset(batch.numbers[::NUMBERS])
 
 
@@ -48,5 +52,5 @@ def test_numbers_whose_events_are_gone() -> None:
 def test_who_refuses_keeps_nothing() -> None:
     found = waiting([1], [1])
     found.refuse()
-    found.keep(codec.row_of(NonFiniteChecked(2, 0, 0, 0, 0, 0, 0, 0, 0)), (2,) * NUMBERS)
+    found.keep(row(2), (2,) * NUMBERS)
     assert len(found) == 0

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from agviz.traces.rows import Frame
 
-KINDS: Final = tuple(kind.__name__ for kind in EVENT_TYPES)
-"""Kinds of events, by name."""
+KINDS: Final = {kind.__name__: kind for kind in EVENT_TYPES}
+"""Kinds of events, by their names."""
 LONGEST: Final = 300
 """Characters of a name, a path or a regular expression in a breakpoint."""
 _LARGEST: Final = 2**63

@@ -9,6 +9,10 @@ thread-locals. All decisions are made under one lock, which is not held while a 
 
 Note [Without a viewer]
 Nothing stops while no viewer is attached, and when it goes, however it goes, all threads run on.
+
+Note [Only what may stop]
+The debugger subscribes to the kinds of events at which it might stop, as ``bdb.set_continue`` does:
+a program that runs on with nothing to stop for runs as if no viewer were attached.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agviz.debugger.breakpoints import Breakpoint, BreakpointError
+from agviz.debugger.breakpoints import KINDS, Breakpoint, BreakpointError
 from agviz.debugger.conditions import facts_of
 from agviz.debugger.node_facts import NodeFacts
 from agviz.debugger.stops import NotStoppedError, Step, Stop, Until
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 MOST_BREAKPOINTS: Final = 1_000
+_ENDS: Final = (events.GraphTaskFinished, events.GraphTaskFailed)
 _NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit")
 
 
@@ -51,6 +56,9 @@ class Hearing(Protocol):
 
     def remove(self, instrument: Instrument) -> None:
         """Let it hear no longer."""
+
+    def reindex(self) -> None:
+        """Look anew which events an instrument wants."""
 
 
 class Debugger(Instrument):
@@ -99,6 +107,29 @@ class Debugger(Instrument):
         """Graph tasks under way."""
         self._failed: set[int] = set()
         """Graph tasks that were stopped in because a node had failed."""
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        """Note [Only what may stop]; called under the lock after every change of what is wanted."""
+        kinds = self._wanted_kinds()
+        if kinds != self.kinds:
+            self.kinds = kinds
+            if self._registry is not None:
+                self._registry.reindex()
+
+    def _wanted_kinds(self) -> frozenset[type[Event]] | None:
+        """Kinds of events at which a thread may have to stop; None: all."""
+        if self._stops or self._steps or self._untils or self._pauses:
+            return None
+        kinds: set[type[Event]] = {*_ENDS}
+        if self._at_first or self._at_next_node:
+            kinds.add(events.NodeStarted)
+        if self._at_exceptions:
+            kinds.add(events.NodeFailed)
+        if self._at_nonfinite != "off":
+            kinds.add(events.NonFiniteChecked)
+        enabled = [each for each in self._breakpoints.values() if each.enabled]
+        return frozenset(kinds | {KINDS[each.event or "NodeStarted"] for each in enabled})
 
     # -- the viewer -----------------------------------------------------------------------------
 
@@ -110,6 +141,7 @@ class Debugger(Instrument):
         """
         with self._lock:
             self._say = say
+            self._subscribe()
             if self._registry is not None:
                 self._registry.add(self)
 
@@ -134,6 +166,7 @@ class Debugger(Instrument):
         self._at_nonfinite = "off"
         self._at_next_node = ""
         self._hold = "all"
+        self._subscribe()
 
     @property
     def is_attached(self) -> bool:
@@ -206,12 +239,14 @@ class Debugger(Instrument):
         with self._lock:
             if thread not in self._stops and (thread is not None or not self._stops):
                 self._pauses.add(thread)
+                self._subscribe()
 
     def stop_at_next_node(self, why: str) -> None:
         """The program itself asks to be stopped."""
         with self._lock:
             if self.is_attached:
                 self._at_next_node = why
+                self._subscribe()
 
     def set_stops(
         self,
@@ -236,6 +271,7 @@ class Debugger(Instrument):
             if hold is not None:
                 self._hold = hold
                 self._lock.notify_all()
+            self._subscribe()
             return {
                 "first": self._at_first,
                 "exceptions": self._at_exceptions,
@@ -261,6 +297,7 @@ class Debugger(Instrument):
             made = wanted.changed(number=self._next_number, hits=0)
             self._next_number += 1
             self._breakpoints[made.number] = made
+            self._subscribe()
             return made
 
     def edit_breakpoint(self, number: int, changes: dict[str, Any]) -> Breakpoint:
@@ -274,6 +311,7 @@ class Debugger(Instrument):
                 raise BreakpointError("the number of a breakpoint can't be changed")
             made = self._breakpoint(number).changed(**changes)
             self._breakpoints[number] = made
+            self._subscribe()
             return made
 
     def remove_breakpoint(self, number: int) -> Breakpoint:
@@ -285,6 +323,7 @@ class Debugger(Instrument):
         with self._lock:
             found = self._breakpoint(number)
             del self._breakpoints[number]
+            self._subscribe()
             return found
 
     def stop_of(self, thread: int | None) -> Stop:
@@ -341,6 +380,7 @@ class Debugger(Instrument):
     def _release(self, stop: Stop) -> None:
         stop.resumed = True
         self._stops.pop(stop.event.thread, None)
+        self._subscribe()
         stop.inbox.put(None)
 
     # -- events, on the engine's threads ----------------------------------------------------------
@@ -362,9 +402,11 @@ class Debugger(Instrument):
             say = self._say
             stop = self._wanted(event, live)
             if stop is None or say is None:
+                self._subscribe()
                 return
             self._stops[event.thread] = stop
             self._forget_done(event.thread)
+            self._subscribe()
         self._stand(stop, say)
 
     def _is_held(self) -> bool:
@@ -401,6 +443,7 @@ class Debugger(Instrument):
                 stop.resumed = True
                 if not was_told:
                     self._stops.pop(event.thread, None)
+                    self._subscribe()
                     self._lock.notify_all()
             self._subject.let_go(event.thread)
             while not stop.inbox.empty():
@@ -452,7 +495,7 @@ class Debugger(Instrument):
             reasons.append("exception")
         if self._is_new_nonfinite(event) and self._at_nonfinite != "off":
             reasons.append("non-finite")
-        if isinstance(event, events.GraphTaskFinished | events.GraphTaskFailed):
+        if isinstance(event, _ENDS):
             self._found_nonfinite.discard(event.graph_task)
             self._failed.discard(event.graph_task)
         return reasons

@@ -262,7 +262,7 @@ class CheckForward(Listener):
                 name = self._name(function)
             if not name or not self._is_wanted() or self._is_of_a_step(name, args):
                 return None
-            engine().tell.thread("", CPU_QUEUE)
+            engine().emit.thread("", CPU_QUEUE)
             with self._ids:
                 call = _Call(self._next_id, name, self._names.current() or "")
                 self._next_id += 1

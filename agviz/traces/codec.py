@@ -15,15 +15,9 @@ import itertools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz_engine.events import (
-    EVENT_TYPES,
-    Event,
-    GraphTaskBegun,
-    NodeFinished,
-    NodeStarted,
-    NonFiniteChecked,
-)
-from agviz_engine.instruments import ABSENT, BURSTS, HANDED, HOT, ROW, Burst
+from agviz_engine import emissions
+from agviz_engine.emissions import ABSENT, DELIVERED, ENDED, JOURNALED, ROW, TOOK
+from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +25,7 @@ if TYPE_CHECKING:
 Row = tuple[int | None, ...]
 """``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
 
-KIND: Final[dict[type[Event], int]] = {kind: number for number, kind in enumerate(EVENT_TYPES)}
-"""Number of each type of event in trace files."""
+KIND: Final = emissions.KIND
 
 _HEAD = 4
 GRAPH_TASK_COLUMN: Final = 3
@@ -40,18 +33,13 @@ KIND_COLUMN: Final = 4
 _NODE_COLUMN = 5
 OBJECT_COLUMN: Final = 6
 """Where a row that can't go to the file as it is has an object in place of its other fields."""
-PRODUCER_COLUMN: Final = 6
 _LETTERS: Final = 4
 """Columns ``a`` to ``d``."""
 WIDTH: Final = ROW
-"""Columns of what is given to SQLite for an event, or for those of a burst."""
+"""Values of a row on its way to the file."""
 
-MEASURED: Final = max(BURSTS) + 1
-"""Kind of a row with a :class:`~agviz_engine.instruments.Health`, that of the event ``seq``."""
-COPIED: Final = MEASURED + 1
-"""Kind of a row with a :class:`~agviz.traces.copies.Copy` of the gradient of the event ``seq``."""
-_AS_THEY_ARE: Final = {*HOT, NonFiniteChecked}
-"""Events whose rows go to the file as they are. Those of the others have the event as object."""
+COPIED: Final = ENDED + 1
+"""Kind of a row with a :class:`~agviz.traces.copies.Copy` of the gradient of an emission."""
 
 
 class Layout(NamedTuple):
@@ -105,68 +93,25 @@ LAYOUTS: Final = tuple(map(_layout, EVENT_TYPES))
 """By kind."""
 
 
-def _choice(of: Callable[[Burst, type[Event]], object], else_: str) -> str:
-    """SQL of a column: ``of`` says what it is in each event of a burst."""
-    cases = []
-    for number, burst in BURSTS.items():
-        *early, last = (str(of(burst, event)) for event in burst.events)
-        parts = (f" WHEN {part} THEN {column}" for part, column in enumerate(early))
-        cases.append(f" WHEN {number} THEN CASE part{''.join(parts)} ELSE {last} END")
-    return f"CASE column5{''.join(cases)} ELSE {else_} END"
-
-
-def _column(column: int) -> str:
-    """SQL of ``node`` and of the letters."""
-
-    def of(burst: Burst, event: type[Event]) -> object:
-        fields = dict(zip(_columns(event._fields), event._fields, strict=True))
-        if column not in fields:
-            return ABSENT
-        source = burst.source(event, fields[column])
-        if isinstance(source, int):
-            return source
-        return f"column{1 + _columns(burst.fields)[burst.fields.index(source)]}"
-
-    return f"nullif({_choice(of, f'column{1 + column}')}, {ABSENT})"
-
-
-def _later() -> str:
-    """SQL of how much later than the first of its burst an event came."""
-    cases = []
-    for number, burst in BURSTS.items():
-        if "took" in burst.fields:
-            column = 1 + _columns(burst.fields)[burst.fields.index("took")]
-            last = burst.events.index(NodeStarted)
-            cases.append(f" WHEN {number} THEN (part > {last}) * column{column}")
-    return f"CASE column5{''.join(cases)} ELSE 0 END"
-
-
 @functools.cache
 def insertion(count: int) -> str:
-    """SQL that inserts the events of ``count`` rows of :data:`WIDTH` columns, by their ``seq``.
+    """SQL that inserts ``count`` rows of :data:`WIDTH` columns, by their ``seq``.
 
     Where each row comes behind the one before, pages are filled to the end. The first parameter is
     the time from which that of events is counted.
     """
     values = ",".join([f"({','.join('?' * WIDTH)})"] * count)
-    head = f"column1 + part, column2 - ? + {_later()}, column3, column4"
-    kind = _choice(lambda _, event: KIND[event], "column5")
-    sizes = (f" WHEN {number} THEN {len(burst.events)}" for number, burst in BURSTS.items())
-    most = range(max(len(burst.events) for burst in BURSTS.values()))
-    parts = " UNION ALL ".join(f"SELECT {part} AS part" for part in most)
+    columns = range(_NODE_COLUMN, _NODE_COLUMN + 1 + _LETTERS)
+    facts = ",".join(f"nullif(column{1 + column}, {ABSENT})" for column in columns)
     return (
-        f"INSERT INTO event SELECT {head}, {kind},"  # noqa: S608 - numbers and question marks
-        f" {', '.join(map(_column, range(_NODE_COLUMN, _NODE_COLUMN + 1 + _LETTERS)))}"
-        f" FROM (VALUES {values}) CROSS JOIN ({parts})"
-        f" WHERE part < CASE column5{''.join(sizes)} ELSE 1 END ORDER BY 1"
+        f"INSERT INTO event SELECT column1, column2 - ?, column3, column4, column5, {facts}"  # noqa: S608 - numbers and question marks
+        f" FROM (VALUES {values}) ORDER BY 1"
     )
 
 
 BEGUN: Final = KIND[GraphTaskBegun]
 
-ODD: Final = frozenset(
-    {MEASURED, COPIED} | {KIND[event] for event in EVENT_TYPES if event not in _AS_THEY_ARE}
-)
+ODD: Final = frozenset({COPIED} | {KIND[event] for event in EVENT_TYPES if event not in JOURNALED})
 """Kinds of rows with an object."""
 
 
@@ -175,17 +120,11 @@ def _nodes(fields: Sequence[str]) -> tuple[int, ...]:
     return tuple(column for field, column in columns if field in {"node", "producer"})
 
 
-ENDINGS: Final = frozenset(
-    number
-    for number, burst in BURSTS.items()
-    if NodeFinished in burst.events and "producer" in burst.fields
-)
-"""Bursts in which a node ends and hands on its output."""
-
 NODES: Final = {
     **{kind: _nodes(event._fields) for event, kind in KIND.items()},
-    **{number: _nodes(burst.fields) for number, burst in BURSTS.items()},
-    MEASURED: (_NODE_COLUMN,),
+    TOOK: (_NODE_COLUMN,),
+    DELIVERED: (_NODE_COLUMN, _NODE_COLUMN + 1),
+    ENDED: (_NODE_COLUMN,),
     COPIED: (_NODE_COLUMN,),
 }
 """Columns of the nodes that a row concerns, by its kind."""
@@ -196,30 +135,20 @@ def each(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (rows[begin : begin + WIDTH] for begin in range(0, len(rows), WIDTH))
 
 
-def handed(row: Sequence[Any]) -> tuple[Any, ...]:
-    """Of one of :data:`ENDINGS` only that the output was handed on, which concerns the consumer."""
-    events = BURSTS[row[KIND_COLUMN]].events
-    skipped = len(events) - len(BURSTS[HANDED].events)
-    fields = list(row)
-    fields[0] += skipped
-    fields[KIND_COLUMN] = HANDED
-    fields[_columns(BURSTS[HANDED].fields)[BURSTS[HANDED].fields.index("added")]] = 0
-    return tuple(fields)
-
-
 def row_of(event: Event) -> tuple[Any, ...]:
-    """The row as which an event waits."""
-    event_type = type(event)
-    kind = KIND[event_type]
-    if event_type in _AS_THEY_ARE:
-        return LAYOUTS[kind].to_row((*event, kind, ABSENT))
-    return with_object(kind, event, event)
+    """The row as which an event waits that journals do not get."""
+    return with_object(KIND[type(event)], event, event)
 
 
 def with_object(kind: int, event: Event, thing: object) -> tuple[Any, ...]:
     """A row for an event that has an object in place of its other fields."""
     node = getattr(event, "node", ABSENT)
     return (*event[:_HEAD], kind, node, thing, ABSENT, ABSENT, ABSENT, ABSENT)
+
+
+def with_copy(row: tuple[Any, ...], copy: object) -> tuple[Any, ...]:
+    """The row with ``copy`` as its object."""
+    return (*row[:OBJECT_COLUMN], copy, *row[OBJECT_COLUMN + 1 :])
 
 
 def encode(event: Event, intern: Callable[[str], int]) -> tuple[int, ...]:

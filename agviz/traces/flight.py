@@ -13,13 +13,14 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.traces.codec import GRAPH_TASK_COLUMN, row_of
+from agviz.traces.codec import GRAPH_TASK_COLUMN, KIND_COLUMN
 from agviz.traces.copies import Copier
 from agviz.traces.dumping import STALL
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.recorder import Recorder
 from agviz.traces.waiting import Waiting
 from agviz.traces.writer import Introduction
+from agviz_engine.emissions import CHECKED
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from agviz.traces.copies import Contents, Copy
-    from agviz.traces.measured import Values
     from agviz.traces.writer import Beside, Writer
     from agviz_engine import events
-    from agviz_engine.instruments import Live, NoteFlat
+    from agviz_engine.instruments import Journal, Live
 
 log = logging.getLogger("agviz")
 
@@ -43,6 +43,9 @@ OCCASIONS: Final = (NONFINITE, EXCEPTION, SIGNAL)
 _MOST_HELD: Final = 4_000_000
 """Numbers and texts of events in memory, and as many again of the graph task that runs: each 4
 million take some 160 MB."""
+_COUNTS: Final = slice(7, 10)
+"""Of NaN, +Inf and -Inf in the row of a NonFiniteChecked."""
+_GRAPH_TASK_OF_NUMBERS: Final = 1
 _RESERVED: Final = 4
 """What is written leaves one part in so many of the room for values to what is under way."""
 
@@ -184,12 +187,11 @@ class FlightRecorder(Recorder):
         super().delegated_failed(event, live)
         self.exception()
 
-    def non_finite_checked(self, event: events.NonFiniteChecked, live: Live) -> None:  # noqa: ARG002
+    def _look_for_nonfinite(self, rows: Sequence[Any]) -> None:
         """An occasion, where the graph task before was finite."""
-        self._note(row_of(event))
-        if not (event.nan or event.posinf or event.neginf):
+        if not any(rows[_COUNTS]):
             return
-        flight = self._flight_of.get(event.graph_task)
+        flight = self._flight_of.get(rows[GRAPH_TASK_COLUMN])
         if flight is None or flight.nonfinite:
             return
         flight.nonfinite = True
@@ -225,13 +227,17 @@ class FlightRecorder(Recorder):
         last = f"the last {self._most_kept} backward passes on {', '.join(sorted(self._on))}"
         return ", ".join(filter(None, (last, super()._choice())))
 
-    def _takes_flat(self, values: Values) -> tuple[NoteFlat, NoteFlat | None]:
-        return self._note, self._note_numbers if values == "health" else None
+    def _journals(self) -> tuple[Journal, Journal]:
+        return self._note, self._note_numbers
+
+    def _note(self, rows: Sequence[Any]) -> None:
+        super()._note(rows)
+        if rows and rows[KIND_COLUMN] == CHECKED:
+            self._look_for_nonfinite(rows)
 
     def _keep(self, rows: Sequence[Any]) -> None:
         graph_task = rows[GRAPH_TASK_COLUMN]
         held = self._held.get(graph_task) if self.is_recording else None
-        self._here.held = held
         if held is None:
             if graph_task == NO_GRAPH_TASK:
                 self._waiting.keep(rows)
@@ -241,7 +247,7 @@ class FlightRecorder(Recorder):
             self._drop_too_large(graph_task)
 
     def _keep_numbers(self, numbers: Sequence[Any]) -> None:
-        held = getattr(self._here, "held", None)
+        held = self._held.get(numbers[_GRAPH_TASK_OF_NUMBERS]) if self.is_recording else None
         if held is not None:
             held.keep((), numbers)
 

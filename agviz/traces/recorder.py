@@ -56,9 +56,10 @@ from agviz.traces.writer import (
     SavedHealth,
     Writer,
 )
+from agviz_engine import events
 from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.instruments import NUMBERS, Instrument, Live, NoteFlat
+from agviz_engine.instruments import NUMBERS, Instrument, Journal, Live
 
 if TYPE_CHECKING:
     import re
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
     from agviz.traces.rows import Frame
-    from agviz_engine import events
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.instruments import SavedValue
     from agviz_engine.node import NodeRef
@@ -190,7 +190,7 @@ class Recorder(Instrument, Closable):
         """Graph tasks under way of which it is kept where their exception came from."""
         self._writes_forward_early = steps is None
         self._copier = self._make_copier(max_values_bytes) if values == "full" else None
-        self.gradient_measured = None if values == "none" else self._note_health
+        self.gradient_measured = None if values != "full" else self._note_copy
         self.saved_measured = None if values == "none" else self._note_saved
         self._introduced: set[int] = set()
         self._waiting = Waiting()
@@ -199,8 +199,8 @@ class Recorder(Instrument, Closable):
         self._is_choosing = steps is not None or nodes is not None
         self._here = threading.local()
         """What this thread noted last: the ``seqs`` of the events that were kept."""
-        self.note_flat, self.note_numbers = self._takes_flat(values)
-        """Keep hot events, and what was measured for them, in the form in which they wait."""
+        self.journal, health_journal = self._journals()
+        self.health_journal = None if values == "none" else health_journal
         self._start_ns = time.monotonic_ns()
         self._lookout = Lookout(
             self._start_ns, timeout, None if provenance is None else provenance.files
@@ -235,12 +235,11 @@ class Recorder(Instrument, Closable):
         _recorders.add(self)
         self._begin_writing()
 
-    def _takes_flat(self, values: Values) -> tuple[NoteFlat, NoteFlat | None]:
-        note: NoteFlat = self._waiting.events.extend
-        note_numbers: NoteFlat = self._waiting.numbers.extend
+    def _journals(self) -> tuple[Journal, Journal]:
+        """What keeps the rows of events, and those of what was measured."""
         if self._is_choosing:
-            note, note_numbers = self._note, self._note_numbers
-        return note, note_numbers if values == "health" else None
+            return self._note, self._note_numbers
+        return self._waiting.events.extend, self._waiting.numbers.extend
 
     def _begin_writing(self) -> None:
         self._open_file()
@@ -277,11 +276,11 @@ class Recorder(Instrument, Closable):
 
     def _refuse(self) -> None:
         """Keep nothing of what is heard from now on."""
-        self.note_flat = _ignore
-        if self.note_numbers is not None:
-            self.note_numbers = _ignore
+        self.journal = _ignore
+        if self.health_journal is not None:
+            self.health_journal = _ignore
         if self.registry is not None:
-            self.registry.index_flat()
+            self.registry.reindex()
         self._waiting.refuse()
 
     @property
@@ -393,7 +392,7 @@ class Recorder(Instrument, Closable):
             if self._provenance is not None:
                 refs = live.graph_task.nodes
                 self._keep_beside(self._provenance.of(event.graph_task, refs))
-            is_measured = self.gradient_measured is not None
+            is_measured = self.health_journal is not None
             if is_measured:
                 self._keep_roots(live.graph_task)
             known = None
@@ -511,7 +510,7 @@ class Recorder(Instrument, Closable):
         """Keep events of a graph task, as far as they are chosen."""
         if self._is_choosing:
             self._lookout.moved = True
-            wanted = [self._chosen_of(row) for row in codec.each(rows) if self._is_wanted(row)]
+            wanted = [row for row in codec.each(rows) if self._is_wanted(row)]
             self._here.seqs = {row[0] for row in wanted}
             rows = list(itertools.chain.from_iterable(wanted))
         if rows:
@@ -541,14 +540,6 @@ class Recorder(Instrument, Closable):
             chosen = self._chosen.get(graph_task, ())
             return any(row[column] in chosen for column in columns)
         return True
-
-    def _chosen_of(self, row: Sequence[Any]) -> Sequence[Any]:
-        """What is kept of a row that is wanted."""
-        if self._nodes is not None and row[codec.KIND_COLUMN] in codec.ENDINGS:
-            chosen = self._chosen.get(row[codec.GRAPH_TASK_COLUMN], ())
-            if row[codec.PRODUCER_COLUMN] not in chosen:
-                return codec.handed(row)
-        return row
 
     def _keep_beside(self, thing: Beside) -> None:
         self._beside.append(thing)
@@ -584,12 +575,6 @@ class Recorder(Instrument, Closable):
             recorded,
         )
         return Graph(task.id, facts, modules, edges)
-
-    def _note_health(self, event: events.Event, live: Live) -> None:
-        if live.health is not None:
-            self._note(codec.with_object(codec.MEASURED, event, live.health))
-        if self._copier is not None and live.gradient is not None:
-            self._note_copy(self._copier, event, live.gradient)
 
     def _keep_forward(self, graph_task: int) -> None:
         """Keep what was called until a graph task began, or in it."""
@@ -639,14 +624,21 @@ class Recorder(Instrument, Closable):
         """Number of its storage among those of torch functions; -1: none, or none is known."""
         return -1 if self.forward is None else self.forward.memory(tensor)
 
-    def _note_copy(self, copier: Copier, event: Any, gradient: Tensor) -> None:
-        if copier.is_full or not self.is_recording or not self._is_wanted(codec.row_of(event)):
+    def _note_copy(self, event: events.Event, live: Live) -> None:
+        """Copy a gradient that was measured."""
+        copier, gradient = self._copier, live.gradient
+        if copier is None or gradient is None or copier.is_full or not self.is_recording:
+            return
+        row = codec.with_object(codec.COPIED, event, None)
+        if isinstance(event, events.GradientAccumulated) and event.producer >= 0:
+            row = event.seq, *row[1:]  # TEMP that of the emission
+        if not self._is_wanted(row):
             return
         copy = copier.copy(gradient, event.graph_task)
         if copy is None:
             self._values_stopped = f"their bound of {copier.room.most:,} bytes was reached"
             return
-        self._keep_copy(copy, codec.with_object(codec.COPIED, event, copy))
+        self._keep_copy(copy, codec.with_copy(row, copy))
 
     def _keep_copy(self, copy: Copy, row: tuple[Any, ...]) -> None:  # noqa: ARG002
         self._keep(row)

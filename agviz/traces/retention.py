@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.traces import codec
 from agviz.traces.left_out import LeftOut
-from agviz_engine.instruments import BURSTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,6 @@ _FIRST_FAILED: Final = 0.25
 """The same, what the first of those that failed may take."""
 _TARGET: Final = 0.95
 """The same, what is full after some have gone: each time some more go than have to."""
-_LONGEST_BURST: Final = max(len(burst.events) for burst in BURSTS.values())
 
 
 class Pass:
@@ -132,7 +130,7 @@ class Retention:
         for graph_task, seq in last.items():
             found = self._pass_of.get(graph_task)
             if found is not None:
-                found.last_seq = max(found.last_seq, seq + _LONGEST_BURST)
+                found.last_seq = max(found.last_seq, seq + 1)  # an emission is two events at most
 
     def copied(self, graph_task: int, chunks: range) -> None:
         """Chunks with the elements of its gradients go to the file; they belong to no other's."""

@@ -98,9 +98,7 @@ class Waiting:
 
     def health(self) -> Iterator[Health]:
         """Of everything that was measured."""
-        for row in codec.each(self.events):
-            if row[codec.KIND_COLUMN] == codec.MEASURED:
-                yield row[codec.OBJECT_COLUMN]
         for begin in range(0, len(self.numbers), NUMBERS):
-            _, plain, *found = self.numbers[begin : begin + NUMBERS]
-            yield Health._make((*plain.facts, 0, 0, 0, *found, ""))
+            _, _, tensor_type, *figures = self.numbers[begin : begin + NUMBERS]
+            *facts, unknown = tensor_type
+            yield Health._make((*facts, *figures, unknown))

@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import sqlite3
-from bisect import bisect_right
 from itertools import chain, repeat
 from operator import itemgetter, le
 from pathlib import Path
@@ -27,6 +26,7 @@ from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.traces.tensor_types import TensorTypes
 from agviz.traces.text import storable
+from agviz_engine.emissions import ABSENT, expand
 from agviz_engine.events import (
     NO_GRAPH_TASK,
     DependenciesComputed,
@@ -36,7 +36,7 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
-from agviz_engine.instruments import NUMBERS, Health
+from agviz_engine.instruments import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.waiting import Waiting
+    from agviz_engine.instruments import Health
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -76,8 +77,7 @@ FORGOTTEN: Final = "given up for newer values"
 _SEQUENCE_NR: Final = 2
 _MODULE: Final = 8
 _NODE_TEXTS: Final = (1, 7, 8, 9)
-_NAN, _ZERO, _UNKNOWN = map(Health._fields.index, ("nan", "zero", "unknown"))
-_HEALTH_COLUMNS: Final = 2 + _UNKNOWN - _NAN
+_HEALTH_COLUMNS: Final = NUMBERS - 1
 _EDGE_FIELDS: Final = 4
 _SAVED_FIELDS: Final = 6
 _PAGES_IN_WAL: Final = 1_000
@@ -177,8 +177,6 @@ class Writer:
         self._next_parameters = 1
         self._first_early = 0
         """Id of the first torch function whose graph task may not have begun yet."""
-        self._finite: list[tuple[Any, ...]] = []
-        """What was measured of gradients that are finite, as :data:`NUMBERS` values each."""
         self._tensor_types = TensorTypes(self._string)
         self._stacks = Stacks(self._string, source)
         self._database = sqlite3.connect(
@@ -333,6 +331,7 @@ class Writer:
                 rows = self._without_objects(rows)
             if self.retention is not None:
                 self.retention.heard(rows)
+            rows = _expanded(rows)
             rows = _in_order(rows, codec.WIDTH)
             for size, part in _parts(rows, codec.WIDTH):
                 self._database.execute(codec.insertion(size), [self._start_ns, *part])
@@ -341,48 +340,34 @@ class Writer:
     def _without_objects(self, given: list[Any]) -> list[Any]:
         """Rows that SQLite can take. What else they say is written here."""
         rows: list[Any] = []
-        health: list[Any] = []
         copies: list[tuple[int, int, Copy]] = []
         for row in codec.each(given):
             kind, thing = row[codec.KIND_COLUMN], row[codec.OBJECT_COLUMN]
             if kind not in codec.ODD:
                 rows += row
-            elif kind == codec.MEASURED:
-                head = row[0], self._tensor_types.of(thing)
-                if thing.is_finite:
-                    self._finite.append((*head, *thing[_ZERO:_UNKNOWN]))
-                else:
-                    health += *head, *thing[_NAN:_UNKNOWN]
-                    if self.retention is not None:
-                        self.retention.failed(row[codec.GRAPH_TASK_COLUMN])
             elif kind == codec.COPIED:
                 copies.append((row[0], row[codec.GRAPH_TASK_COLUMN], thing))
             else:
                 if (note := self._bookkeeping.get(type(thing))) is not None:
                     note(thing)
                 rows += codec.encode(thing, self._string)
-        self._insert("health", _in_order(health, _HEALTH_COLUMNS), columns=_HEALTH_COLUMNS)
         self._insert_copies(copies)
         return rows
 
     def _insert_numbers(self, waiting: list[Any], count: int) -> None:
-        """Insert the health in the first ``count`` values, and take them out; with the others."""
-        others = sorted(self._finite, key=itemgetter(0))
-        self._finite = []
+        """Insert the health in the first ``count`` values, and take them out."""
+        type_of = self._tensor_types.of
         for begin in range(0, count, _MOST_AT_ONCE * NUMBERS):
             end = min(count - begin, _MOST_AT_ONCE * NUMBERS)
             rows = waiting[:end]
-            rows[1::NUMBERS] = self._tensor_types.of_plain(rows[1::NUMBERS])
-            before = bisect_right(others, max(rows[::NUMBERS]), key=itemgetter(0))
-            rows += chain.from_iterable(others[:before])
-            self._insert_finite(_in_order(rows, NUMBERS))
-            del others[:before]
+            if self.retention is not None:
+                for place in range(0, end, NUMBERS):
+                    if any(rows[place + 3 : place + 6]):
+                        self.retention.failed(rows[place + 1])
+            rows[2::NUMBERS] = map(type_of, rows[2::NUMBERS])
+            del rows[1::NUMBERS]
+            self._insert("health", _in_order(rows, _HEALTH_COLUMNS), columns=_HEALTH_COLUMNS)
             del waiting[:end]
-        self._insert_finite(list(chain.from_iterable(others)))
-
-    def _insert_finite(self, rows: list[Any]) -> None:
-        for size, part in _parts(rows, NUMBERS):
-            self._database.execute(_numbers_insertion(size), part)
 
     def _insert_copies(self, copies: Iterable[tuple[int, int, Copy]]) -> None:
         tensors: list[int] = []
@@ -525,8 +510,7 @@ class Writer:
         """The id of a row of ``measured``, which is written with the rest."""
         number = self._next_measured
         self._next_measured += 1
-        tensor_type = self._tensor_types.of(health)
-        self._new_measured += number, tensor_type, *health[_NAN:_UNKNOWN]
+        self._new_measured += number, self._tensor_types.of(health.tensor_type), *health.figures
         return number
 
     def _write_parameters(self, parameters: Parameters) -> None:
@@ -615,6 +599,19 @@ class Writer:
             self._database.execute(sql, [graph_task, *facts, *values])
 
 
+def _expanded(rows: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for row in codec.each(rows):
+        if row[codec.KIND_COLUMN] in (25, 26, 27):
+            for event in expand(row):
+                found += codec.LAYOUTS[codec.KIND[type(event)]].to_row(
+                    (*event, codec.KIND[type(event)], ABSENT)
+                )
+        else:
+            found += row
+    return found
+
+
 def _in_order(values: list[Any], columns: int) -> list[Any]:
     """Rows that follow each other in ``values``, by their first columns.
 
@@ -644,13 +641,6 @@ def _parts(values: Sequence[Any], columns: int) -> Iterator[tuple[int, Sequence[
 def _insertion(table: str, columns: int, rows: int) -> str:
     row = f"({','.join('?' * columns)})"
     return f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - one of our tables
-
-
-@functools.cache
-def _numbers_insertion(rows: int) -> str:
-    """SQL that inserts the health of finite gradients."""
-    values = ",".join(["(?,?,0,0,0,?,?,?,?,?)"] * rows)
-    return f"INSERT OR REPLACE INTO health VALUES {values}"  # noqa: S608 - question marks
 
 
 @functools.lru_cache(maxsize=1024)

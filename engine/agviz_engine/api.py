@@ -301,7 +301,7 @@ def _stop() -> None:
     if ours is None:
         return
 
-    ours.device_threads.stop(ours.tell.shutdown_task_pushed)
+    ours.device_threads.stop(ours.emit.shutdown_task_pushed)
     ours.reentrant_pool.stop()
 
 

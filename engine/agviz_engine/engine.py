@@ -39,47 +39,29 @@ from agviz_engine.device_threads import (
     real_device,
     set_device,
 )
-from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
-from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
-from agviz_engine.health import FINITE, found_at_once, held_bytes
-from agviz_engine.input_buffer import InputBuffer
-from agviz_engine.instruments import (
-    ABSENT,
-    CHECKED_AND_DONE,
-    CHECKED_RELEASED_AND_DONE,
-    DONE,
-    ENDED,
-    HANDED,
+from agviz_engine.emissions import (
+    ARRIVED,
+    CHECKED,
+    DELIVERED,
     LEAF,
-    LEAF_NEXT,
-    LEAF_TAKEN,
-    NEXT,
-    RELEASED_AND_DONE,
-    TAKEN,
-    NoteFlat,
-    Registry,
-    clock,
-    next_five,
-    next_four,
+    PUSH,
+    RELEASED,
+    ROW,
+    expand,
     next_seq,
-    next_three,
     next_two,
 )
+from agviz_engine.emit import Emitter
+from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
+from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
+from agviz_engine.health import held_bytes
+from agviz_engine.input_buffer import InputBuffer
+from agviz_engine.instruments import Registry, clock
+from agviz_engine.measuring import Measuring
 from agviz_engine.native_node import BYTES, MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
-from agviz_engine.telling import (
-    ARRIVAL,
-    DECREMENT,
-    FINISHED,
-    PUSH,
-    RELEASED,
-    STARTED,
-    Arrival,
-    Decrement,
-    Telling,
-)
 from agviz_engine.thread_state import NO_DEVICE, EngineThread, ThreadLocalState, current
 from agviz_engine.validate_outputs import validate_outputs
 
@@ -104,12 +86,12 @@ _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
 _HELD_BY_DISTRIBUTE = 3
 """Holders of an output in ``_distribute``: the tuple of outputs, ``zip``'s own, a variable."""
-_EQUALS, _TURNS = 2, 3
-_PAIR = 2
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
 
 Gradients: TypeAlias = "tuple[Tensor | None, ...]"
+_Met: TypeAlias = "tuple[tuple[Any, ...], NodeRef, Tensor]"
+"""Row of a delivery, consumer, and the sum in its slot."""
 
 
 class Engine:
@@ -119,7 +101,8 @@ class Engine:
         native_run.create_graph_warning()  # said now, so that one-node runs do not say it
         native_run.inplace_hint()  # made now, so that no graph is made while the program's runs
         self.registry = Registry()
-        self.tell = Telling(self.registry)
+        self.emit = Emitter(self.registry)
+        self.measuring = Measuring(self.registry, self.emit)
         self.device_policy: DevicePolicy = real_device
         self.nonfinite_check = False
         self.activity = accumulate_grad.Activity()
@@ -161,7 +144,7 @@ class Engine:
         Raises:
             BaseException: whatever a node, a hook or a check raised, unchanged.
         """
-        self.tell.thread("", events.CPU_QUEUE)
+        self.emit.thread("", events.CPU_QUEUE)
         health.forget()
         reentrant = current().worker_device != NO_DEVICE
         graph_task = GraphTask(
@@ -181,16 +164,16 @@ class Engine:
         if torch.accelerator.is_available():
             graph_task.streams = GraphStreams()
         try:
-            self.tell.begun(graph_task, len(roots), number_of_inputs)
+            self.emit.begun(graph_task, len(roots), number_of_inputs)
             self._prepare(graph_task, roots, gradients, inputs)
             self.execute_with_graph_task(graph_task)
             anomaly.warn_beside_an_error(graph_task.stacks)
             _raise_error_of(graph_task)
         except BaseException as error:
-            self.tell.failed(graph_task, error)
+            self.emit.failed(graph_task, error)
             raise
         else:
-            self.tell.finished(graph_task)
+            self.emit.finished(graph_task)
             return graph_task.captured_vars
         finally:
             current().live = None
@@ -236,9 +219,9 @@ class Engine:
             if collecting:
                 gc.enable()
         deep_graphs.hold((ref for ref, _ in graph_task.root_edges), graph_task.nodes)
-        if self.registry.gradient_measured:
+        if self.registry.measures:
             graph_task.fan_in = list(graph_task.dependencies)
-        self.tell.dependencies(graph_task, edges)
+        self.emit.dependencies(graph_task, edges)
 
     def _walk(self, graph_task: GraphTask, roots: Sequence[tuple[Node, int]]) -> int:
         """Reach every node once, last found first.
@@ -307,7 +290,7 @@ class Engine:
         if not isinstance(root, GraphRoot):
             slot, gradient = graph_task.root_edges[0][1], graph_task.root_gradients[0]
             buffer[slot] = gradient
-            self.tell.root_gradient(graph_task, root, slot, gradient)
+            self._root_gradient(graph_task, root, slot, gradient)
         if current().worker_device == NO_DEVICE:
             current().worker_device = graph_task.owner = events.CPU_QUEUE
             try:
@@ -332,6 +315,18 @@ class Engine:
         finally:
             current().total_depth -= 1
 
+    def _root_gradient(
+        self, graph_task: GraphTask, root: NodeRef, slot: int, gradient: Tensor
+    ) -> None:
+        """Emit that the caller's gradient of a single root arrived in its buffer."""
+        registry = self.registry
+        if registry.deliveries or registry.measures:
+            fact = -1, slot, 0, held_bytes(gradient)
+            row = self.emit.row(graph_task, ARRIVED, root, *fact)
+            if registry.measures:
+                self.measuring.given(graph_task, root, gradient, row, root)
+            self.emit.dispatch(graph_task, root, row, gradient)
+
     def _push_root(self, graph_task: GraphTask, root: NodeRef, buffer: InputBuffer) -> None:
         try:
             self._push(graph_task, root, buffer)
@@ -351,7 +346,6 @@ class Engine:
             if not graph_task.future_completed:  # interrupted outside any node
                 graph_task.has_error = graph_task.future_completed = True
         self._wait_for_hosts(graph_task)
-        graph_task.cpu_ready_queue.ahead = graph_task.ahead_before
         if graph_task.has_error or graph_task.threaded:  # a wake-up can come too late to be popped
             graph_task.cpu_ready_queue.discard(graph_task)
 
@@ -373,7 +367,7 @@ class Engine:
 
         def reentrant_thread_init() -> None:
             stand_in = current()
-            self.tell.thread("", queue.index)
+            self.emit.thread("", queue.index)
             stand_in.local_ready_queue, stand_in.worker_device = queue, device
             stand_in.total_depth, stand_in.checkpoint_valid = depth, checkpoint_valid
             try:
@@ -456,19 +450,19 @@ class Engine:
 
         It stays in the host of a graph task for as long as that task's nodes come.
         """
-        self.tell.thread(name, queue.index)
+        self.emit.thread(name, queue.index)
         current().local_ready_queue = queue
         current().worker_device = queue.index
         set_device(queue.index)
         following = [self._pop(queue)]
         while not following[0].is_shutdown_task:
             following.append(self._stay_in_host(queue, following.pop()))
-        self.tell.worker_stopped()
+        self.emit.worker_stopped()
 
     def _stay_in_host(self, queue: ReadyQueue, task: NodeTask) -> NodeTask:
         """Work off ``task`` and what follows of its graph task; give back the first that isn't."""
         base = cast("GraphTask", task.base)
-        self.tell.thread("", queue.index)
+        self.emit.thread("", queue.index)
         with base.mutex:
             completed = base.future_completed
             if not completed:
@@ -509,49 +503,37 @@ class Engine:
                 lambda: not graph_task.hosting - {current().worker_device}
             )
 
-    def _work(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
+    def _work(  # noqa: C901 - calls for each node would cost more than what they do
         self, thread: EngineThread, task: NodeTask, graph_task: GraphTask
     ) -> None:
-        """One turn of the loop in ``Engine::thread_main``, or several. Does not raise.
-
-        Where it is clear what the queue would give next (:meth:`_turns`), that is run at once, and
-        counts as the same outstanding task.
-        """
-        if task.node is None or task.inputs is None:
+        """One turn of the loop in ``Engine::thread_main``. Does not raise."""
+        ref = task.node
+        if ref is None:
             return  # it was to wake this thread
-        turns = [(task.node, task.inputs)]
-        task.inputs = None
-        while turns:
-            ref, inputs = turns.pop()
-            if graph_task.has_error:
-                self._pop_ahead(graph_task, ref)
-                self.tell.node_skipped(graph_task, ref, "error")
-                return
-            thread.current_node = ref
-            if is_grad_enabled() is not graph_task.create_graph:
-                _set_grad_enabled(graph_task.create_graph)
-            try:
-                if thread.interrupt is not None:
-                    interrupt.strike(thread)
-                if graph_task.streams is not None:
-                    self._evaluate_on_stream(graph_task, graph_task.streams, ref, inputs)
-                elif (
-                    profiler._is_profiler_enabled
-                    and _profiler_enabled()
-                    and not ref.is_custom_function
-                ):
-                    with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
-                        self.evaluate_function(graph_task, ref, inputs)
-                else:
-                    self.evaluate_function(graph_task, ref, inputs)
-            except BaseException as error:  # noqa: BLE001 - it is raised again in execute
-                self._pop_ahead(graph_task, ref)
-                self.thread_on_exception(graph_task, ref, error)
-                return
-            if graph_task.following:
-                turns, graph_task.following = graph_task.following, turns
-            if turns:
-                graph_task.leaves_ahead = graph_task.tells_turns
+        if graph_task.has_error:
+            task.inputs = None
+            self.emit.skipped(graph_task, ref, task.moment)
+            return
+        thread.current_node = ref
+        if is_grad_enabled() is not graph_task.create_graph:
+            _set_grad_enabled(graph_task.create_graph)
+        try:
+            if thread.interrupt is not None:
+                interrupt.strike(thread)
+            if graph_task.streams is not None:
+                self._evaluate_on_stream(graph_task, graph_task.streams, ref, task)
+            elif (
+                profiler._is_profiler_enabled and _profiler_enabled() and not ref.is_custom_function
+            ):
+                with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
+                    self.evaluate_function(graph_task, ref, task)
+            else:
+                self.evaluate_function(graph_task, ref, task)
+        except BaseException as error:  # noqa: BLE001 - it is raised again in execute
+            if task.moment is not None:  # interrupted before the node was taken up
+                self._take(graph_task, ref, task)
+            self.thread_on_exception(graph_task, ref, error)
+            return
         if graph_task.threaded:
             is_last = graph_task.decrement_outstanding_tasks()
         else:
@@ -561,15 +543,15 @@ class Engine:
             self.mark_as_completed_and_run_post_processing(graph_task)
 
     def _evaluate_on_stream(
-        self, graph_task: GraphTask, streams: GraphStreams, ref: NodeRef, inputs: InputBuffer
+        self, graph_task: GraphTask, streams: GraphStreams, ref: NodeRef, task: NodeTask
     ) -> None:
         """Run a node on the stream of its forward, where it has one."""
         stream = streams.of(ref)
         if stream is None:
-            self.evaluate_function(graph_task, ref, inputs)
+            self.evaluate_function(graph_task, ref, task)
             return
         with stream:
-            self.evaluate_function(graph_task, ref, inputs)
+            self.evaluate_function(graph_task, ref, task)
         captured = graph_task.exec_info is not None and graph_task.exec_info[ref.index].captures
         if captured or not ref.next_edges:
             with graph_task.mutex:
@@ -583,7 +565,7 @@ class Engine:
         anomaly.hide_mode(error)
         first = graph_task.set_exception(error)
         try:
-            self.tell.node_failed(graph_task, ref, error)
+            self.emit.node_failed(graph_task, ref, error)
             warned = native_run.warned_of(error)
             if first and torch.is_anomaly_enabled() and not warned:
                 graph_task.stacks = anomaly.forward_stacks(ref)
@@ -629,30 +611,17 @@ class Engine:
                     began = clock()
                     _set_grad_enabled(graph_task.create_graph)
                     graph_task.final_callbacks[index]()
-                    self.tell.callback_run(graph_task, index, began)
+                    self.emit.callback_run(graph_task, index, began)
                     index += 1
         finally:
             thread.current_graph_task, thread.current_node = last
 
     # -- one node -------------------------------------------------------------------------------
 
-    def evaluate_function(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
-        self, graph_task: GraphTask, ref: NodeRef, input_buffer: InputBuffer
-    ) -> None:
-        """Run a node and hand its outputs on (``Engine::evaluate_function``)."""
-        hear = self.registry
-        inputs = tuple(input_buffer)
-        input_buffer.clear()
-        if ref.is_accumulate_grad and self._steal_at_once(graph_task, ref, inputs, hear.flat):
-            return
-        hidden = None
-        if hear.flat is not None:
-            self._start_flat(graph_task, ref, hear.flat)
-        elif hear.node_started:
-            self._pop_ahead(graph_task, ref)
-            inputs, skips_hooks = self.tell.node_started(graph_task, ref, inputs)
-            if skips_hooks:
-                hidden = function_hook.HiddenHooks(ref)
+    def evaluate_function(self, graph_task: GraphTask, ref: NodeRef, task: NodeTask) -> None:
+        """Run the node of a task and hand its outputs on (``Engine::evaluate_function``)."""
+        registry = self.registry
+        inputs, hidden = self._take(graph_task, ref, task)
         try:
             if graph_task.exec_info is not None and not self._capture(graph_task, ref, inputs):
                 return
@@ -662,240 +631,71 @@ class Engine:
                 hidden.restore()
         del inputs
         graph_task.executed += 1
-        flat, flat_numbers = hear.flat, hear.flat_numbers
-        if flat is not None:
-            self._finish_flat(graph_task, ref, outputs, flat, flat_numbers)
-            return
-        if hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
-            self._check_non_finite(graph_task, ref, outputs)  # while it has what it saved
-        if ref.saves_tensors and not graph_task.keep_graph:
+        if registry.measures:
+            if outputs:  # while the node has what it saved
+                self.measuring.outputs(graph_task, ref, outputs)
+        elif self.nonfinite_check and registry.checks:
+            self._check_non_finite(graph_task, ref, outputs)
+        released = ref.saves_tensors and not graph_task.keep_graph
+        if released:
             ref.release_variables()
-            if hear.saved_tensors_released:
-                self.tell.released(graph_task, ref)
         if outputs and _C.is_anomaly_enabled():
-            self._check_anomaly(graph_task, ref, outputs)
-        if hear.node_finished:
-            self.tell.node_finished(graph_task, ref, outputs)
+            self._check_anomaly(graph_task, ref, outputs, released=released)
+        if registry.ends:
+            self.emit.ended(graph_task, ref, outputs, released=released)
         if outputs:
-            self._hand_on(graph_task, ref, outputs, None)
+            self._hand_on(graph_task, ref, outputs)
 
-    def _steal_at_once(
-        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients, flat: NoteFlat | None
-    ) -> bool:
-        """Run an AccumulateGrad that has no more to do than to take its gradient.
-
-        Most leaves are like that. All that one does is told as one.
+    def _take(
+        self, graph_task: GraphTask, ref: NodeRef, task: NodeTask
+    ) -> tuple[Gradients, function_hook.HiddenHooks | None]:
+        """Take the gradients that a node is to run on out of its task.
 
         Returns:
-            False where there is more to be done; then nothing was done.
+            The gradients, and the node's hooks where an instrument had them left out.
         """
-        hear = self.registry
-        if flat is None and (hear.node_started or hear.leaf_accumulated or hear.node_finished):
-            return False
-        variable = ref.node.variable
-        if (
-            graph_task.create_graph
-            or graph_task.exec_info is not None
-            or (hear.gradient_measured and self._has_met_others(graph_task, ref))
-            or function_hook.leaf_has_hooks(ref, variable)
-        ):
-            return False
-        now = clock()
-        try:
-            if not accumulate_grad.steal(variable, inputs, self.activity):
-                return False
-        except BaseException:  # of a TorchDispatchMode
-            if flat is not None:
-                self._start_flat(graph_task, ref, flat)
-            raise
-        graph_task.executed += 1
-        if flat is None:
-            return True
-        took = clock() - now
-        thread, task, index, rest = current().thread_id, graph_task.id, ref.index, ABSENT
-        if not graph_task.leaves_ahead:
-            seq, _, _ = next_three()
-            flat((seq, now, thread, task, LEAF, index, took, rest, rest, rest, rest))
-            return True
-        graph_task.leaves_ahead = False
-        queue = graph_task.cpu_ready_queue
-        size = queue.size()
-        if graph_task.enters_late:
-            kind, before = LEAF_NEXT, size + 1
-            seq, *_ = next_five()
-        else:
-            queue.ahead -= 1
-            kind, before, size = LEAF_TAKEN, rest, size - 1
-            seq, *_ = next_four()
-        flat((seq, now, thread, task, kind, index, took, queue.index, size, before, rest))
-        return True
+        buffer = cast("InputBuffer", task.inputs)
+        task.inputs = None
+        inputs = tuple(buffer)
+        buffer.clear()
+        if task.moment is None:
+            return inputs, None
+        moment, task.moment = task.moment, None
+        inputs, skips_hooks = self.emit.took(graph_task, ref, moment, inputs)
+        for slot in self.emit.replaced(graph_task, ref):
+            gradient = inputs[slot]
+            event = self.emit.intervened(graph_task, ref, "gradient", slot, gradient)
+            if self.registry.measures and gradient is not None:
+                self.measuring.replaced(graph_task, ref, gradient, event)
+        if not skips_hooks:
+            return inputs, None
+        self.emit.intervened(graph_task, ref, "hooks")
+        return inputs, function_hook.HiddenHooks(ref)
 
-    @staticmethod
-    def _start_flat(graph_task: GraphTask, ref: NodeRef, flat: NoteFlat) -> None:
-        """Tell that a node is about to run, to an instrument that is alone.
-
-        Where it was told to be in the queue, which it was not (:meth:`_push_ahead`), it leaves now,
-        and where it is the only one, it enters now as well.
-        """
-        thread, task, index, now = current().thread_id, graph_task.id, ref.index, clock()
-        if not graph_task.leaves_ahead:
-            rest = ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
-            flat((next_seq(), now, thread, task, STARTED, index, *rest))
-            return
-        graph_task.leaves_ahead = False
-        queue = graph_task.cpu_ready_queue
-        size = queue.size()
-        if graph_task.enters_late:
-            seq, _, _ = next_three()
-            row = seq, now, thread, task, NEXT, index, queue.index, size + 1, size, ABSENT, ABSENT
-            flat(row)
-        else:
-            queue.ahead -= 1
-            seq, _ = next_two()
-            place = seq, now, thread, task
-            flat((*place, TAKEN, index, queue.index, size - 1, ABSENT, ABSENT, ABSENT))
-
-    def _finish_flat(  # noqa: C901 - calls for each node would cost more than what they do
-        self,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        outputs: Gradients,
-        flat: NoteFlat,
-        flat_numbers: NoteFlat | None,
+    def _check_anomaly(
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients, *, released: bool
     ) -> None:
-        """The second half of :meth:`evaluate_function`, for an instrument that is alone.
-
-        What happens is told in one piece, and what happens together has one time.
-        """
-        has_one = len(outputs) == 1 or (
-            len(outputs) == _PAIR and outputs[1] is None and not ref.next_edges[1]
-        )
-        if has_one and self._finish_at_once(graph_task, ref, outputs, flat, flat_numbers):
-            return
-        hear = self.registry
-        log: list[Any] = []
-        numbers: list[Any] = []
-        try:
-            thread, task, index = current().thread_id, graph_task.id, ref.index
-            if flat_numbers is not None:
-                if outputs:
-                    self.tell.outputs_noted(graph_task, ref, outputs, log, numbers)
-            elif hear.gradient_measured or (self.nonfinite_check and hear.non_finite_checked):
-                self._check_non_finite(graph_task, ref, outputs)
-            now = clock()
-            is_released = ref.saves_tensors and not graph_task.keep_graph
-            if is_released:
-                ref.release_variables()
-            if outputs and _C.is_anomaly_enabled():
-                if is_released:
-                    rest = ABSENT, ABSENT, ABSENT, ABSENT, ABSENT
-                    log += next_seq(), now, thread, task, RELEASED, index, *rest
-                    is_released = False
-                self._check_anomaly(graph_task, ref, outputs)
-            if is_released:
-                kind = ENDED
-                seq, _ = next_two()
-            else:
-                kind, seq = FINISHED, next_seq()
-            log += seq, now, thread, task, kind, index, len(outputs), ABSENT, ABSENT, ABSENT, ABSENT
-            if outputs:
-                self._hand_on(graph_task, ref, outputs, log)
-        finally:
-            flat(log)
-            if numbers and flat_numbers is not None:
-                flat_numbers(numbers)
-
-    def _finish_at_once(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
-        self,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        outputs: Gradients,
-        flat: NoteFlat,
-        flat_numbers: NoteFlat | None,
-    ) -> bool:
-        """:meth:`_finish_flat` for a node whose only output, its first, is the first in its slot.
-
-        Most nodes are like that. All that one does here is told as one.
-
-        Returns:
-            False where there is more to be done; then nothing was done.
-        """
-        edge, output = ref.next_edges[0], outputs[0]
-        is_checked = flat_numbers is not None
-        if edge is None or output is None or not self._is_simple(graph_task, is_checked):
-            return False
-        consumer, slot = edge
-        index, not_ready, exec_info = consumer.index, graph_task.not_ready, graph_task.exec_info
-        buffer = not_ready.get(index)
-        if buffer is None:
-            if exec_info is not None and not exec_info[index].should_execute():
-                return False
-        elif buffer[slot] is not None:
-            return False
-        at_once = None
-        if flat_numbers is not None:
-            at_once = found_at_once(output)
-            if at_once is None or at_once[1][FINITE] != at_once[0].numel:
-                return False
-        now, is_released = clock(), ref.saves_tensors and not graph_task.keep_graph
-        if is_released:
-            ref.release_variables()
-        remaining = graph_task.dependencies[index] = graph_task.dependencies[index] - 1
-        if buffer is None:
-            buffer = InputBuffer((None,) * consumer.num_inputs)
-            if remaining:
-                not_ready[index] = buffer
-        elif not remaining:
-            del not_ready[index]
-        buffer[slot] = output
-        thread, task, producer = current().thread_id, graph_task.id, ref.index
-        count = len(outputs)
-        if at_once is not None and flat_numbers is not None:
-            plain, found = at_once
-            kind = CHECKED_RELEASED_AND_DONE if is_released else CHECKED_AND_DONE
-            seq = next_five()[0] if is_released else next_four()[0]
-            size = plain.nbytes
-            flat((seq, now, thread, task, kind, index, producer, remaining, slot, count, size))
-            flat_numbers((seq, plain, *found[FINITE + 1 :]))
-        else:
-            kind = RELEASED_AND_DONE if is_released else DONE
-            seq = next_four()[0] if is_released else next_three()[0]
-            size = held_bytes(output)
-            flat((seq, now, thread, task, kind, index, producer, remaining, slot, count, size))
-        if not remaining:
-            if graph_task.cpu_ready_queue.empty():
-                graph_task.following = [(consumer, buffer)]
-                graph_task.tells_turns = graph_task.enters_late = True
-            else:
-                self._push(graph_task, consumer, buffer)
-        return True
-
-    def _is_simple(self, graph_task: GraphTask, is_checked: bool) -> bool:
-        """Whether nobody but the only instrument looks on, and no other thread takes part."""
-        if not is_checked and (self.registry.gradient_measured or self.nonfinite_check):
-            return False
-        return not (
-            graph_task.threaded
-            or graph_task.looked
-            or graph_task.streams is not None
-            or _C.is_anomaly_enabled()
-        )
-
-    @staticmethod
-    def _check_anomaly(graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
         if _C.is_anomaly_check_nan_enabled():
-            anomaly.check_nan(ref, outputs)
+            try:
+                anomaly.check_nan(ref, outputs)
+            except BaseException:
+                if released:
+                    self._released(graph_task, ref)
+                raise
         if graph_task.create_graph:
             anomaly.assign_parent(ref, outputs)
 
+    def _released(self, graph_task: GraphTask, ref: NodeRef) -> None:
+        """Emit that a node dropped what it had saved, though it fails before it ends."""
+        if self.registry.ends:
+            self.emit.dispatch(graph_task, ref, self.emit.row(graph_task, RELEASED, ref))
+
     def _check_non_finite(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
-        if self.registry.gradient_measured:
-            self.tell.outputs_measured(graph_task, ref, outputs)
-            return
         for i, output in enumerate(outputs):
             if output is not None:
                 found = anomaly.check_non_finite(output)
-                self.tell.non_finite_checked(graph_task, ref, i, output, found)
+                row = self.emit.row(graph_task, CHECKED, ref, i, *found)
+                self.emit.dispatch(graph_task, ref, row, output)
 
     def _capture(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> bool:
         """Take what ``grad()`` wants of the incoming gradients.
@@ -905,21 +705,25 @@ class Engine:
         """
         info = cast("Any", graph_task.exec_info)[ref.index]
         if not info.needed:
-            report = self.tell.hook_report(graph_task, ref)
+            report = self._hook_report(graph_task, ref)
             with current().outside_call_function():
                 inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
         for capture in info.captures:
             with graph_task.mutex:
                 graph_task.captured_vars[capture.output_idx] = inputs[capture.input_idx]
-            measured = inputs[capture.input_idx] if self._may_differ(graph_task, ref) else None
-            self.tell.captured(graph_task, ref, capture, measured)
+            is_measured = self._may_differ(graph_task, ref)
+            if self.registry.gradient_captured or is_measured:
+                event = self.emit.captured(graph_task, ref, capture)
+                gradient = inputs[capture.input_idx]
+                if is_measured and gradient is not None:
+                    self.measuring.result(graph_task, ref, gradient, event)
         if not info.needed:
-            self.tell.node_skipped(graph_task, ref, "captured")
+            self.emit.node_skipped(graph_task, ref, "captured")
         return bool(info.needed)
 
     def _may_differ(self, graph_task: GraphTask, ref: NodeRef) -> bool:
         """Whether what came in has to be measured: it may not be what some node put out."""
-        return bool(self.registry.gradient_measured) and (
+        return self.registry.measures and (
             self._has_met_others(graph_task, ref)
             or function_hook.has_tensor_pre_hooks(ref)
             or (ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref, ref.node.variable))
@@ -942,12 +746,12 @@ class Engine:
             return cast("Gradients", ref.node())
         pre, tensor_pre, retains_grad, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
         if tensor_pre or retains_grad:
-            report = self.tell.hook_report(graph_task, ref)
+            report = self._hook_report(graph_task, ref)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
             pre, _, _, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
         if pre:
             inputs = function_hook.call_hooks(
-                ref, "pre", inputs, clock=clock, report=self.tell.hook_report(graph_task, ref)
+                ref, "pre", inputs, clock=clock, report=self._hook_report(graph_task, ref)
             )
             had_post_hooks = MEMORY[base + POST_HOOKS]
         result = ref.node(*inputs)
@@ -957,7 +761,7 @@ class Engine:
         if MEMORY[base + POST_HOOKS]:
             if not had_post_hooks:  # one came while the node ran: torch has let go of the inputs
                 inputs = (None,) * len(inputs)
-            report = self.tell.hook_report(graph_task, ref)
+            report = self._hook_report(graph_task, ref)
             return function_hook.call_hooks(ref, "post", result, inputs, clock=clock, report=report)
         return result
 
@@ -979,7 +783,7 @@ class Engine:
     def _hooks_told(
         self, graph_task: GraphTask, ref: NodeRef
     ) -> contextlib.AbstractContextManager[None]:
-        report = self.tell.hook_report(graph_task, ref)
+        report = self._hook_report(graph_task, ref)
         if report is None:
             return _NOTHING
         return function_hook.told(
@@ -996,7 +800,7 @@ class Engine:
         node = ref.node
         variable = node.variable
         has_hooks = function_hook.leaf_has_hooks(ref, variable)
-        is_measured = self.registry.gradient_measured and (
+        is_measured = self.registry.measures and (
             has_hooks or variable.grad is not None or self._has_met_others(graph_task, ref)
         )
         create_graph = graph_task.create_graph
@@ -1007,7 +811,7 @@ class Engine:
             with self._hooks_told(graph_task, ref):
                 self._run_node(graph_task, ref, inputs)
         else:
-            report = self.tell.hook_report(graph_task, ref)
+            report = self._hook_report(graph_task, ref)
             before = inputs
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
             inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=report)
@@ -1022,10 +826,27 @@ class Engine:
                 with self._hooks_told(graph_task, ref):
                     node(*given)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
-        if self.registry.leaf_accumulated or is_measured:
+        if self.registry.leaves or is_measured:
+            row = self.emit.row(graph_task, LEAF, ref)
             gradient = variable.grad if is_measured else None
-            self.tell.leaf_accumulated(graph_task, ref, gradient)
+            if gradient is not None:
+                self.measuring.result(graph_task, ref, gradient, expand(row)[0])
+            if self.registry.leaf_accumulated:
+                self.emit.dispatch(graph_task, ref, row)
         return ()
+
+    def _hook_report(self, graph_task: GraphTask, ref: NodeRef) -> function_hook.HookReport | None:
+        """What to call after each hook of ``ref``; None where nobody observes hooks."""
+        if not self.registry.hook_called:
+            return None
+
+        def report(kind: str, name: str, began: int, given: Gradients, gave: Gradients) -> None:
+            changed = gave is not given
+            event = self.emit.hook_called(graph_task, ref, kind, name, began, changed=changed)
+            if changed and self.registry.measures:
+                self.measuring.hook(graph_task, ref, event, given, gave)
+
+        return report
 
     def _run_node(
         self,
@@ -1075,186 +896,101 @@ class Engine:
             report=report,
         )
 
-    def _hand_on(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
-        self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients, log: list[Any] | None
-    ) -> None:
-        """Give each output to its consumer, and queue the consumers that are then complete.
-
-        Where there is a ``log``, what happens is kept in it as flat events.
-        """
-        hear, threaded = self.registry, graph_task.threaded
-        happened: list[Decrement | Arrival] | None = None
-        met: list[Arrival] | None = None
-        if log is None and (
-            hear.dependency_decremented or hear.gradient_accumulated or hear.gradient_measured
-        ):
-            happened = []
-        if hear.gradient_measured:
-            met = []
+    def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
+        """Give each output to its consumer, and queue the consumers that are then complete."""
+        registry = self.registry
+        rows: list[Any] | None = [] if registry.deliveries or registry.measures else None
+        held: list[Tensor | None] | None = [] if registry.gradient_accumulated else None
+        met: list[_Met] | None = [] if registry.measures else None
         try:
-            if threaded:
+            if graph_task.threaded:
                 with graph_task.mutex:
-                    ready = self._distribute(graph_task, ref, outputs, happened, log, met)
+                    ready = self._distribute(graph_task, ref, outputs, rows, held, met)
             else:
-                ready = self._distribute(graph_task, ref, outputs, happened, log, met)
+                ready = self._distribute(graph_task, ref, outputs, rows, held, met)
         finally:  # also where gradients can't be added
-            if happened is not None:
-                self.tell.handed_on(graph_task, ref, happened)
+            if rows:
+                self.emit.delivered(graph_task, ref, rows, held or ())
         if met:
-            self.tell.sums_measured(graph_task, ref, met)
-        if not ready:
-            return
-        is_seen = log is None and (hear.queue_push or hear.queue_pop)
-        if not (threaded or is_seen) and graph_task.cpu_ready_queue.empty():
-            turns = ready if len(ready) == 1 else self._turns(ready)
-            if turns:
-                graph_task.following = turns
-                graph_task.tells_turns = log is not None
-                if log is not None:
-                    graph_task.enters_late = len(ready) == 1
-                    if not graph_task.enters_late:
-                        self._push_ahead(graph_task, ready, log)
-                return
+            for row, consumer, gradient in met:
+                self.measuring.given(graph_task, ref, gradient, row, consumer)
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
 
-    @staticmethod
-    def _turns(
-        ready: list[tuple[NodeRef, InputBuffer]],
-    ) -> list[tuple[NodeRef, InputBuffer]] | None:
-        """In which order an idle queue would give ``ready``, the last first; None: not clear.
-
-        It is where at most one of them can make others ready, and no more than two are leaves,
-        which are equal to the queue and leave it as they came only where they are two.
-        """
-        if len(ready) > _TURNS:
-            return None
-        leaves: list[tuple[NodeRef, InputBuffer]] = []
-        others: list[tuple[NodeRef, InputBuffer]] = []
-        for task in ready:
-            (leaves if task[0].is_accumulate_grad else others).append(task)
-        if len(leaves) > _EQUALS or len(others) > 1:
-            return None
-        leaves.reverse()
-        return others + leaves
-
-    def _distribute(  # noqa: C901, PLR0912 - calls for each gradient would cost more than what they do
+    def _distribute(  # noqa: C901, PLR0912, PLR0915 - calls for each gradient would cost more than what they do
         self,
         graph_task: GraphTask,
         ref: NodeRef,
         outputs: Gradients,
-        happened: list[Decrement | Arrival] | None,
-        log: list[Any] | None,
-        met: list[Arrival] | None,
+        rows: list[Any] | None,
+        held: list[Tensor | None] | None,
+        met: list[_Met] | None,
     ) -> list[tuple[NodeRef, InputBuffer]]:
-        """Find out who is ready; keep what happened in ``happened`` or, as flat events, in ``log``.
+        """Put outputs into the buffers of their consumers.
 
-        Flat events have one time as long as nothing is added up.
-        In ``met`` are kept the arrivals by which the gradient of a slot became what it will be.
+        Args:
+            graph_task: of the node.
+            ref: the node.
+            outputs: what it put out.
+            rows: gets a row for each edge that is followed; they have one time as long as nothing
+                is added up.
+            held: gets what the slot of each holds then.
+            met: gets the arrivals by which the gradient of a slot became what it will be.
+
+        Returns:
+            The consumers that are complete, with their buffers.
         """
         ready: list[tuple[NodeRef, InputBuffer]] = []
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
-        exec_info, producer = graph_task.exec_info, ref.index
-        now = thread = task = 0
-        if log is not None:
-            now, thread, task = clock(), current().thread_id, graph_task.id
-        is_watched = (
-            happened is not None
-            or graph_task.streams is not None
-            or (graph_task.create_graph and _C.is_anomaly_enabled())
-        )
+        exec_info, streams = graph_task.exec_info, graph_task.streams
+        now = thread = 0
+        if rows is not None:
+            now, thread = clock(), current().thread_id
         for edge, output in zip(ref.next_edges, outputs, strict=True):
             if edge is None:
                 continue
             consumer, slot = edge
             index = consumer.index
             remaining = dependencies[index] = dependencies[index] - 1
-            if happened is not None:
-                happened.append(Decrement(consumer, remaining, next_seq(), clock()))
             buffer = not_ready.get(index)
+            is_wanted = True
             if buffer is None:
-                if exec_info is not None and not exec_info[index].should_execute():
-                    if log is not None:
-                        place = next_seq(), now, thread, task
-                        log += *place, DECREMENT, index, producer, remaining, ABSENT, ABSENT, ABSENT
-                    continue
+                is_wanted = exec_info is None or exec_info[index].should_execute()
                 buffer = InputBuffer((None,) * consumer.num_inputs)
-                if remaining:
+                if remaining and is_wanted:
                     not_ready[index] = buffer
             elif not remaining:
                 del not_ready[index]
-            if output is not None and buffer[slot] is None and not is_watched:
-                buffer[slot] = output
-                if log is not None:
-                    seq, _ = next_two()
-                    size = held_bytes(output)
-                    log += seq, now, thread, task, HANDED, index, producer, remaining, slot, 0, size
-            else:
-                if log is not None:
-                    place = next_seq(), now, thread, task
-                    log += *place, DECREMENT, index, producer, remaining, ABSENT, ABSENT, ABSENT
-                if is_watched and output is not None:
-                    self._accumulate(graph_task, ref, edge, buffer, output, happened, log, met)
-                elif output is not None:
-                    buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE)
-                    if log is not None:
-                        self._note(graph_task, ref, edge, buffer[slot], True, happened, log, met)
-                if log is not None:
-                    now = clock()
-            if not remaining:
+            added, nbytes = 0, -1
+            try:
+                if output is not None and is_wanted:
+                    if streams is not None:
+                        streams.hand_over(streams.of(ref), streams.of(consumer), output)
+                    if buffer[slot] is None:
+                        buffer[slot] = output
+                    else:
+                        added = 1
+                        buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE)
+                        if graph_task.create_graph and _C.is_anomaly_enabled():
+                            anomaly.assign_parent(ref, buffer)
+                    if rows is not None:
+                        nbytes = held_bytes(cast("Tensor", buffer[slot]))
+                        if added:
+                            now = clock()
+            finally:
+                if rows is not None:
+                    seq = next_seq() if nbytes < 0 else next_two()[0]
+                    head = seq, now, thread, graph_task.id, DELIVERED, index, ref.index
+                    rows += *head, remaining, slot, added, nbytes
+            if held is not None:
+                held.append(buffer[slot] if nbytes >= 0 else None)
+            if added and met is not None and rows is not None:
+                more_come = consumer.num_inputs == 1 and remaining
+                if not more_come:
+                    met.append((tuple(rows[-ROW:]), consumer, cast("Tensor", buffer[slot])))
+            if is_wanted and not remaining:
                 ready.append((consumer, buffer))
         return ready
-
-    def _accumulate(
-        self,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        edge: Edge,
-        buffer: InputBuffer,
-        output: Tensor,
-        happened: list[Decrement | Arrival] | None,
-        log: list[Any] | None,
-        met: list[Arrival] | None,
-    ) -> None:
-        """Put an output of ``ref`` into the buffer of its consumer, where somebody looks on."""
-        consumer, slot = edge
-        streams = graph_task.streams
-        if streams is not None:
-            streams.hand_over(streams.of(ref), streams.of(consumer), output)
-        added = buffer[slot] is not None
-        if added:
-            buffer.accumulate(slot, output, _HELD_BY_DISTRIBUTE + 1)
-            if graph_task.create_graph and _C.is_anomaly_enabled():
-                anomaly.assign_parent(ref, buffer)
-        else:
-            buffer[slot] = output
-        if happened is not None or log is not None:
-            self._note(graph_task, ref, edge, buffer[slot], added, happened, log, met)
-
-    @staticmethod
-    def _note(
-        graph_task: GraphTask,
-        ref: NodeRef,
-        edge: Edge,
-        held: Any,
-        added: bool,
-        happened: list[Decrement | Arrival] | None,
-        log: list[Any] | None,
-        met: list[Arrival] | None,
-    ) -> None:
-        """Keep that an output of ``ref`` arrived in the slot which now holds ``held``."""
-        consumer, slot = edge
-        arrival = Arrival(consumer, slot, added, held, next_seq(), clock())
-        if happened is not None:
-            happened.append(arrival)
-        if log is not None:
-            place = arrival.seq, arrival.time_ns, current().thread_id, graph_task.id
-            fact = consumer.index, ref.index, slot, int(added), held_bytes(held), ABSENT
-            log += *place, ARRIVAL, *fact
-        if added and met is not None:
-            more_come = consumer.num_inputs == 1 and graph_task.dependencies[consumer.index]
-            if not more_come:
-                met.append(arrival)
 
     # -- queues ---------------------------------------------------------------------------------
 
@@ -1266,7 +1002,7 @@ class Engine:
         """
         found = self.ready_queue(graph_task, ref.device).prefer(graph_task, ref)
         if found:
-            self.tell.intervened(graph_task, ref, "next")
+            self.emit.intervened(graph_task, ref, "next")
         return found
 
     def ready_queue(self, graph_task: GraphTask, device: int) -> ReadyQueue:
@@ -1285,44 +1021,19 @@ class Engine:
             graph_task.increment_outstanding_tasks()
         else:
             graph_task.outstanding_tasks += 1
-        if not self.registry.queue_push:
+        if not self.registry.pushes:
             queue.push(task)
             return
         with queue.lock:  # so that no pop of this task can draw an earlier number
-            moment = next_seq(), clock(), queue.push(task)
-        self.tell.pushed(graph_task, ref, queue, moment)
-
-    @staticmethod
-    def _push_ahead(
-        graph_task: GraphTask, ready: Sequence[tuple[NodeRef, InputBuffer]], log: list[Any]
-    ) -> None:
-        """Tell that ``ready`` entered the queue, which they will not: it is clear who is next."""
-        queue = graph_task.cpu_ready_queue
-        now, thread, task = clock(), current().thread_id, graph_task.id
-        for ref, _ in ready:
-            queue.ahead += 1
-            fact = ref.index, queue.index, queue.size(), ABSENT, ABSENT, ABSENT
-            log += next_seq(), now, thread, task, PUSH, *fact
-
-    def _pop_ahead(self, graph_task: GraphTask, ref: NodeRef) -> None:
-        """Tell that ``ref`` left the queue if it is due, see :meth:`_push_ahead`."""
-        if graph_task.leaves_ahead:
-            graph_task.leaves_ahead = False
-            queue = graph_task.cpu_ready_queue
-            if graph_task.enters_late:
-                self.tell.pushed(graph_task, ref, queue, (next_seq(), clock(), queue.size() + 1))
-            else:
-                queue.ahead -= 1
-            self.tell.popped(graph_task, ref, queue, (next_seq(), clock(), queue.size()))
+            moment = next_seq(), clock(), queue.index, queue.push(task)
+        self.emit.queued(PUSH, graph_task, ref, moment)
 
     def _pop(self, queue: ReadyQueue) -> NodeTask:
-        if not self.registry.queue_pop:
+        if not self.registry.takes:
             return queue.pop()
         with queue.lock:
             task = queue.pop()
-            moment = next_seq(), clock(), queue.size()
-        if task.base is not None and task.node is not None and not task.base.future_completed:
-            self.tell.popped(task.base, task.node, queue, moment)
+            task.moment = next_two()[0], clock(), queue.index, queue.size()
         return task
 
 

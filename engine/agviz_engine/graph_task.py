@@ -112,25 +112,21 @@ class GraphTask:
         "__weakref__",
         "_by_node",
         "accumulate_grad",
-        "ahead_before",
         "captured_vars",
         "cpu_ready_queue",
         "create_graph",
         "dependencies",
-        "enters_late",
         "error",
         "exec_info",
         "executed",
         "fan_in",
         "final_callbacks",
-        "following",
         "future_completed",
         "has_error",
         "host_gradients",
         "hosting",
         "id",
         "keep_graph",
-        "leaves_ahead",
         "left_hosts",
         "looked",
         "min_topological_nr",
@@ -149,12 +145,11 @@ class GraphTask:
         "root_tensors",
         "stacks",
         "streams",
-        "tells_turns",
         "thread_locals",
         "threaded",
     )
 
-    def __init__(  # noqa: PLR0915 - torch's fields, one by one
+    def __init__(
         self,
         *,
         keep_graph: bool,
@@ -195,14 +190,6 @@ class GraphTask:
         self.final_callbacks: list[Callable[[], None]] = []
         self.outstanding_tasks = 0
         self.executed = 0
-        self.following: list[tuple[NodeRef, InputBuffer]] = []
-        """The nodes to run next without a detour through the queue, the last of them first, see
-        ``Engine._work``."""
-        self.tells_turns = self.leaves_ahead = self.enters_late = False
-        """Whether it is told that they are in the queue; is to be told that the one taken up now
-        has left it, and, where it is the only one, that it had entered it before."""
-        self.ahead_before = cpu_ready_queue.ahead
-        """Of the graph tasks around this one."""
         self.min_topological_nr = 0
         self.streams: GraphStreams | None = None
         """Set where there is an accelerator."""

@@ -30,13 +30,13 @@ from torch.nn import Parameter
 from agviz_engine import health_kernel, native_run
 from agviz_engine.elements import COMPRESSED, FEW, Part, is_dense, numbers_of
 from agviz_engine.health_kernel import of_thread, unpack
-from agviz_engine.instruments import Health, Plain
+from agviz_engine.instruments import Health
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.recent import Recent
 from agviz_engine.tensor_impl import DIMENSIONS, PLAIN_KEYS, SIZES, STORAGE, read_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
 _profiler_enabled = _C._autograd._profiler_enabled
@@ -49,6 +49,29 @@ _function_mode_enabled = _C._is_torch_function_mode_enabled
 _len_dispatch_stack = _C._len_torch_dispatch_stack
 _next_generation = itertools.count(1).__next__
 _generation = [0]
+
+
+class Plain:
+    """A kind of tensor whose elements compiled code reads one after the other."""
+
+    __slots__ = ("dtype", "may_be_freed", "measure", "nbytes", "numel", "tensor_type")
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        measure: Callable[..., None],
+        tensor_type: tuple[Any, ...],
+        *,
+        may_be_freed: bool,
+    ) -> None:
+        self.dtype = dtype
+        self.measure = measure
+        """Of :data:`agviz_engine.health_kernel.MEASURE`."""
+        self.tensor_type = tensor_type
+        """As :attr:`agviz_engine.instruments.Health.tensor_type`."""
+        self.numel, self.nbytes = tensor_type[4], tensor_type[5]
+        self.may_be_freed = may_be_freed
+        """Whether its address would not show that its storage was resized to nothing."""
 
 
 @contextlib.contextmanager
@@ -85,7 +108,8 @@ def health_in(plain: Plain, found: tuple[Any, ...]) -> Health:
     nan, posinf, neginf, finite, zero, *figures = found
     if not finite:
         figures = [None] * 4
-    return Health._make((*plain.facts, nan, posinf, neginf, zero, *figures, ""))
+    *tensor_type, unknown = plain.tensor_type
+    return Health._make((*tensor_type, nan, posinf, neginf, zero, *figures, unknown))
 
 
 def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
@@ -140,12 +164,12 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
     ):
         return None
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
-    facts = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel
+    tensor_type = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel, ""
     if len(_plain_by_block) >= _PLAIN_KEPT:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
     measure = health_kernel.MEASURE[dtype]
-    found = _plain_by_block[block] = Plain(dtype, measure, facts, may_be_freed=may_be_freed)
+    found = _plain_by_block[block] = Plain(dtype, measure, tensor_type, may_be_freed=may_be_freed)
     return found
 
 

@@ -1,30 +1,28 @@
-"""Instruments: observers of the engine, indexed by event so that nobody pays for unheard events.
+"""Instruments: observers of the engine, indexed by event so that unobserved events cost nothing.
 
 The design follows trio's instruments. An :class:`Instrument` has one optional method per kind of
-event; the registry keeps, for each kind, the tuple of methods that listen. The engine looks at
-that tuple first: where it is empty, no event object is built.
+event; the :class:`Registry` keeps, for each kind, the tuple of methods that listen. The engine
+looks at the registry first: what nobody observes is neither emitted nor built.
 
 What an instrument raises is reported once, and it is disabled; no gradient changes by that. No lock
-of the engine is held while an instrument runs, so it may block; that is what pausing is. Only where
-it asks for it does anything run otherwise than without it: :meth:`Live.replace_input`,
-:meth:`Live.skip_hooks` and ``Engine.run_next``, each told by ``Intervened``.
+of the engine is held while an instrument runs, so it may block; that is what pausing is. An
+instrument changes what runs only on request: :meth:`Live.replace_input`, :meth:`Live.skip_hooks`
+and ``Engine.run_next``, each followed by an ``Intervened`` event.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz_engine import events
+from agviz_engine.emissions import JOURNALED
 from agviz_engine.events import EVENT_TYPES, Event
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from agviz_engine.graph_task import GraphTask
@@ -33,13 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz_engine")
 
 clock = time.monotonic_ns
-_numbers: Final = itertools.count()
-next_seq: Callable[[], int] = _numbers.__next__
-next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__next__
-"""Two numbers that follow each other whatever other threads do: no Python code runs in between."""
-next_three: Callable[[], tuple[int, int, int]] = zip(*[_numbers] * 3, strict=False).__next__
-next_four: Callable[[], tuple[int, ...]] = zip(*[_numbers] * 4, strict=False).__next__
-next_five: Callable[[], tuple[int, ...]] = zip(*[_numbers] * 5, strict=False).__next__
 
 
 def method_name(event_type: type[Event]) -> str:
@@ -81,9 +72,22 @@ class Health(NamedTuple):
     """Why there are no numbers (``numbers`` is 0 then); empty where there are."""
 
     @property
+    def tensor_type(self) -> tuple[Any, ...]:
+        """What the tensor is like: the fields up to ``numbers``, and ``unknown``."""
+        return (*self[:_FIGURES], self.unknown)
+
+    @property
+    def figures(self) -> tuple[Any, ...]:
+        """The fields from ``nan`` to ``norm``."""
+        return self[_FIGURES:-1]
+
+    @property
     def is_finite(self) -> bool:
         """Whether nothing non-finite was found."""
         return not (self.nan or self.posinf or self.neginf)
+
+
+_FIGURES: Final = Health._fields.index("nan")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -185,140 +189,44 @@ class Instrument:
     """Base class of observers: define a method for each event of interest.
 
     The methods are named after the events (:func:`method_name`) and take the event and the
-    :class:`Live` view: ``def node_started(self, event: NodeStarted, live: Live) -> None``.
-    A method ``any_event(self, event, live)`` hears every event that has no method of its own.
+    :class:`Live` view: ``def node_started(self, event: NodeStarted, live: Live) -> None``. A method
+    ``any_event(self, event, live)`` gets every event that has no method of its own.
 
-    Where an instrument has a method ``gradient_measured(self, event, live)``, gradients are
-    measured, and it is called right after the event that they belong to, with ``live.gradient`` and
-    ``live.health``; right before it where what a node puts out is not finite, so that whoever stops
-    at that event finds it noted. The event is ``NonFiniteChecked`` for what a node puts out;
-    ``GradientAccumulated`` for the gradient of a single root; ``LeafAccumulated`` for a ``.grad``
-    and ``GradientCaptured`` for a result of ``grad``, both only where they may differ from what one
-    node put out; ``HookCalled`` for something non-finite that a hook gave in place of finite
-    gradients.
+    An instrument with a :attr:`journal` gets the rows of :mod:`agviz_engine.emissions` instead of
+    the events that come with nearly every node (``JOURNALED``), before any event is dispatched.
 
-    Where it has a method ``saved_measured(self, event, live)`` besides, that is called where a node
-    puts out a non-finite gradient though all that it was given were finite; ``event`` is the
-    ``NonFiniteChecked`` of one such output, and ``live.saved`` what the node had saved. It comes
-    before the first of these events, or after all where only ``note_flat`` hears them.
+    Where an instrument has a :attr:`health_journal` or a method ``gradient_measured(self, event,
+    live)``, the engine measures gradients: it passes rows of :data:`NUMBERS` values to the one, and
+    the event, with ``live.gradient`` and ``live.health``, to the other. Both come after the row of
+    the event in the journal and before the event itself, so that whoever stops at an event finds
+    what was measured for it. The event is ``NonFiniteChecked`` for an output of a node;
+    ``GradientAccumulated`` for the gradient of a single root and for a sum; ``LeafAccumulated`` for
+    a ``.grad`` and ``GradientCaptured`` for a result of ``grad``, both only where they may differ
+    from what one node put out; ``HookCalled`` for something non-finite that a hook gave in place of
+    finite gradients; ``Intervened`` for a gradient that an instrument replaced.
+
+    Where it has a method ``saved_measured(self, event, live)``, the engine calls it where a node
+    puts out a non-finite gradient though all that it was given were finite: ``event`` is the first
+    such ``NonFiniteChecked``, and ``live.saved`` what the node had saved. It comes before that
+    event.
     """
 
     registry: Registry | None = None
     """Where it was installed last."""
+    journal: Journal | None = None
+    """Gets the rows of what happens with nearly every node; None: the events instead."""
+    health_journal: Journal | None = None
+    """Gets the rows of what is measured; None: nothing."""
+    kinds: Container[type[Event]] | None = None
+    """Events that ``any_event`` gets; None: all. Call :meth:`Registry.reindex` after a change."""
 
 
 Listener = Callable[[Any, Live], None]
-NoteFlat = Callable[[Sequence[Any]], None]
-"""Takes rows of events, or of numbers: :data:`HOT`."""
-
-
-HOT = (
-    *(events.QueuePush, events.QueuePop, events.NodeStarted, events.NodeFinished),
-    *(events.DependencyDecremented, events.GradientAccumulated, events.SavedTensorsReleased),
-    events.LeafAccumulated,
-)
-"""Events that come with nearly every node. Where an instrument is the only one and its
-``any_event`` hears them all, its ``note_flat(rows)``, if it has one, gets them as rows that follow
-each other, each of :data:`ROW` values, instead: neither an event nor a live view is made. In a row
-stand the four fields with which every event begins, its kind (the position in ``EVENT_TYPES``), its
-node, the other fields in their order, and :data:`ABSENT` where there are no more. Some that happen
-together are one row, a :class:`Burst`. There may be no rows. ``note_flat`` must not raise. A
-LeafAccumulated whose gradient is measured is an event all the same, unless there is a
-``note_numbers``.
-
-Where ``note_numbers(rows)`` is there besides, it gets what was measured of a gradient that is
-finite and plain, for a LeafAccumulated or a NonFiniteChecked, in place of the call of
-``gradient_measured``, right after ``note_flat`` got their rows (also that of the NonFiniteChecked)
-and on the same thread. A row has :data:`NUMBERS` values, the ``seq`` of the event, the
-:class:`Plain` kind of tensor, and ``zero``, ``min``, ``max``, ``mean`` and ``norm``.
-"""
-ROW: Final = 11
-NUMBERS: Final = 7
-ABSENT: Final = -(2**63)
-"""Fills a row; a number, because Python gives SQLite a None ten times as slowly as a number."""
-
-
-class Plain:
-    """A kind of tensor whose elements compiled code reads one after the other."""
-
-    __slots__ = ("dtype", "facts", "may_be_freed", "measure", "nbytes", "numel")
-
-    def __init__(
-        self,
-        dtype: torch.dtype,
-        measure: Callable[..., None],
-        facts: tuple[Any, ...],
-        *,
-        may_be_freed: bool,
-    ) -> None:
-        self.dtype = dtype
-        self.measure = measure
-        """Of :data:`agviz_engine.health_kernel.MEASURE`."""
-        self.facts = facts
-        """What a :class:`Health` of one begins with, up to ``numbers``."""
-        self.numel, self.nbytes = facts[4], facts[5]
-        self.may_be_freed = may_be_freed
-        """Whether its address would not show that its storage was resized to nothing."""
-
-
-class Burst(NamedTuple):
-    """Hot events that happen together: told as one row, its place in BURSTS instead of a kind."""
-
-    events: tuple[type[Event], ...]
-    """They have ``seq`` one after the other, and the same thread and graph task."""
-    fields: tuple[str, ...]
-    """What stands in the row besides the kind: ``seq``, ``time_ns``, ``thread``, ``graph_task``,
-    ``node``, and other fields of the events, once each; where the queue's size is told of two,
-    ``size_before`` is that of the QueuePush. All have one time, but where there is ``took``, those
-    after the NodeStarted come so many ns later. Of a node that hands on its first output and has no
-    other, ``node`` is that which gets it and ``producer`` that which has ended."""
-
-    def source(self, event: type[Event], field: str) -> str | int:
-        """Which of ``fields`` gives a field of one of the events, or what it always is."""
-        if field == "size" and event is events.QueuePush and "size_before" in self.fields:
-            return "size_before"
-        if field == "node" and "producer" in self.fields and "producer" not in event._fields:
-            return "producer"
-        return field if field in self.fields else 0
-
-
-TAKEN: Final = len(EVENT_TYPES)
-NEXT: Final = TAKEN + 1
-ENDED: Final = TAKEN + 2
-HANDED: Final = TAKEN + 3
-DONE: Final = TAKEN + 4
-RELEASED_AND_DONE: Final = TAKEN + 5
-CHECKED_AND_DONE: Final = TAKEN + 6
-CHECKED_RELEASED_AND_DONE: Final = TAKEN + 7
-LEAF: Final = TAKEN + 8
-LEAF_TAKEN: Final = TAKEN + 9
-LEAF_NEXT: Final = TAKEN + 10
-_HEAD: Final = ("seq", "time_ns", "thread", "graph_task", "node")
-_FACT: Final = (*_HEAD, "producer", "remaining", "slot", "added", "nbytes")
-_CHECK, _RELEASE = (events.NonFiniteChecked,), (events.SavedTensorsReleased,)
-_HAND: Final = (events.DependencyDecremented, events.GradientAccumulated)
-_END: Final = (events.NodeFinished, *_HAND)
-_STEAL: Final = (events.NodeStarted, events.LeafAccumulated, events.NodeFinished)
-_STOLEN: Final = (*_HEAD, "took", "queue", "size")
-_END_FACT: Final = (*_HEAD, "producer", "remaining", "slot", "outputs", "nbytes")
-BURSTS: Final = {
-    TAKEN: Burst((events.QueuePop, events.NodeStarted), (*_HEAD, "queue", "size")),
-    NEXT: Burst(
-        (events.QueuePush, events.QueuePop, events.NodeStarted),
-        (*_HEAD, "queue", "size_before", "size"),
-    ),
-    ENDED: Burst((events.SavedTensorsReleased, events.NodeFinished), (*_HEAD, "outputs")),
-    HANDED: Burst(_HAND, _FACT),
-    DONE: Burst(_END, _END_FACT),
-    RELEASED_AND_DONE: Burst(_RELEASE + _END, _END_FACT),
-    CHECKED_AND_DONE: Burst(_CHECK + _END, _END_FACT),
-    CHECKED_RELEASED_AND_DONE: Burst(_CHECK + _RELEASE + _END, _END_FACT),
-    LEAF: Burst(_STEAL, (*_HEAD, "took")),
-    LEAF_TAKEN: Burst((events.QueuePop, *_STEAL), _STOLEN),
-    LEAF_NEXT: Burst((events.QueuePush, events.QueuePop, *_STEAL), (*_STOLEN, "size_before")),
-}
-"""By what stands in place of a kind, behind the kinds of all events."""
-_HOT_METHODS: Final = tuple(method_name(event_type) for event_type in HOT)
+Journal = Callable[[Sequence[Any]], None]
+"""Takes rows that follow each other; it must not raise."""
+NUMBERS: Final = 11
+"""Values in a row of what was measured: ``seq`` of the emission that the gradient belongs to, graph
+task, :attr:`Health.tensor_type`, and :attr:`Health.figures`."""
 
 
 class Registry:
@@ -357,16 +265,26 @@ class Registry:
     saved_measured: tuple[Listener, ...]
     """Both are no events of their own, see :class:`Instrument`."""
 
-    flat: NoteFlat | None
-    """Takes the place of the listeners of hot events, as numbers instead of an event."""
-    flat_numbers: NoteFlat | None
-    """The same for what is measured; None where ``flat`` is None."""
+    journal: Journal | None
+    """Takes the rows of emissions; None: no instrument has one."""
+    health_journal: Journal | None
+    """Takes the rows of what is measured."""
+    pushes: bool
+    takes: bool
+    deliveries: bool
+    ends: bool
+    leaves: bool
+    checks: bool
+    """Whether anybody observes the emissions QueuePush, ``TOOK``, ``DELIVERED`` (or the gradient of
+    the root), ``ENDED``, LeafAccumulated, NonFiniteChecked."""
+    measures: bool
+    """Whether gradients are measured."""
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
         self.generation = 0
-        """Grows with every change; threads announce themselves anew to new instruments."""
-        self._index()
+        """Grows with every instrument that comes or goes; threads announce themselves anew."""
+        self.reindex()
 
     @property
     def instruments(self) -> tuple[Instrument, ...]:
@@ -378,49 +296,51 @@ class Registry:
         if not any(instrument is known for known in self._instruments):
             self._instruments = (*self._instruments, instrument)
             instrument.registry = self
-            self._index()
+            self.generation += 1
+            self.reindex()
 
     def remove(self, instrument: Instrument) -> None:
         """Take ``instrument`` out; one that is not installed is ignored."""
         self._instruments = tuple(i for i in self._instruments if i is not instrument)
         if instrument.registry is self:
             instrument.registry = None
-        self._index()
-
-    def _index(self) -> None:
         self.generation += 1
-        heard: dict[str, list[Listener]] = {name: [] for name in _METHODS}
+        self.reindex()
+
+    def reindex(self) -> None:
+        """Look anew which events, journals and measurements the instruments want."""
+        for event_type, name in zip(EVENT_TYPES, _METHODS, strict=True):
+            setattr(self, name, self._listeners(event_type, name))
+        self.gradient_measured = self._with("gradient_measured")
+        self.saved_measured = self._with("saved_measured")
+        self.journal = _fan_out(self._with("journal"))
+        self.health_journal = _fan_out(self._with("health_journal"))
+        has_journal = self.journal is not None
+        self.pushes = has_journal or bool(self.queue_push)
+        self.takes = has_journal or bool(self.queue_pop or self.node_started)
+        self.deliveries = has_journal or bool(
+            self.dependency_decremented or self.gradient_accumulated
+        )
+        self.ends = has_journal or bool(self.saved_tensors_released or self.node_finished)
+        self.leaves = has_journal or bool(self.leaf_accumulated)
+        self.checks = has_journal or bool(self.non_finite_checked)
+        self.measures = self.health_journal is not None or bool(self.gradient_measured)
+
+    def _listeners(self, event_type: type[Event], name: str) -> tuple[Listener, ...]:
+        found = []
         for instrument in self._instruments:
-            any_event = getattr(instrument, "any_event", None)
-            for name, listeners in heard.items():
-                listener = getattr(instrument, name, None) or any_event
-                if listener is not None:
-                    listeners.append(listener)
-        for name, listeners in heard.items():
-            setattr(self, name, tuple(listeners))
-        self.gradient_measured = self._listeners("gradient_measured")
-        self.saved_measured = self._listeners("saved_measured")
-        self.index_flat()
+            own = getattr(instrument, name, None)
+            if own is None and (instrument.kinds is None or event_type in instrument.kinds):
+                own = getattr(instrument, "any_event", None)
+            if own is not None and not (instrument.journal and event_type in JOURNALED):
+                found.append(own)
+        return tuple(found)
 
-    def index_flat(self) -> None:
-        """Ask the only instrument for its ``note_flat`` and ``note_numbers``, which may change."""
-        self.flat = self._find_flat()
-        numbers = [getattr(one, "note_numbers", None) for one in self._instruments]
-        self.flat_numbers = None if self.flat is None else numbers[0]
-
-    def _listeners(self, name: str) -> tuple[Listener, ...]:
+    def _with(self, name: str) -> tuple[Any, ...]:
         found = (getattr(one, name, None) for one in self._instruments)
-        return tuple(listener for listener in found if listener is not None)
+        return tuple(method for method in found if method is not None)
 
-    def _find_flat(self) -> NoteFlat | None:
-        if len(self._instruments) != 1:
-            return None
-        (instrument,) = self._instruments
-        if any(hasattr(instrument, name) for name in _HOT_METHODS):
-            return None
-        return getattr(instrument, "note_flat", None)
-
-    def emit(self, listeners: tuple[Listener, ...], event: Event, live: Live) -> None:
+    def dispatch(self, listeners: tuple[Listener, ...], event: Event, live: Live) -> None:
         """Call ``listeners``; one that raises is reported on the log and its instrument removed."""
         for listener in listeners:
             try:
@@ -434,3 +354,14 @@ class Registry:
                 )
                 if isinstance(instrument, Instrument):
                     self.remove(instrument)
+
+
+def _fan_out(journals: tuple[Journal, ...]) -> Journal | None:
+    if len(journals) < 2:
+        return journals[0] if journals else None
+
+    def journal(rows: Sequence[Any]) -> None:
+        for each in journals:
+            each(rows)
+
+    return journal

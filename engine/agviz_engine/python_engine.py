@@ -135,14 +135,14 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Tensor | None, ...] | None:
         """Hand a call to the native engine, and say so; silently where there is no reason."""
-        tell = self.engine.tell
+        emit = self.engine.emit
         if reason:
-            tell.delegated(reason)
+            emit.delegated(reason)
         try:
             return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
         except BaseException as error:
             if reason:
-                tell.delegated_failed(error)
+                emit.delegated_failed(error)
             raise
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
@@ -158,7 +158,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         with graph_task.mutex:
             index = len(graph_task.final_callbacks)
             graph_task.final_callbacks.append(callback)
-        self.engine.tell.callback_queued(graph_task, index, callback)
+        self.engine.emit.callback_queued(graph_task, index, callback)
 
     def is_checkpoint_valid(self) -> bool:
         """Whether reentrant checkpointing may run here (``Engine::is_checkpoint_valid``)."""

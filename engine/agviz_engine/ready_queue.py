@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agviz_engine.emit import Moment
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.node import NodeRef
@@ -22,7 +23,7 @@ class NodeTask:
     task, which ends a device thread.
     """
 
-    __slots__ = ("base", "inputs", "key", "node")
+    __slots__ = ("base", "inputs", "key", "moment", "node")
 
     def __init__(
         self, base: GraphTask | None, node: NodeRef | None, inputs: InputBuffer | None
@@ -30,6 +31,8 @@ class NodeTask:
         self.base = base
         self.node = node
         self.inputs = inputs
+        self.moment: Moment | None = None
+        """When it left its queue; None: nobody observes that, or it was emitted."""
         if node is not None and base is not None:
             self.key = (0, -base.reentrant_depth, -node.sequence_nr)
         else:
@@ -56,7 +59,7 @@ class ReadyQueue:
     has to know what happened at the very moment of a push or pop holds ``lock`` around it.
     """
 
-    __slots__ = ("_heap", "_not_empty", "_preferred", "_waiting", "ahead", "index", "lock")
+    __slots__ = ("_heap", "_not_empty", "_preferred", "_waiting", "index", "lock")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -65,8 +68,6 @@ class ReadyQueue:
         self._not_empty = threading.Condition(self.lock)
         self._waiting = 0
         self._preferred: NodeTask | None = None
-        self.ahead = 0
-        """Tasks that are waiting to whoever looks on, but not here: ``Engine._work`` has them."""
 
     def push(self, task: NodeTask) -> int:
         """Add ``task`` and wake a waiting thread (``ReadyQueue::push``).
@@ -80,7 +81,7 @@ class ReadyQueue:
             heapq.heappush(self._heap, (*task.key, task))
             if self._waiting:
                 self._not_empty.notify()
-            return len(self._heap) + self.ahead
+            return len(self._heap)
 
     def push_shutdown_task(self) -> None:
         """Make the queue's thread end before it takes up anything else (``pushShutdownTask``)."""
@@ -137,7 +138,7 @@ class ReadyQueue:
 
     def size(self) -> int:
         """Number of waiting tasks."""
-        return len(self._heap) + self.ahead
+        return len(self._heap)
 
     def snapshot(self) -> list[NodeTask]:
         """The waiting tasks in heap order, the next one first."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from agviz_engine import Instrument, events, installed
-from agviz_engine.instruments import next_five, next_four, next_seq, next_three, next_two
+from agviz_engine.emissions import next_seq, next_two
 from tests.engine.builders import Multiply, apply, custom, leaf, throw
 from tests.engine.oracle import native_outcome, our_outcome, same_value
 from tests.engine.programs import PROGRAMS
@@ -245,10 +245,6 @@ def test_numbers_drawn_together_follow_each_other_in_every_thread() -> None:
             first, second = next_two()
             assert second == first + 1
             numbers += first, second
-            for draw_more in (next_three, next_four, next_five):
-                first, *others = draw_more()
-                assert others == [first + 1 + i for i in range(len(others))]
-                numbers += first, *others
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -261,4 +257,4 @@ def test_numbers_drawn_together_follow_each_other_in_every_thread() -> None:
     finally:
         sys.setswitchinterval(interval)
     everything = sorted(number for numbers in drawn for number in numbers)
-    assert everything == list(range(everything[0], everything[0] + 4 * 300_000))
+    assert everything == list(range(everything[0], everything[0] + 4 * 60_000))

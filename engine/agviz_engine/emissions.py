@@ -1,0 +1,152 @@
+"""Emissions: what one turn of the engine's loop does under one lock, as one row of integers.
+
+The engine emits a row once; :data:`EXPANSION` says which events it stands for. Most rows are one
+event. Three steps of the loop are two events each, which always happen together:
+
+============= ========================================== =======================================
+emission      columns ``node``, ``a`` to ``e``           events
+============= ========================================== =======================================
+``TOOK``      node, queue, size                          QueuePop, NodeStarted
+``DELIVERED`` consumer, producer, remaining, slot,       DependencyDecremented;
+              added, nbytes                              GradientAccumulated unless nbytes is -1:
+                                                         the gradient is undefined
+``ENDED``     node, outputs, released                    SavedTensorsReleased if released;
+                                                         NodeFinished
+============= ========================================== =======================================
+
+An emission takes as many consecutive sequence numbers as it has events, and has that of the first.
+This module imports neither torch nor anything of the engine but its events.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz_engine.events import (
+    EVENT_TYPES,
+    DependencyDecremented,
+    Event,
+    GradientAccumulated,
+    LeafAccumulated,
+    NodeFinished,
+    NodeStarted,
+    NonFiniteChecked,
+    QueuePop,
+    QueuePush,
+    SavedTensorsReleased,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROW: Final = 11
+"""Values in a row: ``seq``, ``time_ns``, ``thread``, ``graph_task``, kind, ``node``, ``a`` to
+``e``."""
+ABSENT: Final = -(2**63)
+"""Fills a row; a number, because Python gives SQLite a None ten times as slowly as a number."""
+
+KIND: Final[dict[type[Event], int]] = {kind: number for number, kind in enumerate(EVENT_TYPES)}
+"""Kind of an emission that is one event."""
+TOOK: Final = len(EVENT_TYPES)
+DELIVERED: Final = TOOK + 1
+ENDED: Final = TOOK + 2
+
+PUSH: Final = KIND[QueuePush]
+POP: Final = KIND[QueuePop]
+ARRIVED: Final = KIND[GradientAccumulated]
+LEAF: Final = KIND[LeafAccumulated]
+CHECKED: Final = KIND[NonFiniteChecked]
+RELEASED: Final = KIND[SavedTensorsReleased]
+
+JOURNALED: Final = frozenset(
+    {
+        *(QueuePush, QueuePop, NodeStarted, NodeFinished, DependencyDecremented),
+        *(GradientAccumulated, LeafAccumulated, NonFiniteChecked, SavedTensorsReleased),
+    }
+)
+"""Events that come with nearly every node: an instrument with a journal gets their rows."""
+
+_numbers: Final = itertools.count()
+next_seq: Callable[[], int] = _numbers.__next__
+next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__next__
+"""Two numbers that follow each other whatever other threads do: no Python code runs in between."""
+
+
+def _took(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, queue, size, *_ = row
+    return (
+        QueuePop(seq, time_ns, thread, graph_task, queue, node, size),
+        NodeStarted(seq + 1, time_ns, thread, graph_task, node),
+    )
+
+
+def _delivered(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, producer, remaining, slot, added, nbytes = row
+    decremented = DependencyDecremented(seq, time_ns, thread, graph_task, node, producer, remaining)
+    if nbytes < 0:
+        return (decremented,)
+    arrived = GradientAccumulated(
+        *(seq + 1, time_ns, thread, graph_task, node, producer, slot), bool(added), nbytes
+    )
+    return decremented, arrived
+
+
+def _ended(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, outputs, released, *_ = row
+    if not released:
+        return (NodeFinished(seq, time_ns, thread, graph_task, node, outputs),)
+    return (
+        SavedTensorsReleased(seq, time_ns, thread, graph_task, node),
+        NodeFinished(seq + 1, time_ns, thread, graph_task, node, outputs),
+    )
+
+
+def _pushed(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, queue, size, *_ = row
+    return (QueuePush(seq, time_ns, thread, graph_task, queue, node, size),)
+
+
+def _popped(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, queue, size, *_ = row
+    return (QueuePop(seq, time_ns, thread, graph_task, queue, node, size),)
+
+
+def _arrived(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, producer, slot, added, nbytes, _ = row
+    place = seq, time_ns, thread, graph_task
+    return (GradientAccumulated(*place, node, producer, slot, bool(added), nbytes),)
+
+
+def _leaf(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, *_ = row
+    return (LeafAccumulated(seq, time_ns, thread, graph_task, node),)
+
+
+def _checked(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, output, nan, posinf, neginf, _ = row
+    return (NonFiniteChecked(seq, time_ns, thread, graph_task, node, output, nan, posinf, neginf),)
+
+
+def _released(row: Sequence[Any]) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, *_ = row
+    return (SavedTensorsReleased(seq, time_ns, thread, graph_task, node),)
+
+
+EXPANSION: Final[dict[int, Callable[[Sequence[Any]], tuple[Event, ...]]]] = {
+    TOOK: _took,
+    DELIVERED: _delivered,
+    ENDED: _ended,
+    PUSH: _pushed,
+    POP: _popped,
+    ARRIVED: _arrived,
+    LEAF: _leaf,
+    CHECKED: _checked,
+    RELEASED: _released,
+}
+"""The events of a row of each kind that goes to journals, in order of ``seq``."""
+
+
+def expand(row: Sequence[Any]) -> tuple[Event, ...]:
+    """The events that a row of a journal stands for."""
+    return EXPANSION[row[4]](row)
