@@ -17,7 +17,7 @@ from agviz.graph.cut import around as cut_around
 from agviz.graph.cut import leading_to
 from agviz.graph.marks import Marks
 from agviz.graph.model import build_graph
-from agviz.traces.nodes import undisturbed
+from agviz.traces.nodes import short_name, undisturbed
 from agviz.traces.provenance import Provenance
 from agviz.traces.rows import (
     EdgeRow,
@@ -27,7 +27,7 @@ from agviz.traces.rows import (
     NodeStatus,
     SavedRow,
 )
-from agviz.traces.shape_text import read_shape
+from agviz.words.shapes import read_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +167,7 @@ def _row(ref: NodeRef, names: Mapping[int, str]) -> NodeRow:
         graph_task=0,
         index=ref.index,
         name=ref.name,
-        short_name=ref.name.rpartition("::")[2],
+        short_name=short_name(ref.name),
         sequence_nr=None if ref.is_accumulate_grad else ref.sequence_nr,
         topological_nr=ref.topological_nr,
         queue=ref.device,

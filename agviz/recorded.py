@@ -12,7 +12,7 @@ from agviz.errors import AgvizError, DrawingError
 from agviz.traces.event_row import EventRow
 from agviz.traces.reader import Trace
 from agviz.traces.rows import ExecutionRow, NodeRow, NonFiniteRow
-from agviz.words import backward_passes, duration, plural
+from agviz.words.units import backward_passes, duration, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from agviz.traces.optimizer_steps import OptimizerSteps
 from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
-from agviz.traces.text import clean
-from agviz.words import backward_passes
+from agviz.words.safe import clean
+from agviz.words.units import backward_passes
 from agviz_engine.instruments import Instrument, Live, Registry
 
 if TYPE_CHECKING:

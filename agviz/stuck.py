@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.hang import hang
 from agviz.errors import TraceError
 from agviz.traces.reader import Trace
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable

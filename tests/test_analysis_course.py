@@ -22,7 +22,7 @@ import agviz_engine
 from agviz.analysis.course import courses
 from agviz.analysis.gauges import LIVE_BYTES, Gauges
 from agviz.analysis.passes import Passes
-from agviz.cli.chart import size, sparkline
+from agviz.cli.chart import sparkline
 from agviz.errors import TraceError
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
@@ -189,11 +189,3 @@ def test_a_sparkline_tells_nothing_from_little() -> None:
     assert sparkline([0, 0], unicode) == "▁▁"
     for value, top in itertools.product(range(40), range(1, 40)):
         assert (sparkline([min(value, top), top], unicode)[0] == "▁") == (value == 0)
-
-
-def test_sizes() -> None:
-    assert size(0) == "0 B"
-    assert size(1023) == "1023 B"
-    assert size(1024) == "1.00 KiB"
-    assert size(1_625_292) == "1.55 MiB"
-    assert size(150 * 2**30) == "150 GiB"

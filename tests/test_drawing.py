@@ -123,7 +123,7 @@ def test_nothing_is_run_and_nothing_is_changed() -> None:
 def test_shapes_and_saved_tensors_are_those_of_torch() -> None:
     model = Two()
     source = agviz.draw(model(torch.ones(2, 4)), model, saved=True).source
-    assert "saved result  [2, 4]  float32  32 bytes" in source
+    assert "saved result  [2, 4]  float32  32 B" in source
     assert "gradients are float32" in source
 
 

@@ -20,7 +20,7 @@ from agviz.export.dot import draw_picture, to_dot
 from agviz.export.draw import render
 from agviz.export.look import Links, Look
 from agviz.export.palette import DARK, LIGHT
-from agviz.export.text import duration, plain, shorten
+from agviz.export.text import plain, shorten
 from agviz.graph.picture import compose
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
@@ -231,21 +231,3 @@ def test_hostile_names_stay_text(names: list[str]) -> None:
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=30))
 def test_any_name_stays_text(names: list[str]) -> None:
     assert_stays_text(names)
-
-
-@pytest.mark.parametrize(
-    ("ns", "said"),
-    [
-        (0, "0 ns"),
-        (999, "999 ns"),
-        (1_000, "1 µs"),
-        (35_400, "35.4 µs"),
-        (120_000, "120 µs"),
-        (1_440_000, "1.44 ms"),
-        (100_000_000, "100 ms"),
-        (2_000_000_000, "2 s"),
-        (120_000_000_000, "120 s"),
-    ],
-)
-def test_durations_are_short(ns: int, said: str) -> None:
-    assert duration(ns) == said

@@ -22,7 +22,7 @@ SOURCE_ROOTS = {"agviz": ROOT, "agviz_engine": ROOT / "engine"}
 FLOORS = {
     "agviz_engine": 0,
     "agviz.errors": 1,
-    "agviz.words": 1,
+    "agviz.words": 0,
     "agviz.traces": 1,
     "agviz.debugger": 2,
     "agviz.graph": 2,
@@ -34,6 +34,7 @@ TOP_FLOOR = 3  # tui, cli, demo, and the modules that stand directly in agviz/
 READING = (
     "agviz",
     "agviz_engine.events",
+    "agviz.words",
     "agviz.traces.schema",
     "agviz.traces.reader",
     "agviz.traces.state",

@@ -21,7 +21,7 @@ from agviz.errors import TraceError
 from agviz.traces.provenance import Files
 from agviz.traces.rows import Frame, visible
 from agviz.traces.schema import SOURCE_LIMIT
-from agviz.words import ordinal
+from agviz.words.units import ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -244,43 +244,6 @@ def test_lines_are_wrapped_between_words_where_words_have_room(words: str, width
     assert not Counter(whole) - Counter(word for piece in pieces for word in piece.split())
 
 
-@pytest.mark.parametrize(
-    ("ns", "expected"),
-    [
-        (None, ""),
-        (0, "0 ns"),
-        (999, "999 ns"),
-        (1_000, "1.00 µs"),
-        (45_240, "45.2 µs"),
-        (999_400, "999 µs"),
-        (999_600, "1.00 ms"),
-        (12_345_678, "12.3 ms"),
-        (61_000_000_000, "61.0 s"),
-    ],
-)
-def test_durations_are_short(ns: int | None, expected: str) -> None:
-    assert text.duration(ns) == expected
-    assert len(expected) <= 8
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "expected"),
-    [(0, "0 B"), (1_023, "1023 B"), (1_024, "1.0 KiB"), (1_572_864, "1.5 MiB"), (2**40, "1.0 TiB")],
-)
-def test_sizes_are_short(nbytes: int, expected: str) -> None:
-    assert text.size(nbytes) == expected
-
-
-@given(st.floats(0, 1e12), st.floats(1, 1e12), st.integers(1, 20))
-def test_ticks_are_few_round_and_inside(begin: float, length: float, most: int) -> None:
-    found = text.ticks(begin, begin + length, most)
-    assert len(found) <= most + 1
-    for time, label in found:
-        assert begin - 1 <= time <= begin + length + 1
-        assert label.split()[1] in {"ns", "µs", "ms", "s"}
-    assert len({label.split()[1] for _, label in found}) <= 1
-
-
 def test_every_kind_of_event_has_a_word_that_fits() -> None:
     assert set(SHORT) == set(EVENT_TYPES)
     assert all(len(word) < 11 for word in SHORT.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.words import backward_passes
+from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace

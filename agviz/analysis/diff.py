@@ -14,6 +14,7 @@ from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.traces.nodes import undisturbed
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -335,7 +336,7 @@ def _is_bad(node: NodeRow) -> bool:
 
 
 def _shapes(node: NodeRow) -> str:
-    return ", ".join(str(list(shape)) for shape in node.input_shapes or ())
+    return ", ".join(write_shape(shape) for shape in node.input_shapes or ())
 
 
 def _end(side: _Side, to: tuple[int, int] | None) -> str:

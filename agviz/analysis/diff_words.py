@@ -6,8 +6,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.diff_rows import Kind, Level
-from agviz.traces.text import clean
-from agviz.words import backward_passes, plural
+from agviz.words.health import nonfinite
+from agviz.words.labels import with_origin
+from agviz.words.safe import clean
+from agviz.words.shapes import write_shape
+from agviz.words.units import backward_passes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +59,7 @@ def sentences(found: TraceDiff) -> Iterator[str]:
             yield more
         others = len(differing) - 1
         if others:
-            passes = plural(others, "other backward pass").replace("passs", "passes")
+            passes = plural(others, "other backward pass", "other backward passes")
             yield f"{passes} of {len(found.passes):,} differ{'s' * (others == 1)}, too."
     for side, tasks in (("A", found.only_in_a), ("B", found.only_in_b)):
         if tasks:
@@ -107,10 +110,8 @@ def within(tolerance: Tolerance) -> str:
 
 def node(row: NodeRow, *, with_line: bool = True) -> str:
     """A node by its name, and where it comes from."""
-    known = [
-        word for word in (row.parameter or row.module, row.line if with_line else None) if word
-    ]
-    return f"{row.short_name} ({', '.join(known) or f'node {row.index}'})"
+    known = [row.parameter or row.module, row.line if with_line else None]
+    return with_origin(row.short_name, *(known if any(known) else [f"node {row.index}"]))
 
 
 def _of_pass(found: TraceDiff, shown: PassDiff) -> Iterator[str]:
@@ -195,7 +196,7 @@ def _number(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, tuple):
-        return str(list(value))
+        return write_shape(value)
     return f"{value:.9g}" if isinstance(value, float) else f"{value}"
 
 
@@ -224,9 +225,8 @@ def _consequences(shown: PassDiff, first: Divergence) -> Iterator[str]:
 def _nonfinite(shown: PassDiff) -> Iterator[str]:
     for side, row in zip("AB", shown.nonfinite, strict=True):
         if row is not None and row.nonfinite is not None:
-            counts = zip(row.nonfinite, ("NaN", "+Inf", "-Inf"), strict=True)
-            told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
-            yield f"In {side} only, gradients are not finite from {node(row)} on: {told}."
+            found = nonfinite(*row.nonfinite)
+            yield f"In {side} only, gradients are not finite from {node(row)} on: {found}."
 
 
 def _structure(shown: PassDiff) -> Iterator[str]:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.blame import blame
 from agviz.analysis.evidence import gather, with_norms
 from agviz.analysis.loss_scale import skipped
-from agviz.analysis.measures import bad, counts, extent, magnitude, number, size
+from agviz.analysis.measures import bad, counts, dtype_and_shape, extent, magnitude, number
 from agviz.analysis.origins import Kind, spread
 from agviz.analysis.patterns import find
 from agviz.analysis.patterns.overflow import OVERFLOWS
-from agviz.analysis.place import backward_pass
+from agviz.analysis.place import backward_pass, place
 from agviz.analysis.source import source_line
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, visible
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -276,11 +276,8 @@ class Explanation:
         if blamed is not None and not self.evidence.is_blamed:
             module = blamed.op.module
             return f"in {blamed.op.name}{f' of {module}' if module else ''}"
-        where = node.parameter or node.module
         at = {Kind.NODE: "in", Kind.SUM: "where gradients meet before"}
-        return (
-            f"{at.get(self.evidence.kind, 'at')} {node.short_name}{f' of {where}' if where else ''}"
-        )
+        return f"{at.get(self.evidence.kind, 'at')} {place(node)}"
 
     def _what(self) -> Iterator[str]:
         evidence, found = self.evidence, self.finding
@@ -510,15 +507,17 @@ def _given(evidence: Evidence) -> str:
 
 
 def _out(health: Health | None) -> str:
-    return "NaN or infinities" if health is None else f"{counts(health)} ({size(health)})"
+    return (
+        "NaN or infinities" if health is None else f"{counts(health)} ({dtype_and_shape(health)})"
+    )
 
 
 def _measured(health: Health | None) -> str:
     if health is None:
         return "not measured"
     if health.unknown:
-        return f"{size(health)}, not looked at: {health.unknown}"
-    said = f"{size(health)}, {extent(health)}"
+        return f"{dtype_and_shape(health)}, not looked at: {health.unknown}"
+    said = f"{dtype_and_shape(health)}, {extent(health)}"
     if health.norm is not None:
         said += f", norm {number(health.norm)}"
     if health.zero:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, overload
 
 from agviz.analysis.causes import REMEDIES, Cause
 from agviz.analysis.outcome import Outcome
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

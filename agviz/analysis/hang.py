@@ -13,7 +13,7 @@ from agviz.analysis.stopped import stopped_at
 from agviz.traces.dumping import EXIT
 from agviz.traces.held import held_ns
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
-from agviz.words import duration, plural
+from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -230,7 +230,7 @@ class Hang:
             inside = f" inside backward pass {task.parent}" if task.parent >= 0 else ""
             yield (
                 f"backward pass {task.id}{inside} has run for"
-                f" {_seconds(self.ran_ns(task.begin_ns))}:"
+                f" {duration(max(0, self.ran_ns(task.begin_ns)))}:"
                 f" {task.executed:,} of {task.nodes:,} nodes done"
             )
         for stand in self.stands[:_MOST_STANDS]:
@@ -404,7 +404,7 @@ def _stand_lines(stand: Stand) -> Iterator[str]:
         for node in stand.running[-_MOST_SHOWN:]
     ]
     if doing and stand.for_ns is not None:
-        doing[-1] += f" for {_seconds(stand.for_ns)}"
+        doing[-1] += f" for {duration(max(0, stand.for_ns))}"
     if stand.waits:
         doing.append("waits for its ReadyQueue")
     nothing = "takes no part" if stand.thread is None else "runs no node"
@@ -454,7 +454,3 @@ def _list(texts: Sequence[str], most: int = _MOST_SHOWN) -> str:
 
 def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _seconds(ns: int) -> str:
-    return f"{max(ns, 0) / 1e9:.1f} s"

@@ -8,6 +8,7 @@ from agviz.analysis.gradients import Gradients, Told
 from agviz.analysis.phrases import by_node
 from agviz.analysis.vanishing import Arrived, Vanishing
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def _of(vanishing: Vanishing, graph_task: int) -> Iterator[GradientRow]:
 
 
 def _named(node: NodeRow) -> ParameterRow:
-    shape = "" if node.shape is None else f" of shape {list(node.shape)}"
+    shape = "" if node.shape is None else f" of shape {write_shape(node.shape)}"
     return ParameterRow(
         name=f"the leaf{shape} (node {node.index})",
         shape=node.shape,

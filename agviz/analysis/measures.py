@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.words import plural
+from agviz.words.health import nonfinite
+from agviz.words.shapes import write_shape
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,22 +39,13 @@ def magnitude(health: Health | HealthRow | None) -> float:
 
 def counts(health: Health | HealthRow) -> str:
     """``3 NaN and 1 +Inf among 12 numbers``."""
-    found = [
-        f"{count:,} {name}"
-        for count, name in (
-            (health.nan, "NaN"),
-            (health.posinf, "+Inf"),
-            (health.neginf, "-Inf"),
-        )
-        if count
-    ]
-    return f"{' and '.join(found) or 'nothing non-finite'} among {plural(health.numbers, 'number')}"
+    found = nonfinite(health.nan, health.posinf, health.neginf, " and ")
+    return f"{found or 'nothing non-finite'} among {plural(health.numbers, 'number')}"
 
 
-def size(health: Health | HealthRow) -> str:
+def dtype_and_shape(health: Health | HealthRow) -> str:
     """``float32 [4, 3]``."""
-    shape = "of unknown shape" if health.shape is None else str(list(health.shape))
-    return f"{health.dtype} {shape}"
+    return f"{health.dtype} {write_shape(health.shape, 'of unknown shape')}"
 
 
 def extent(health: Health | HealthRow) -> str:

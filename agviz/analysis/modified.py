@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
-from agviz.words import plural
+from agviz.words.shapes import write_shape
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,7 +138,7 @@ class Modified:
 
 
 def _sized(saved: VersionErrorRow) -> str:
-    return f"a {saved.dtype} tensor of shape {list(saved.shape or ())}"
+    return f"a {saved.dtype} tensor of shape {write_shape(saved.shape or ())}"
 
 
 def _is_step(op: ForwardOpRow | None) -> bool:

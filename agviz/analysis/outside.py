@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.hang import STILL_NS
 from agviz.traces.dumping import EXIT
 from agviz.traces.rows import visible
-from agviz.words import duration
+from agviz.words.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

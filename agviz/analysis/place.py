@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.analysis.coverage import coverage
-from agviz.words import ordinal, plural
+from agviz.words.labels import of_owner
+from agviz.words.units import ordinal, plural
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def place(node: NodeRow) -> str:
     """``MulBackward0 of encoder.norm``, ``AccumulateGrad of head.weight``, ``MulBackward0``."""
     where = node.parameter or node.module
-    return f"{node.short_name} of {where}" if where else node.short_name
+    return of_owner(node.short_name, where)
 
 
 def made_at(node: NodeRow) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.place import described, made_at, place
 from agviz.traces.rows import NodeStatus
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.causes import Cause
 from agviz.analysis.measures import bad
 from agviz.traces.rows import NodeStatus
+from agviz.words.shapes import write_shape
 from agviz_engine.events import HookCalled
 
 if TYPE_CHECKING:
@@ -345,10 +346,10 @@ def _figures(flow: Flow, node: NodeRow, slot: int) -> Iterator[str]:
     yield f"Node {node.index:,} ({node.name}){number} of backward pass {flow.graph_task}."
     for place, (told, row) in enumerate(flow.inputs(node.index)):
         if row is not None and told is Arrived.SOME:
-            shape = "" if row.shape is None else f" {list(row.shape)}"
             norm = "" if row.norm is None else f", norm {row.norm:.3g}"
+            what = f"{row.dtype} {write_shape(row.shape)}".rstrip()
             yield (
-                f"In came {row.dtype}{shape} in slot {place}{norm}: "
+                f"In came {what} in slot {place}{norm}: "
                 f"{row.numbers - row.zero:,} of {row.numbers:,} numbers are not zero."
             )
     told, row = flow.output(node.index, slot)

@@ -22,7 +22,7 @@ from agviz.analysis.refused import refused
 from agviz.analysis.source import source_line
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
-from agviz.words import backward_passes, plural
+from agviz.words.units import backward_passes, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:

@@ -21,16 +21,3 @@ def sparkline(values: Sequence[int], console: Console, top: int = 0) -> str:
     levels = _ASCII if console.options.ascii_only else _BLOCKS
     top = max([1, top, *values])
     return "".join(levels[-(-value * (len(levels) - 1) // top)] for value in values)
-
-
-def size(count: int) -> str:
-    """``1.50 MiB``: a number of bytes in the unit that suits it."""
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    if unit == "B":
-        return f"{count} B"
-    decimals = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{decimals}f} {unit}"

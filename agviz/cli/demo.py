@@ -21,7 +21,7 @@ from agviz.demo import SUBJECTS
 from agviz.errors import AgvizError, DrawingError
 from agviz.traces.measured import LEVELS
 from agviz.traces.recorder import Recorder
-from agviz.words import duration
+from agviz.words.units import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

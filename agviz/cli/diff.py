@@ -18,6 +18,7 @@ from agviz.analysis.diff import diff
 from agviz.cli.console import columns_table, stdout_console
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     import argparse
@@ -139,7 +140,7 @@ def _show_numbers(first: Divergence, console: Console) -> None:
 
 def _value(value: object) -> str:
     if isinstance(value, tuple):
-        return str(list(value)).replace("[", r"\[")
+        return write_shape(value).replace("[", r"\[")
     if value is None:
         return ""
     return f"{value:.9g}" if isinstance(value, float) else str(value)

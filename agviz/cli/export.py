@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     import argparse

@@ -28,7 +28,7 @@ from agviz.cli import (
     why,
 )
 from agviz.errors import AgvizError
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,11 +18,12 @@ from agviz.analysis.origins import Kind, spread
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import marks, verdicts
 from agviz.analysis.version_errors import version_error
-from agviz.cli.chart import size, sparkline
+from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console, write
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
-from agviz.words import backward_passes, duration, plural
+from agviz.words.health import nonfinite
+from agviz.words.units import backward_passes, duration, plural, size
 
 if TYPE_CHECKING:
     import argparse
@@ -333,7 +334,7 @@ def _graph_task_table(facts: dict[str, Any]) -> Table:
             f"{task['nodes']:,}",
             f"{task['edges']:,}",
             f"{task['executed']:,}",
-            "" if task["duration_ns"] is None else duration(task["duration_ns"]),
+            duration(task["duration_ns"]),
             status,
         )
     return table
@@ -452,11 +453,7 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
         same.setdefault(key, []).append(found)
     for found, *later in same.values():
         first = found["first"]
-        counts = ", ".join(
-            f"{first[key]:,} {name}"
-            for key, name in (("nan", "NaN"), ("posinf", "+Inf"), ("neginf", "-Inf"))
-            if first[key]
-        )
+        counts = nonfinite(first["nan"], first["posinf"], first["neginf"])
         where = first["parameter"] or first["module"]
         line = _text("✗ non-finite gradients begin at ", style="red")
         line.append(first["name"], style="bold")

@@ -34,9 +34,9 @@ from agviz.cli.program import Program
 from agviz.cli.run import argument
 from agviz.options import read_steps
 from agviz.recording import say, say_remark
-from agviz.traces.text import clean
 from agviz.verify.findings import Findings, Outcome
-from agviz.words import backward_passes, plural
+from agviz.words.safe import clean
+from agviz.words.units import backward_passes, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

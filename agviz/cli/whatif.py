@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.course import in_steps
 from agviz.analysis.schedule import ORDERS, plan, simulate
-from agviz.cli.chart import size, sparkline
+from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
-from agviz.words import duration, plural
+from agviz.words.units import duration, plural, size
 from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:

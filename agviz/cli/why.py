@@ -24,6 +24,7 @@ from agviz.analysis.source import source_line
 from agviz.analysis.why import why
 from agviz.cli.console import stdout_console, write
 from agviz.traces.reader import Trace
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from agviz.analysis.gradients import GradientRow, Gradients
+    from agviz.analysis.gradients import Gradients
 
 _GLYPHS: Final = {
     "some": "[green]✓[/]",
@@ -155,16 +156,12 @@ def _table(groups: list[Group]) -> Table:
         table.add_row(
             _INTENDED if row.is_fine and row.cause else _GLYPHS[row.gradient],
             _text(group.name),
-            f"{len(group.rows):,} of them" if many else _shape(row),
+            f"{len(group.rows):,} of them" if many else write_shape(row.shape),
             WORDS[row.gradient],
             norms(group),
             _text(row.reason),
         )
     return table
-
-
-def _shape(row: GradientRow) -> str:
-    return "" if row.shape is None else str(list(row.shape))
 
 
 def _text(text: str) -> Any:

@@ -27,7 +27,7 @@ from agviz.debugger.protocol import (
 )
 from agviz.errors import AgvizError
 from agviz.traces.closable import Closable
-from agviz.traces.text import clean, clean_message
+from agviz.words.safe import clean, clean_message
 from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from agviz.debugger.client import Client, GoneError
 from agviz.errors import AgvizError
 from agviz.traces.closable import Closable
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

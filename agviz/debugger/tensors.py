@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from agviz.errors import AgvizError
+from agviz.words.shapes import write_shape
 from agviz_engine.health import measure, name_of, unseen
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ def described(tensor: Tensor) -> str:
     """Its shape and dtype, in words."""
     with unseen():
         health = measure(tensor)
-    shape = "?" if health.shape is None else list(health.shape)
-    return f"{shape} {health.dtype}"
+    return f"{write_shape(health.shape, '?')} {health.dtype}"
 
 
 def text_of(tensor: Tensor, index: str = "") -> str:

@@ -9,7 +9,7 @@ from agviz.errors import AgvizError
 from agviz.export.look import Links, Look
 from agviz.export.palette import THEMES
 from agviz.graph.view import By, Fold, View
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from enum import StrEnum

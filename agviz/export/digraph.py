@@ -11,7 +11,7 @@ import graphviz
 
 from agviz.errors import DrawingError
 from agviz.export import renderers
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

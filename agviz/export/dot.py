@@ -24,6 +24,7 @@ from agviz.graph.items import Kind, pass_frames
 from agviz.graph.model import Differs
 from agviz.graph.picture import Cluster, Picture, compose
 from agviz.graph.view import DEFAULT_BUDGET, View, read_view
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -276,7 +277,7 @@ class _Drawing:
         edge = link.edges[0]
         meeting = f"{facts.MEETING} " if edge.meeting > 1 else ""
         alike = len(set(consumer.nodes[0].row.input_shapes or ())) < 2
-        said = "" if alike else text.shape(edge.shape)
+        said = "" if alike else write_shape(edge.shape)
         return f"{meeting}input {edge.row.slot} {said}".rstrip()
 
     def _number(self, item: int) -> str:

@@ -12,7 +12,7 @@ from agviz.export.dot import compose_view, draw_picture
 from agviz.export.renderers import TIMEOUT_S, NoGraphvizError
 from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, View, read_view
 from agviz.traces.nodes import undisturbed
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

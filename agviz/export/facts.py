@@ -10,6 +10,9 @@ from agviz.export import text
 from agviz.graph.items import Kind
 from agviz.graph.model import Differs
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.words.health import nonfinite
+from agviz.words.shapes import write_shape
+from agviz.words.units import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -168,7 +171,7 @@ def _nonfinite(graph: Graph, row: NodeRow) -> Iterator[Finding]:
     elif kind is Origin.NODE and not first:
         first = " also"
     if row.nonfinite is not None and _is_nonfinite(row):
-        yield Finding(f"{NON_FINITE}{first} {text.nonfinite(row.nonfinite)}", True)
+        yield Finding(f"{NON_FINITE}{first} {nonfinite(*row.nonfinite)}", True)
 
 
 def leaf_findings(graph: Graph, leaf: Leaf) -> list[Finding]:
@@ -193,9 +196,9 @@ def received(graph: Graph, item: Item) -> str:
         return ""
     row = item.nodes[0].row
     if graph.moment is not None and row.index in graph.moment.waiting:
-        return f"holds {text.size(graph.moment.waiting[row.index])}"
+        return f"holds {size(graph.moment.waiting[row.index])}"
     shapes = row.input_shapes or ()
-    said = text.shape(shapes[0]) if shapes else ""
+    said = write_shape(shapes[0]) if shapes else ""
     if len(set(shapes)) > 1:
         said += f", … {len(shapes)} in all"
     elif len(shapes) > 1:
@@ -216,7 +219,7 @@ def about_item(graph: Graph, item: Item) -> list[str]:
     if item.repeats > 1:
         lines.append(f"{item.repeats:,} equal blocks of {len(rows) // item.repeats:,} nodes")
     lines.append(f"{len(rows):,} nodes, in execution {numbers(graph, rows) or 'not reached'}")
-    lines.append(f"{text.duration(total_ns(rows))} in all")
+    lines.append(f"{duration(total_ns(rows))} in all")
     leaves = {leaf.row.index for node in item.nodes for leaf in node.leaves}
     if leaves:
         lines.append(f"{len(leaves):,} parameters")
@@ -256,8 +259,8 @@ def link_id(link: Link) -> str:
 
 def about_saved(row: SavedRow) -> str:
     """A saved tensor in a line."""
-    size = "" if row.nbytes is None else text.size(row.nbytes)
-    known = [text.shape(row.shape), row.dtype, size]
+    nbytes = "" if row.nbytes is None else size(row.nbytes)
+    known = [write_shape(row.shape), row.dtype, nbytes]
     return f"{SAVED} saved {row.name}  {'  '.join(filter(None, known))}".rstrip()
 
 
@@ -280,7 +283,7 @@ def _about_node(graph: Graph, row: NodeRow) -> list[str]:
     lines += _about_time(graph, row)
     if row.input_shapes:
         dtype = marks.received.get(row.index, "")
-        shapes = ", ".join(map(text.shape, row.input_shapes))
+        shapes = ", ".join(map(write_shape, row.input_shapes))
         lines.append(f"receives {shapes} {dtype}".rstrip())
     if row.sequence_nr is not None:
         lines.append(f"sequence number {row.sequence_nr}")
@@ -298,7 +301,7 @@ def _about_node(graph: Graph, row: NodeRow) -> list[str]:
 def _about_time(graph: Graph, row: NodeRow) -> Iterator[str]:
     if row.thread is not None:
         lane = graph.lanes[row.thread].name
-        time = "" if row.duration_ns is None else f", {text.duration(row.duration_ns)}"
+        time = "" if row.duration_ns is None else f", {duration(row.duration_ns)}"
         yield f"{lane}{time}"
     if row.index in graph.marks.critical.members:
         yield "on the critical path"
@@ -307,7 +310,7 @@ def _about_time(graph: Graph, row: NodeRow) -> Iterator[str]:
 def _about_gradients(graph: Graph, row: NodeRow) -> Iterator[str]:
     marks = graph.marks
     if row.nonfinite is not None and _is_nonfinite(row):
-        yield f"{NON_FINITE} {text.nonfinite(row.nonfinite)} in what it produced"
+        yield f"{NON_FINITE} {nonfinite(*row.nonfinite)} in what it produced"
     if row.index in marks.growth:
         times = text.rounded(marks.growth[row.index])
         yield f"{GROWTH} the largest element of what it produced grew {times} times"
@@ -318,7 +321,7 @@ def _about_gradients(graph: Graph, row: NodeRow) -> Iterator[str]:
 def _about_hook(hook: HookCalls) -> str:
     times = f", {hook.calls} times" if hook.calls > 1 else ""
     changed = ", changed the gradient" if hook.changed else ""
-    return f"{HOOK} {hook.kind} hook {hook.name}, {text.duration(hook.total_ns)}{times}{changed}"
+    return f"{HOOK} {hook.kind} hook {hook.name}, {duration(hook.total_ns)}{times}{changed}"
 
 
 def _about_edge(graph: Graph, edge: Edge, names: dict[int, str]) -> str:
@@ -327,7 +330,7 @@ def _about_edge(graph: Graph, edge: Edge, names: dict[int, str]) -> str:
     if edge.is_call:
         return f"{names[row.producer]} calls the pass that begins at {names[row.consumer]}"
     line = f"{names[row.producer]}, output {row.output} → {names[row.consumer]}, input {row.slot}"
-    gradient = f"{text.shape(edge.shape)} {graph.marks.dtypes.get(at, '')}".strip()
+    gradient = f"{write_shape(edge.shape)} {graph.marks.dtypes.get(at, '')}".strip()
     if gradient:
         line += f": {gradient}"
     if edge.meeting > 1:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from agviz.export import facts, text
 from agviz.graph.items import Kind
 from agviz.graph.view import By
+from agviz.words.shapes import write_shape
+from agviz.words.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -139,7 +141,7 @@ class Labels:
 
     def _leaf(self, leaf: Leaf, item: Item, indent: int) -> str:
         name = leaf.row.parameter or "leaf tensor"
-        sizes = text.shape(leaf.row.shape)
+        sizes = write_shape(leaf.row.shape)
         use = f" (use {leaf.use} of {leaf.uses})" if leaf.uses > 1 else ""
         around = item.nodes[0].row.module
         said = f"{facts.PARAMETER} {text.shorten(relative(name, around))}  {sizes}{use}"
@@ -192,7 +194,7 @@ class Labels:
 
     def _time(self, rows: Sequence[NodeRow]) -> str:
         time = facts.total_ns(rows)
-        said = text.duration(time) if time else ""
+        said = duration(time) if time else ""
         critical = self._graph.marks.critical.members
         if said and any(each.index in critical for each in rows):
             return coloured(self._theme.ink, f"{facts.CRITICAL} {said}")

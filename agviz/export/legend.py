@@ -13,7 +13,8 @@ from agviz.graph.items import Kind
 from agviz.graph.marks import EXPLODING
 from agviz.graph.model import Differs
 from agviz.traces.rows import GraphTaskStatus
-from agviz.words import plural
+from agviz.words.health import nonfinite
+from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,7 @@ def summary(graph: Graph) -> str:
         passes = plural(len(tasks), "pass", "passes")
         said.append(f"{plural(nodes, 'node')}, {plural(edges, 'edge')} in {passes} inside of it")
     if task.end_ns is not None:
-        said.append(text.duration(task.end_ns - task.begin_ns))
+        said.append(duration(task.end_ns - task.begin_ns))
     if task.status is not GraphTaskStatus.FINISHED:
         said.append(f"{task.status} after {plural(task.executed, 'node')}")
     return " · ".join(said)
@@ -92,7 +93,7 @@ def _alarms(graph: Graph) -> Iterator[str]:
         if kind in facts.BEGINNINGS:
             yield f"{facts.NON_FINITE} first non-finite: {facts.BEGINNINGS[kind]}, at {place}"
         elif row.nonfinite is not None:
-            counts = text.nonfinite(row.nonfinite)
+            counts = nonfinite(*row.nonfinite)
             yield f"{facts.NON_FINITE} first non-finite gradient: {counts} from {place}"
 
 
@@ -104,7 +105,7 @@ def _about_view(graph: Graph) -> Iterator[str]:
         ]
         counts = Counter({row.index: row.status for row in rows}.values())
         found = ", ".join(f"{counts[status]:,} {status}" for status in sorted(counts))
-        time = text.duration(moment.time_ns)
+        time = duration(moment.time_ns)
         yield f"right after event {moment.seq}, {time} after it began: {found}"
         names = {row.index: row.short_name for row in rows}
         for queue in moment.queues:
@@ -174,7 +175,7 @@ def _marks(picture: Picture) -> Iterator[str]:
     graph, marks = picture.graph, picture.graph.marks
     drawn = [node for item in picture.items if item.kind is Kind.NODE for node in item.nodes]
     rows = {node.row.index for node in drawn}
-    path = text.duration(marks.critical.total_ns)
+    path = duration(marks.critical.total_ns)
     explained = (
         (graph.ran, "number: order of execution"),
         (any(node.leaves for node in drawn), f"{facts.PARAMETER} parameter (AccumulateGrad)"),

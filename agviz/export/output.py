@@ -8,7 +8,7 @@ import io
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from agviz.errors import AgvizError
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError
-from agviz.traces.text import clean
-from agviz.words import plural
+from agviz.words.safe import clean
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

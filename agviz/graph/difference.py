@@ -10,7 +10,7 @@ from agviz.analysis.default_pass import default_pass, outermost
 from agviz.analysis.diff import diff
 from agviz.analysis.diff_rows import Kind
 from agviz.graph.model import Difference, Differs, build_graph
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from agviz.analysis.diff_rows import Divergence, PassDiff

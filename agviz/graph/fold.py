@@ -28,7 +28,7 @@ from agviz.graph.model import Differs
 from agviz.graph.stacks import whole_rows
 from agviz.graph.view import DEFAULT_BUDGET, By, Fold
 from agviz.traces.rows import NodeStatus
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence

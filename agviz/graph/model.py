@@ -25,6 +25,7 @@ from agviz.traces.rows import (
     NodeStatus,
     ThreadRow,
 )
+from agviz.words.labels import queue_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -369,10 +370,7 @@ def _lanes(rows: Iterable[NodeRow], threads: Iterable[ThreadRow]) -> dict[int, L
         {row.thread for row in rows if row.thread is not None},
         key=lambda thread: (queues.get(thread, -1), thread),
     )
-    names = {
-        thread: "caller" if queues.get(thread, -1) < 0 else f"device {queues[thread]}"
-        for thread in used
-    }
+    names = {thread: queue_label(queues.get(thread, -1)) for thread in used}
     shared = Counter(names.values())
     return {
         thread: Lane(

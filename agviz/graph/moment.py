@@ -9,6 +9,7 @@ from agviz.errors import AgvizError
 from agviz.graph.critical import NO_PATH
 from agviz.graph.model import Leaf, Moment, Node, Queue
 from agviz.traces.rows import NodeStatus
+from agviz.words.labels import queue_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,12 +121,9 @@ def _queues(
     threads = {thread.id: thread.name for thread in trace.threads}
     found = []
     for queue in state.queues():
-        if queue.queue >= 0:
-            name = f"device {queue.queue}"
-        elif queue.thread == graph.task.thread:
-            name = "caller"
-        else:
-            name = f"caller {threads.get(queue.thread or 0, queue.thread)}"
+        name = queue_label(queue.queue)
+        if queue.queue < 0 and queue.thread != graph.task.thread:
+            name += f" {threads.get(queue.thread or 0, queue.thread)}"
         if not len(queue.tasks):
             continue
         shown = queue.tasks[:QUEUED_SHOWN]

@@ -12,7 +12,7 @@ from agviz.graph.cut import around, leading_to
 from agviz.graph.difference import lay_over
 from agviz.graph.model import read_graph
 from agviz.graph.moment import at_event
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from agviz.graph.model import Graph

@@ -12,7 +12,7 @@ from agviz.testing.failing import Failing
 from agviz.testing.paths import shown
 from agviz.testing.verdict import judge, last_nodes, lines
 from agviz.traces.reader import Trace
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

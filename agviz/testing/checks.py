@@ -8,7 +8,8 @@ from agviz.analysis.explanation import explain
 from agviz.analysis.measures import number
 from agviz.analysis.place import described
 from agviz.analysis.why import why
-from agviz.words import plural
+from agviz.words.labels import with_origin
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -76,10 +77,7 @@ def out_of_order(trace: Trace, wanted: Wanted, graph_task: int | None = None) ->
     nodes = [trace.node(task, each.node) for each in trace.executions(task)]
     if _matches(nodes, list(wanted)):
         return ""
-    ran = ", ".join(
-        f"{node.short_name} ({node.parameter})" if node.parameter else node.short_name
-        for node in nodes
-    )
+    ran = ", ".join(with_origin(node.short_name, node.parameter) for node in nodes)
     return f"the nodes of backward pass {task} ran in another order: {ran}"
 
 

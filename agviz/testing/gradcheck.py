@@ -7,7 +7,7 @@ import re
 import traceback
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.testing.paths import shown
-from agviz.words import backward_passes, plural
+from agviz.words.units import backward_passes, plural
 from agviz_engine.support import remark
 
 if TYPE_CHECKING:

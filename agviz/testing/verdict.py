@@ -21,7 +21,7 @@ from agviz.analysis.verdict import Verdict, verdicts
 from agviz.analysis.why import why
 from agviz.testing.functions import Functions
 from agviz.traces.rows import NodeStatus
-from agviz.words import backward_passes
+from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

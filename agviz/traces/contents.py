@@ -30,7 +30,7 @@ from agviz.traces.rows import (
 )
 from agviz.traces.schema import CHECK, EXECUTION, SOURCE_LIMIT
 from agviz.traces.stacks import StoredStacks
-from agviz.traces.text import clean, clean_message
+from agviz.words.safe import clean, clean_message
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
 

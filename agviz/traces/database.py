@@ -5,7 +5,7 @@ A file is believed nothing. It is opened read-only; its schema has to equal ours
 that no trigger, view, virtual table or expression of a stranger takes part in a query; no value
 may be longer than a text of ours; a query is stopped when it works longer than a file of this size
 can need (a damaged tree may lead in circles); and every value's type is checked when it is read.
-All text passes :mod:`agviz.traces.text`. The file is touched through SQLite only: closing another
+All text passes :mod:`agviz.words.safe`. The file is touched through SQLite only: closing another
 descriptor of it would drop the locks of a recorder in the same process.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.errors import TraceError
 from agviz.traces import schema
-from agviz.traces.text import clean
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import health
 from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
-from agviz.traces.shape_text import read_shape
+from agviz.words.shapes import read_shape
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from agviz.traces import codec
-from agviz.traces.shape_text import read_shape
+from agviz.words.shapes import read_shape
 from agviz_engine import events
 from agviz_engine.instruments import Health
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from agviz.traces.rows import ParameterRow
-from agviz.traces.shape_text import read_shape
+from agviz.words.shapes import read_shape
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents

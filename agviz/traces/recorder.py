@@ -43,7 +43,6 @@ from agviz.traces.native_calls import NativeCall
 from agviz.traces.new_file import alone_in, create, remove
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
-from agviz.traces.text import clean
 from agviz.traces.waiting import Waiting
 from agviz.traces.writer import (
     PAGE_BYTES,
@@ -56,6 +55,7 @@ from agviz.traces.writer import (
     SavedHealth,
     Writer,
 )
+from agviz.words.safe import clean
 from agviz_engine import events
 from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK

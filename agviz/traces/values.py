@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.health import ROLE, ROLES, SLOT
 from agviz.traces.schema import CHUNK_BYTES
-from agviz.traces.shape_text import read_ragged_shape, read_shape
+from agviz.words.shapes import read_ragged_shape, read_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.traces.rows import VersionErrorRow
-from agviz.traces.shape_text import read_shape
+from agviz.words.shapes import read_shape
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents

@@ -25,7 +25,7 @@ from agviz.traces.retention import SHARE_OF_EVENTS, Retention
 from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.traces.tensor_types import TensorTypes
-from agviz.traces.text import storable
+from agviz.words.safe import storable
 from agviz_engine.emissions import ABSENT, expand
 from agviz_engine.events import (
     NO_GRAPH_TASK,

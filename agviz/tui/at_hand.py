@@ -9,7 +9,9 @@ from agviz.traces.health import HealthRow
 from agviz.tui.gauge import Entry, measured
 from agviz.tui.histogram import Sample
 from agviz.tui.model import Measure
-from agviz.tui.text import Span, left, shape, size
+from agviz.tui.text import Span, left
+from agviz.words.shapes import write_shape
+from agviz.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +43,7 @@ def _lines(each: TensorAtHand, width: int) -> Iterator[Entry]:
     health = each.health
     title = _WORDS.get(each.what, f"{each.what} {each.name}")
     room = max(8, width - _LABEL - 11)
-    dimensions = "shape not known" if health.shape is None else shape(health.shape)
+    dimensions = write_shape(health.shape, "shape not known")
     yield Entry(
         [
             Span(left(title, _LABEL - 1) + " ", "muted"),

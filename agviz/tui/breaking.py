@@ -12,13 +12,13 @@ from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.debugger.stops import NONFINITE
 from agviz.errors import AgvizError
-from agviz.traces.text import clean
 from agviz.tui import commands
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.linked import Linked
 from agviz.tui.marking import find_marks
 from agviz.tui.screens.breakpoints import WITHOUT_LINES, Breakpoints
-from agviz.words import plural
+from agviz.words.safe import clean
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

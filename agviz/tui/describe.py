@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.tui.model import queue_label
-from agviz.tui.text import count, duration, one_line, size
+from agviz.tui.text import one_line
+from agviz.words.health import nonfinite
+from agviz.words.labels import queue_label
+from agviz.words.units import duration, plural, size
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
@@ -52,15 +54,15 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
 
     match event:
         case e.GraphTaskBegun(roots=roots, accumulate_grad=accumulate):
-            return f"{'backward' if accumulate else 'grad'} from {count(roots, 'root')}"
+            return f"{'backward' if accumulate else 'grad'} from {plural(roots, 'root')}"
         case e.DependenciesComputed(nodes=nodes, edges=edges):
-            return f"{count(nodes, 'node')}, {count(edges, 'edge')}"
+            return f"{plural(nodes, 'node')}, {plural(edges, 'edge')}"
         case e.QueuePush(node=index, queue=queue, size=depth):
             return f"{node(index)} → {queue_label(queue)}, depth {depth:,}"
         case e.QueuePop(node=index, queue=queue, size=depth):
             return f"{node(index)} ← {queue_label(queue)}, depth {depth:,}"
         case e.NodeFinished(node=index, outputs=outputs):
-            return f"{node(index)}, {count(outputs, 'output')}"
+            return f"{node(index)}, {plural(outputs, 'output')}"
         case e.NodeFailed(node=index, error=error, message=message):
             return f"{error}: {node(index)}: {one_line(message)}"
         case e.NodeSkipped(node=index, reason=reason):
@@ -77,13 +79,13 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
         case e.GradientCaptured(node=index, slot=slot, output_index=output):
             return f"{node(index)}[{slot}], result {output}"
         case e.NonFiniteChecked(node=index, output=output, nan=nan, posinf=pos, neginf=neg):
-            return f"{nonfinite(nan, pos, neg)}: {node(index)}[{output}]"
+            return f"{nonfinite(nan, pos, neg) or 'finite'}: {node(index)}[{output}]"
         case e.FinalCallbackQueued(index=index):
             return f"callback {index}"
         case e.FinalCallbackRun(index=index, duration_ns=ns):
             return f"callback {index}, {duration(ns)}"
         case e.GraphTaskFinished(executed=executed):
-            return f"{count(executed, 'node')} executed"
+            return f"{plural(executed, 'node')} executed"
         case (
             e.GraphTaskFailed(error=error, message=message)
             | e.DelegatedFailed(error=error, message=message)
@@ -106,16 +108,6 @@ def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR091
             return f"{node(event.node)} {place}".rstrip()
         case e.WorkerStopped():
             return ""
-
-
-def nonfinite(nan: int, posinf: int, neginf: int) -> str:
-    """``12 NaN, 3 -Inf``, or ``finite``."""
-    found = [
-        f"{number:,} {name}"
-        for number, name in ((nan, "NaN"), (posinf, "+Inf"), (neginf, "-Inf"))
-        if number
-    ]
-    return ", ".join(found) or "finite"
 
 
 def is_bad(event: e.Event) -> bool:

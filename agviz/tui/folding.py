@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.graph.items import common_module
+from agviz.words.labels import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -251,7 +252,7 @@ class Folding:
 
     def _label(self, place: int) -> str:
         facts = self._columns.facts(self.node(place))
-        return f"#{facts.order} {facts.short_name}" if facts.order else facts.short_name
+        return numbered(facts.order, facts.short_name)
 
 
 def _between(first: str, last: str) -> str:

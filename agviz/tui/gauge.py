@@ -6,9 +6,9 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Final
 
-from agviz.tui.describe import nonfinite
 from agviz.tui.histogram import bars
 from agviz.tui.text import Line, Span
+from agviz.words.health import nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,11 +76,12 @@ def measured(measure: Measure, width: int, role: str = "") -> Iterator[Entry]:
     if health.unknown:
         yield _line(Span(f"{kind}: not measured, {health.unknown}", "muted"))
         return
-    bad = health.nan or health.posinf or health.neginf
-    found = nonfinite(health.nan, health.posinf, health.neginf)
+    bad = nonfinite(health.nan, health.posinf, health.neginf)
     look = "nonfinite" if bad else "done"
     zeros = f", {health.zero:,} of {health.numbers:,} zero" if health.zero else ""
-    yield _line(Span(f"{kind}  ", "muted"), Span(f"{'!' if bad else '✓'} {found}{zeros}", look))
+    yield _line(
+        Span(f"{kind}  ", "muted"), Span(f"{'!' if bad else '✓'} {bad or 'finite'}{zeros}", look)
+    )
     if health.norm is not None:
         text = f"norm {_number(health.norm)}  mean {_mean(health)}"
         yield _line(Span(text, "number"))

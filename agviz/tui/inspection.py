@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from agviz.tui.at_hand import at_hand
-from agviz.tui.describe import nonfinite
 from agviz.tui.gauge import Entry, measured
 from agviz.tui.highlighting import highlight
-from agviz.tui.model import State, queue_label
-from agviz.tui.text import Line, Span, count, duration, left, milliseconds, shape, size, tail, wrap
+from agviz.tui.model import State
+from agviz.tui.text import Line, Span, left, tail, wrap
+from agviz.words.health import nonfinite
+from agviz.words.labels import queue_label
+from agviz.words.shapes import write_shape
+from agviz.words.units import duration, milliseconds, plural, size
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ def _standing(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     remaining = moment.remaining(node.index, node.dependencies)
     words = f"{state.glyph} {state.label}"
     if state is State.WAITING and remaining:
-        words += f" for {remaining} of {count(node.dependencies, 'dependency', 'dependencies')}"
+        words += f" for {remaining} of {plural(node.dependencies, 'dependency', 'dependencies')}"
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)
 
@@ -93,7 +96,7 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     if node.line:
         yield from _fact("Created by", node.line, width, "place")
     if node.parameter:
-        dimensions = "" if node.shape is None else f" {shape(node.shape)}"
+        dimensions = "" if node.shape is None else f" {write_shape(node.shape)}"
         yield from _fact("Parameter", node.parameter + dimensions, width, "place")
 
 
@@ -126,9 +129,8 @@ def _problems(node: NodeRow, story: Iterable[e.Event], width: int) -> Iterator[E
             case e.NodeSkipped(node=node.index, reason=reason):
                 yield from _fact("Skipped", f"⊘ {reason}", width, "skipped")
             case e.NonFiniteChecked(node=node.index, output=output):
-                found = nonfinite(event.nan, event.posinf, event.neginf)
-                bad = found != "finite"
-                text = f"{'!' if bad else '✓'} output {output}: {found}"
+                bad = nonfinite(event.nan, event.posinf, event.neginf)
+                text = f"{'!' if bad else '✓'} output {output}: {bad or 'finite'}"
                 yield from _fact("Checked", text, width, "nonfinite" if bad else "done")
 
 
@@ -137,10 +139,14 @@ def _gradients_in(view: View, story: Story, width: int) -> list[Entry]:
     buffered = view.moment.buffer(node.index)
     arrived = {each.slot: each for each in story.arrived}
     running = view.moment.is_running(node.index)
-    entries = _heading(f"Gradients in ({count(node.num_inputs, 'slot')})")
+    entries = _heading(f"Gradients in ({plural(node.num_inputs, 'slot')})")
     for slot in range(min(node.num_inputs, _MOST_SLOTS)):
         shapes = node.input_shapes
-        text = shape(shapes[slot]) if shapes is not None and slot < len(shapes) else ""
+        text = (
+            write_shape(shapes[slot], "undefined")
+            if shapes is not None and slot < len(shapes)
+            else ""
+        )
         given = arrived.get(slot)
         line = [
             Span(left(f"slot {slot}", _LABEL), "muted"),
@@ -169,12 +175,12 @@ def _gradients_out(story: Story, width: int) -> list[Entry]:
     }
     shapes = node.output_shapes or ()
     outputs = 0 if node.is_leaf else max(len(shapes), story.degree.outputs)
-    entries = _heading(f"Gradients out ({count(outputs, 'output')})") if outputs else []
+    entries = _heading(f"Gradients out ({plural(outputs, 'output')})") if outputs else []
     by_output: dict[int, list[EdgeRow]] = {}
     for edge in story.edges_out:
         by_output.setdefault(edge.output, []).append(edge)
     for output in range(min(outputs, _MOST_SLOTS)):
-        text = shape(shapes[output]) if output < len(shapes) else ""
+        text = write_shape(shapes[output], "undefined") if output < len(shapes) else ""
         needed = by_output.get(output, [])
         sent = [given[e.consumer, e.slot] for e in needed if (e.consumer, e.slot) in given]
         line = [
@@ -200,7 +206,7 @@ def _hooks(node: NodeRow, story: Iterable[e.Event], width: int) -> list[Entry]:
     calls = [event for event in calls if event.node == node.index]
     if not calls:
         return []
-    entries = _heading(f"Hooks ({count(len(calls), 'call')})")
+    entries = _heading(f"Hooks ({plural(len(calls), 'call')})")
     for call in calls:
         change = ", changed the gradient" if call.changed else ""
         text = f"{call.name}  {duration(call.duration_ns)}{change}"
@@ -226,7 +232,7 @@ def _saved(
     name = min(max(longest, _LABEL if width >= _WIDE else 0), width // 2)
     for row in saved:
         dtype = row.dtype or "not known"
-        text = f"{dtype} {shape(row.shape)}" if row.shape is not None else dtype
+        text = f"{dtype} {write_shape(row.shape)}".rstrip()
         room = width - name - 11
         line = [
             Span(left(row.name, name - 1) + " ", "muted"),
@@ -242,7 +248,7 @@ def _stack(story: Story, width: int) -> list[Entry]:
     frames = [frame for frame in reversed(story.node.stack) if not frame.hidden]
     if len(frames) < 2 and not any(line.text for line in story.source):
         return []  # the only line stands among the facts
-    entries = _heading(f"Created by ({count(len(frames), 'frame')})")
+    entries = _heading(f"Created by ({plural(len(frames), 'frame')})")
     for frame, text in story.source:
         entries.append(Entry([Span(tail(str(frame), width).rstrip(), "place")]))
         if text:

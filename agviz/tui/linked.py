@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.measures import bad
 from agviz.debugger.client import RefusedError
-from agviz.tui.describe import nonfinite
 from agviz.tui.link import Ear, Link
 from agviz.tui.panels.output import ANSWER, Output
 from agviz.tui.prompt import Prompt
 from agviz.tui.session import Session
+from agviz.words.health import nonfinite
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -181,10 +181,9 @@ def _nothing(_answer: object) -> None:
 
 def in_words(health: Health) -> str:
     """What was measured, on one line."""
-    shape = "?" if health.shape is None else str(list(health.shape))
-    facts = [f"{shape} {health.dtype}"]
-    if bad(health):
-        facts.append(nonfinite(health.nan, health.posinf, health.neginf))
+    facts = [f"{write_shape(health.shape, '?')} {health.dtype}"]
+    if found := nonfinite(health.nan, health.posinf, health.neginf):
+        facts.append(found)
     if health.norm is not None:
         facts.append(f"{health.min:.4g} … {health.max:.4g}, norm {health.norm:.4g}")
     return ", ".join(facts)

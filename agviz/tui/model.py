@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.words.labels import numbered, queue_label, with_origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,8 +137,8 @@ class Recording:
         if not facts.short_name:
             return f"node {node}"
         if facts.order:
-            return f"#{facts.order} {facts.short_name}"
-        return f"{facts.short_name} ({'never ran' if self.is_over else 'not yet run'})"
+            return numbered(facts.order, facts.short_name)
+        return with_origin(facts.short_name, "never ran" if self.is_over else "not yet run")
 
     @property
     def is_over(self) -> bool:
@@ -152,11 +153,6 @@ class Recording:
         """``T1 device 0``: a thread and the ReadyQueue it serves."""
         row = self.threads.get(thread)
         return f"T{thread} {queue_label(row.queue)}" if row else f"T{thread}"
-
-
-def queue_label(queue: int) -> str:
-    """A ReadyQueue's device: ``device 0``, or ``caller`` for the queue of a calling thread."""
-    return f"device {queue}" if queue >= 0 else "caller"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.outside import outside
 from agviz.analysis.verdict import Mark, marks
-from agviz.tui.text import count
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,7 +173,7 @@ def others(findings: Findings, order: Order, graph_task: int | None) -> str:
 
 def _said(mark: Mark, order: Order, numbers: Sequence[int]) -> str:
     first = f"pass {order.name(numbers[0])}"
-    more = f" and {count(len(numbers) - 1, 'other')}" if len(numbers) > 1 else ""
+    more = f" and {plural(len(numbers) - 1, 'other')}" if len(numbers) > 1 else ""
     if mark is Mark.NON_FINITE:
         return f"Gradients are not finite in {first}{more}: x goes there."
     are = "are" if more else "is"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual.message import Message
 
 from agviz.tui.passes import others
-from agviz.tui.text import count
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
@@ -74,7 +74,7 @@ def _all_finite(findings: Findings, order: Order) -> str:
 def inside(trace: Trace, graph_task: int, node: int) -> list[Place]:
     """The graph tasks that a node began, at their beginning."""
     return [
-        Place(row.id, row.begin_seq, f"{_call(row)}, {count(row.nodes, 'node')}")
+        Place(row.id, row.begin_seq, f"{_call(row)}, {plural(row.nodes, 'node')}")
         for row in trace.graph_tasks
         if (row.parent, row.parent_node) == (graph_task, node)
     ]

@@ -12,8 +12,8 @@ from textual.binding import Binding, BindingType
 from agviz.tui import commands
 from agviz.tui.board import Board
 from agviz.tui.prompt import SEARCH, Prompt
-from agviz.tui.text import count
 from agviz.tui.title import Status
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ class Searching(Board):
             self.notify(f"No node matches “{self._wanted}”{where}.", markup=False)
             return
         node = matches[index % len(matches)]
-        number = f"{index % len(matches) + 1:,} of {count(len(matches), 'match', 'matches')}"
+        number = f"{index % len(matches) + 1:,} of {plural(len(matches), 'match', 'matches')}"
         if view.recording.siblings > 1:
             number += " in this pass"
         self.look_at(node, replace(view, found=(node, number)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from textual.message import Message
 
-from agviz.tui.text import count
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +80,7 @@ class Search:
         nodes = trace.nodes_with(number, self.fits)
         place = 0 if self.by > 0 else len(nodes) - 1
         node, seq = nodes[place]
-        text = f"{place + 1:,} of {count(len(nodes), 'match', 'matches')} in this pass"
+        text = f"{place + 1:,} of {plural(len(nodes), 'match', 'matches')} in this pass"
         return Match(number, node, -1 if seq is None else seq, text)
 
     @property

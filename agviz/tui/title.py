@@ -11,7 +11,8 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from agviz.traces.rows import GraphTaskStatus
-from agviz.tui.text import PLAYHEAD, count, milliseconds, size
+from agviz.tui.text import PLAYHEAD
+from agviz.words.units import milliseconds, plural, size
 
 if TYPE_CHECKING:
     from textual import events
@@ -77,8 +78,8 @@ class Title(Bar):
         facts = [
             (0, f"{call} #{recording.number}"),
             (1, f"✗ {task.error}" if failed else task.status.value),
-            (3, count(recording.nodes, "node")),
-            (4, count(recording.event_count, "event")),
+            (3, plural(recording.nodes, "node")),
+            (4, plural(recording.event_count, "event")),
         ]
         if recording.first_nonfinite is not None:
             facts.insert(2, (2, "! non-finite"))

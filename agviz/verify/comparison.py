@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from agviz.verify.findings import Difference
 from agviz.verify.values import compare
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def _of_gradient(where: str, native: Value | None, other: Value | None) -> Itera
 
 def _name(tensor: Tensor, position: int, name_of: NameOf) -> str:
     kind = "leaf" if tensor.is_leaf else "tensor"
-    return name_of(tensor) or f"{kind} {position} of shape {list(tensor.shape)}"
+    return name_of(tensor) or f"{kind} {position} of shape {write_shape(tensor.shape)}"
 
 
 def order_differences(native: Run, agviz: Run) -> list[Difference]:

@@ -30,6 +30,7 @@ from agviz.verify.comparison import differences, order_differences
 from agviz.verify.findings import Finding, Findings, Outcome
 from agviz.verify.state import State
 from agviz.verify.watching import Watcher, watched_natively
+from agviz.words.shapes import write_shape
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         changed = run.before.gradients.changed()
         if changed is None:
             return ""
-        name = self._name_of(changed) or f"a tensor of shape {list(changed.shape)}"
+        name = self._name_of(changed) or f"a tensor of shape {write_shape(changed.shape)}"
         return f"it changes {name} itself, not only its gradient (an optimizer step in a hook?)"
 
     def _why_unsteady(self, first: Run, then: Run) -> str:

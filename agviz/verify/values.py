@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from agviz.words.shapes import write_shape
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -61,7 +63,7 @@ def take(tensor: Tensor | None) -> Value | None:
             "requires_grad": str(tensor.requires_grad),
         }
         if not tensor.is_nested:
-            facts["shape"] = str(list(tensor.shape))
+            facts["shape"] = write_shape(tensor.shape)
         if tensor.layout is torch.strided and not tensor.is_nested and tensor.numel() > 1:
             facts["strides"] = str(tensor.stride())
         if tensor.is_sparse:
@@ -122,7 +124,7 @@ def compare(native: Value | None, agviz: Value | None) -> Mismatch | None:
 
 def _compare_elements(name: str, native: Tensor, agviz: Tensor) -> Mismatch | None:
     if native.shape != agviz.shape:
-        shapes = (str(list(tensor.shape)) for tensor in (native, agviz))
+        shapes = (write_shape(tensor.shape) for tensor in (native, agviz))
         return Mismatch(f"{name} shape".strip(), *shapes)
     if not native.numel() or torch.equal(_bits(native), _bits(agviz)):
         return None

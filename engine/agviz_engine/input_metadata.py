@@ -195,6 +195,8 @@ _texts: dict[tuple[bytes, int, bytes, bytes], str] = {}
 """Of the only shape, by what lies in memory."""
 _fitting: set[tuple[Any, tuple[bytes]]] = set()
 """What was found to fit: of metadata and of a tensor, all that is asked for it."""
+_reduced: dict[tuple[Any, tuple[bytes]], tuple[int, ...]] = {}
+"""The same, where only the shape differs: what is expected."""
 
 
 def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
@@ -209,6 +211,38 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     expected = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
     facts = expected, read_block(BYTES, address)
     return facts in _fitting or (_do_fit(expected, address) and remember(_fitting, facts))
+
+
+def reduced_shape(ref: NodeRef, slot: int, gradient: Tensor) -> tuple[int, ...] | None:
+    """The shape to which ``gradient`` is summed down, where it differs in nothing else.
+
+    None says nothing, as False of :func:`fits_plainly`. A broadcast bias has such a gradient in every
+    pass: to ask for its metadata costs several times what the sum does.
+    """
+    if type(gradient) is not Tensor:
+        return None
+    address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+    expected = _unpack(BYTES, MEMORY[ref.base + ARRAY] + slot * _BYTES_EACH)
+    facts = expected, read_block(BYTES, address)
+    shape = _reduced.get(facts)
+    if shape is None and _differs_in_shape(expected, address):
+        shape = expectation(ref, slot)[1]
+        if shape is not None:
+            if len(_reduced) >= _TEXTS_KEPT:
+                _reduced.clear()
+            _reduced[facts] = shape
+    return shape
+
+
+def _differs_in_shape(expected: tuple[bytes, int, bytes, bytes], address: int) -> bool:
+    options, dimensions, _, tail = expected
+    own_dimensions, _, _, code, keys = unpack_tensor(BYTES, address)
+    return (
+        _plain.get((options, tail)) == code
+        and keys == PLAIN_KEYS
+        and max(dimensions, own_dimensions) <= _INLINE_DIMENSIONS
+        and not _do_fit(expected, address)
+    )
 
 
 def _do_fit(expected: tuple[bytes, int, bytes, bytes], address: int) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from agviz_engine.input_metadata import Kind, expectation, fits_plainly
+from agviz_engine.input_metadata import Kind, expectation, fits_plainly, reduced_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,6 +65,11 @@ def _validate_each(
             continue
         consumer, slot = edge
         if fits_plainly(consumer, slot, gradient):
+            continue
+        reduced = reduced_shape(consumer, slot, gradient)
+        if reduced is not None:
+            summed = _reduce(i, reduced, gradient, format_error)
+            gradients = (*gradients[:i], summed, *gradients[i + 1 :])
             continue
         kind, shape = expectation(consumer, slot)
         if (

@@ -15,7 +15,7 @@ from agviz.analysis.measures import LARGEST, bad, counts, magnitude, places
 from agviz.analysis.origins import Kind
 from agviz.analysis.patterns.finding import Finding
 from agviz.analysis.patterns.fused import fused
-from agviz.words import plural
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -379,8 +379,11 @@
   const runs = data.runs;
   const last = Math.max(1, ...runs.map((run) => run[1] + (run[2] || 0)));
   const duration = (ns) => {
+    // As agviz/words/units.py writes it: three significant digits.
     for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
-      if (ns >= size) return `${Number((ns / size).toPrecision(3))} ${unit}`;
+      const value = ns / size;
+      if (value < 0.9995) continue;
+      return `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)} ${unit}`;
     }
     return `${ns} ns`;
   };

@@ -11,7 +11,8 @@ from textual.message import Message
 from agviz.tui.describe import SHORT, describe, is_bad
 from agviz.tui.model import PAGE
 from agviz.tui.panels.line_list import LineList
-from agviz.tui.text import PLAYHEAD, Line, Span, count, left, milliseconds, right
+from agviz.tui.text import PLAYHEAD, Line, Span, left, right
+from agviz.words.units import milliseconds, plural
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Events(LineList):
 
     def _tell(self) -> None:
         view = self.shown
-        told = f"{view.moment.position:,} of {count(view.recording.event_count, 'event')}"
+        told = f"{view.moment.position:,} of {plural(view.recording.event_count, 'event')}"
         if self._filter is not None:
             told = f"{len(self._seqs):,} “{self._filter.text}”, {told}"
         self.subtitle(told)

@@ -10,7 +10,8 @@ from agviz.tui.folding import Fold, Folding
 from agviz.tui.lanes import draw
 from agviz.tui.model import Mark, State
 from agviz.tui.panels.line_list import LineList
-from agviz.tui.text import PLAYHEAD, Line, Span, count, duration, left, right, tail
+from agviz.tui.text import PLAYHEAD, Line, Span, left, right, tail
+from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
     from agviz.tui.model import View
@@ -84,7 +85,7 @@ class Graph(LineList):
             self._put_cursor_on(view.selected)
         only = "" if view.thread is None else f" on T{view.thread}"
         reading = "" if columns.is_complete else ", reading …"
-        shown = count(len(self.folding) if only else columns.nodes, "node")
+        shown = plural(len(self.folding) if only else columns.nodes, "node")
         self.subtitle(f"{view.moment.executed:,} done of {shown}{only}{reading}")
 
     @staticmethod
@@ -257,7 +258,7 @@ class Graph(LineList):
             if states[state]:
                 line += [Span(f"{state.glyph}{states[state]}", state.value), Span(" ")]
         used = sum(len(span.text) for span in line) + 1
-        text = f"{count(fold.rows, 'node')}  {fold.title}"
+        text = f"{plural(fold.rows, 'node')}  {fold.title}"
         line.append(
             Span(left(text, width - used - (widths.time + 1 if widths.time else 0)), "place")
         )

@@ -6,9 +6,10 @@ import codecs
 from collections import deque
 from typing import Final
 
-from agviz.traces.text import clean
 from agviz.tui.panels.line_list import LineList
-from agviz.tui.text import Line, Span, count
+from agviz.tui.text import Line, Span
+from agviz.words.safe import clean
+from agviz.words.units import plural
 
 _MOST_LINES: Final = 10_000
 _LONGEST: Final = 2_000
@@ -57,7 +58,7 @@ class Output(LineList):
         self.line_count = len(self._lines) + len(self._open)
         if at_end:
             self.put_cursor(self.line_count - 1)
-        self.subtitle(count(self.line_count, "line") if self.line_count else "")
+        self.subtitle(plural(self.line_count, "line") if self.line_count else "")
         self.redraw()
 
     @property

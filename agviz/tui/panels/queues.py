@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from agviz.tui.model import queue_label
 from agviz.tui.panels.line_list import LineList
-from agviz.tui.text import Line, Span, count, left, right, tail
+from agviz.tui.text import Line, Span, left, right, tail
+from agviz.words.labels import queue_label
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from agviz.traces.state import QueueContents, QueuedTask
@@ -50,7 +51,7 @@ class Queues(LineList):
             self.line_count = sum(lines)
             waiting = sum(len(queue.tasks) for queue in view.moment.queues)
             more = "" if view.moment.state.knows_all else ", of the recorded nodes"
-            self.subtitle(count(waiting, "task") + more)
+            self.subtitle(plural(waiting, "task") + more)
 
     def header(self, width: int) -> Line:
         """Names of the columns."""

@@ -9,8 +9,9 @@ from textual.message import Message
 
 from agviz.tui.model import State
 from agviz.tui.panels.panel import Panel
-from agviz.tui.text import Line, Span, count, duration, left, ticks
+from agviz.tui.text import Line, Span, left
 from agviz.tui.timeline import Lane, Window
+from agviz.words.units import duration, plural, ticks
 
 if TYPE_CHECKING:
     from textual import events
@@ -112,7 +113,7 @@ class Threads(Panel):
         reading = "" if self.shown.recording.columns.is_complete else ", reading …"
         hidden = f", {lines} shown" if lines < len(self._lanes) else ""
         self.subtitle(
-            f"{count(len(self._lanes), 'thread')}{hidden}, {duration(end - begin)}{reading}"
+            f"{plural(len(self._lanes), 'thread')}{hidden}, {duration(end - begin)}{reading}"
         )
 
     def on_resize(self) -> None:

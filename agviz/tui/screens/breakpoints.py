@@ -13,9 +13,10 @@ from textual.widgets.option_list import Option
 
 from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.errors import AgvizError
-from agviz.traces.text import clean
 from agviz.tui.marking import mark_of
-from agviz.tui.text import count, right
+from agviz.tui.text import right
+from agviz.words.safe import clean
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,7 +171,7 @@ class Breakpoints(ModalScreen[None]):
 def describe(each: Breakpoint) -> str:
     """A breakpoint on one line."""
     once = " once" if each.temporary else ""
-    hits = f"   {count(each.hits, 'hit')}" if each.hits else ""
+    hits = f"   {plural(each.hits, 'hit')}" if each.hits else ""
     return clean(
         f"{mark_of(each).glyph} {right(str(each.number), 3)}{once}  {each.describe()}{hits}"
     )

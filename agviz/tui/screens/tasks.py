@@ -18,9 +18,10 @@ from textual.widgets import Input
 
 from agviz.analysis.verdict import Mark
 from agviz.traces.rows import GraphTaskStatus
-from agviz.traces.text import clean
 from agviz.tui.model import Key
-from agviz.tui.text import count, duration, left, right
+from agviz.tui.text import left, right
+from agviz.words.safe import clean
+from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -298,7 +299,7 @@ class TaskPicker(ModalScreen[Key | None]):
         return Text.assemble(
             (f" {'✓' if mark is None else _GLYPHS.get(mark, '✗')} ", look),
             f"{right(f'{row.id:,}', number)}  {left(_call(row), 9)}",
-            f"{right(count(row.nodes, 'node'), 15)}  {right(time, 8)}  ",
+            f"{right(plural(row.nodes, 'node'), 15)}  {right(time, 8)}  ",
             (self._end(file, row), look),
         )
 

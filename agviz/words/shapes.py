@@ -1,13 +1,21 @@
-"""Shapes as the ``health``, ``tensor`` and ``part`` tables hold them: ``[2, 3]``."""
+"""Shapes as torch, the screen and the tables of a trace write them: ``[2, 3]``."""
 
 from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _MOST_DIMENSIONS: Final = 64
 _LARGEST: Final = 2**63 - 1
+
+
+def write_shape(sizes: Iterable[int] | None, unknown: str = "") -> str:
+    """``[32, 64]``, ``[]`` for a scalar; ``unknown`` where the sizes are not known."""
+    return unknown if sizes is None else f"[{', '.join(map(str, sizes))}]"
 
 
 @lru_cache(maxsize=4096)

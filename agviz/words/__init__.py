@@ -1,0 +1,1 @@
+"""How agviz writes numbers, shapes, nodes and measurements, wherever it writes them."""
