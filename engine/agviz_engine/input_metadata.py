@@ -216,8 +216,8 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
 def reduced_shape(ref: NodeRef, slot: int, gradient: Tensor) -> tuple[int, ...] | None:
     """The shape to which ``gradient`` is summed down, where it differs in nothing else.
 
-    None says nothing, as False of :func:`fits_plainly`. A broadcast bias has such a gradient in every
-    pass: to ask for its metadata costs several times what the sum does.
+    None says nothing, as False of :func:`fits_plainly`. A broadcast bias has such a gradient in
+    every pass: to ask for its metadata costs several times what the sum does.
     """
     if type(gradient) is not Tensor:
         return None
