@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from agviz_engine.function_hook import Gradients
     from agviz_engine.graph_task import Capture, GraphTask
     from agviz_engine.node import NodeRef
+    from agviz_engine.thread_state import EngineThread
 
 Moment: TypeAlias = "tuple[int, int, int, int]"
 """Of a push or pop: sequence number, time in ns, index of the queue, its size afterwards."""
@@ -217,36 +218,30 @@ class Emitter:
         self.node_skipped(graph_task, ref, "error")
 
     def took(
-        self, graph_task: GraphTask, ref: NodeRef, moment: Moment, inputs: Gradients
-    ) -> tuple[Gradients, bool]:
+        self,
+        thread: EngineThread,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        moment: Moment,
+        inputs: Gradients,
+    ) -> Live | None:
         """A task left its queue and its node is about to run on ``inputs``.
 
         Returns:
-            The gradients that the node gets, and whether its hooks are left out: an instrument may
-            have asked for others.
+            The live view where an instrument asked for other gradients, or to skip the hooks.
         """
         registry = self._registry
         seq, now, queue, size = moment
-        thread, task, index = current().thread_id, graph_task.id, ref.index
-        row = seq, now, thread, task, TOOK, index, queue, size, ABSENT, ABSENT, ABSENT
+        place = seq, now, thread.thread_id, graph_task.id
+        row = *place, TOOK, ref.index, queue, size, ABSENT, ABSENT, ABSENT
         if registry.journal is not None:
             registry.journal(row)
         if not (registry.queue_pop or registry.node_started):
-            return inputs, False
+            return None
         live = self.live(graph_task, ref)
         live.inputs = inputs
         self.dispatch(graph_task, ref, row)
-        if not live.replaced and not live.skips_hooks:
-            return inputs, False
-        changed = tuple(live.inputs), live.skips_hooks
-        live.skips_hooks = False
-        return changed
-
-    def replaced(self, graph_task: GraphTask, ref: NodeRef) -> list[int]:
-        """Slots in which an instrument has replaced what the node gets, each given once."""
-        slots = sorted(self.live(graph_task, ref).replaced)
-        self.live(graph_task, ref).replaced.clear()
-        return slots
+        return live if live.replaced or live.skips_hooks else None
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -268,6 +263,7 @@ class Emitter:
 
     def ended(
         self,
+        thread: EngineThread,
         graph_task: GraphTask,
         ref: NodeRef,
         outputs: Sequence[Tensor | None],
@@ -277,9 +273,8 @@ class Emitter:
         """A node has its outputs, and dropped what it had saved where ``released``."""
         registry = self._registry
         seq = next_two()[0] if released else next_seq()
-        thread, task = current().thread_id, graph_task.id
-        facts = len(outputs), int(released), ABSENT, ABSENT, ABSENT
-        row = seq, clock(), thread, task, ENDED, ref.index, *facts
+        head = seq, clock(), thread.thread_id, graph_task.id, ENDED, ref.index
+        row = *head, len(outputs), int(released), ABSENT, ABSENT, ABSENT
         if registry.journal is not None:
             registry.journal(row)
         if registry.saved_tensors_released or registry.node_finished:

@@ -56,7 +56,7 @@ from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.health import held_bytes
 from agviz_engine.input_buffer import InputBuffer
-from agviz_engine.instruments import Registry, clock
+from agviz_engine.instruments import Live, Registry, clock
 from agviz_engine.measuring import Measuring
 from agviz_engine.native_node import BYTES, MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, node_ref
@@ -521,17 +521,17 @@ class Engine:
             if thread.interrupt is not None:
                 interrupt.strike(thread)
             if graph_task.streams is not None:
-                self._evaluate_on_stream(graph_task, graph_task.streams, ref, task)
+                self._evaluate_on_stream(thread, graph_task, graph_task.streams, ref, task)
             elif (
                 profiler._is_profiler_enabled and _profiler_enabled() and not ref.is_custom_function
             ):
                 with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
-                    self.evaluate_function(graph_task, ref, task)
+                    self.evaluate_function(thread, graph_task, ref, task)
             else:
-                self.evaluate_function(graph_task, ref, task)
+                self.evaluate_function(thread, graph_task, ref, task)
         except BaseException as error:  # noqa: BLE001 - it is raised again in execute
             if task.moment is not None:  # interrupted before the node was taken up
-                self._take(graph_task, ref, task)
+                self._take(thread, graph_task, ref, task)
             self.thread_on_exception(graph_task, ref, error)
             return
         if graph_task.threaded:
@@ -543,15 +543,20 @@ class Engine:
             self.mark_as_completed_and_run_post_processing(graph_task)
 
     def _evaluate_on_stream(
-        self, graph_task: GraphTask, streams: GraphStreams, ref: NodeRef, task: NodeTask
+        self,
+        thread: EngineThread,
+        graph_task: GraphTask,
+        streams: GraphStreams,
+        ref: NodeRef,
+        task: NodeTask,
     ) -> None:
         """Run a node on the stream of its forward, where it has one."""
         stream = streams.of(ref)
         if stream is None:
-            self.evaluate_function(graph_task, ref, task)
+            self.evaluate_function(thread, graph_task, ref, task)
             return
         with stream:
-            self.evaluate_function(graph_task, ref, task)
+            self.evaluate_function(thread, graph_task, ref, task)
         captured = graph_task.exec_info is not None and graph_task.exec_info[ref.index].captures
         if captured or not ref.next_edges:
             with graph_task.mutex:
@@ -618,10 +623,12 @@ class Engine:
 
     # -- one node -------------------------------------------------------------------------------
 
-    def evaluate_function(self, graph_task: GraphTask, ref: NodeRef, task: NodeTask) -> None:
+    def evaluate_function(
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, task: NodeTask
+    ) -> None:
         """Run the node of a task and hand its outputs on (``Engine::evaluate_function``)."""
         registry = self.registry
-        inputs, hidden = self._take(graph_task, ref, task)
+        inputs, hidden = self._take(thread, graph_task, ref, task)
         try:
             if graph_task.exec_info is not None and not self._capture(graph_task, ref, inputs):
                 return
@@ -642,12 +649,12 @@ class Engine:
         if outputs and _C.is_anomaly_enabled():
             self._check_anomaly(graph_task, ref, outputs, released=released)
         if registry.ends:
-            self.emit.ended(graph_task, ref, outputs, released=released)
+            self.emit.ended(thread, graph_task, ref, outputs, released=released)
         if outputs:
-            self._hand_on(graph_task, ref, outputs)
+            self._hand_on(thread, graph_task, ref, outputs)
 
     def _take(
-        self, graph_task: GraphTask, ref: NodeRef, task: NodeTask
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, task: NodeTask
     ) -> tuple[Gradients, function_hook.HiddenHooks | None]:
         """Take the gradients that a node is to run on out of its task.
 
@@ -661,8 +668,18 @@ class Engine:
         if task.moment is None:
             return inputs, None
         moment, task.moment = task.moment, None
-        inputs, skips_hooks = self.emit.took(graph_task, ref, moment, inputs)
-        for slot in self.emit.replaced(graph_task, ref):
+        live = self.emit.took(thread, graph_task, ref, moment, inputs)
+        return (inputs, None) if live is None else self._steered(graph_task, ref, live)
+
+    def _steered(
+        self, graph_task: GraphTask, ref: NodeRef, live: Live
+    ) -> tuple[Gradients, function_hook.HiddenHooks | None]:
+        """Do what instruments asked for before a node runs, and take it off the live view."""
+        inputs, skips_hooks = tuple(live.inputs), live.skips_hooks
+        slots = sorted(live.replaced)
+        live.replaced.clear()
+        live.skips_hooks = False
+        for slot in slots:
             gradient = inputs[slot]
             event = self.emit.intervened(graph_task, ref, "gradient", slot, gradient)
             if self.registry.measures and gradient is not None:
@@ -896,7 +913,9 @@ class Engine:
             report=report,
         )
 
-    def _hand_on(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
+    def _hand_on(
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, outputs: Gradients
+    ) -> None:
         """Give each output to its consumer, and queue the consumers that are then complete."""
         registry = self.registry
         rows: list[Any] | None = [] if registry.deliveries or registry.measures else None
@@ -905,9 +924,9 @@ class Engine:
         try:
             if graph_task.threaded:
                 with graph_task.mutex:
-                    ready = self._distribute(graph_task, ref, outputs, rows, held, met)
+                    ready = self._distribute(thread, graph_task, ref, outputs, rows, held, met)
             else:
-                ready = self._distribute(graph_task, ref, outputs, rows, held, met)
+                ready = self._distribute(thread, graph_task, ref, outputs, rows, held, met)
         finally:  # also where gradients can't be added
             if rows:
                 self.emit.delivered(graph_task, ref, rows, held or ())
@@ -917,8 +936,9 @@ class Engine:
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
 
-    def _distribute(  # noqa: C901, PLR0912, PLR0915 - calls for each gradient would cost more than what they do
+    def _distribute(  # noqa: C901, PLR0912 - calls for each gradient would cost more than what they do
         self,
+        thread: EngineThread,
         graph_task: GraphTask,
         ref: NodeRef,
         outputs: Gradients,
@@ -929,6 +949,7 @@ class Engine:
         """Put outputs into the buffers of their consumers.
 
         Args:
+            thread: this one.
             graph_task: of the node.
             ref: the node.
             outputs: what it put out.
@@ -943,9 +964,7 @@ class Engine:
         ready: list[tuple[NodeRef, InputBuffer]] = []
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
         exec_info, streams = graph_task.exec_info, graph_task.streams
-        now = thread = 0
-        if rows is not None:
-            now, thread = clock(), current().thread_id
+        now = clock() if rows is not None else 0
         for edge, output in zip(ref.next_edges, outputs, strict=True):
             if edge is None:
                 continue
@@ -980,7 +999,7 @@ class Engine:
             finally:
                 if rows is not None:
                     seq = next_seq() if nbytes < 0 else next_two()[0]
-                    head = seq, now, thread, graph_task.id, DELIVERED, index, ref.index
+                    head = seq, now, thread.thread_id, graph_task.id, DELIVERED, index, ref.index
                     rows += *head, remaining, slot, added, nbytes
             if held is not None:
                 held.append(buffer[slot] if nbytes >= 0 else None)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor
 
 from agviz_engine import saved_values
-from agviz_engine.emissions import CHECKED, DELIVERED, expand
+from agviz_engine.emissions import ABSENT, CHECKED, DELIVERED, expand, next_seq
 from agviz_engine.health import FINITE, found_at_once, health_in, health_of
+from agviz_engine.instruments import clock
+from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +33,13 @@ class Measuring:
         self._registry = registry
         self._emit = emit
 
-    def outputs(
+    def outputs(  # noqa: C901 - calls for each output would cost more than what they do
         self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
     ) -> None:
         """Measure every output of a node, which still has what it saved: its non-finite check."""
         registry, emit = self._registry, self._emit
-        journal = registry.health_journal
+        rows, journal = registry.journal, registry.health_journal
+        thread = current().thread_id
         looked = graph_task.looked.pop(ref.index, None) if graph_task.looked else None
         is_dispatched = registry.gradient_measured or registry.non_finite_checked
         has_saved = False
@@ -48,9 +51,11 @@ class Measuring:
             if at_once is not None and not is_dispatched and journal is not None:
                 plain, found = at_once
                 if found[FINITE] == plain.numel:  # most are: no Health is built
-                    seq = emit.row(graph_task, CHECKED, ref, output, 0, 0, 0)[0]
-                    head = seq, graph_task.id, plain.tensor_type
-                    journal((*head, 0, 0, 0, *found[FINITE + 1 :]))
+                    seq, task = next_seq(), graph_task.id
+                    if rows is not None:
+                        place = seq, clock(), thread, task, CHECKED, ref.index
+                        rows((*place, output, 0, 0, 0, ABSENT))
+                    journal((seq, task, plain.tensor_type, 0, 0, 0, *found[FINITE + 1 :]))
                     continue
             if known is None:
                 known = health_of(gradient) if at_once is None else health_in(*at_once)
