@@ -114,7 +114,7 @@ def dumped(files: Files) -> list[_Thread]:
     Args:
         files: gives files the names that a reader knows them by.
     """
-    from agviz_engine.under_way import under_way
+    from agviz_engine.under_way import calls_of
 
     found = []
     threads = {thread.ident: thread for thread in threading.enumerate()}
@@ -125,13 +125,13 @@ def dumped(files: Files) -> list[_Thread]:
             continue
         native_id = None if thread is None else thread.native_id
         stack = stack_of(innermost, files)
-        found.append(_Thread(name, native_id or 0, stack, _calls(under_way(innermost), files)))
+        found.append(_Thread(name, native_id or 0, stack, _calls(calls_of(ident), files)))
     return found
 
 
 def _raised(error: BaseException, files: Files) -> _Thread:
     """Where an exception that this thread handles was raised, as far as the engine called it."""
-    from agviz_engine.under_way import under_way
+    from agviz_engine.under_way import calls_to
 
     lines: dict[FrameType, int] = {}
     trace, innermost = error.__traceback__, sys._getframe(1)
@@ -140,7 +140,7 @@ def _raised(error: BaseException, files: Files) -> _Thread:
         lines[innermost] = trace.tb_lineno  # the frame itself has gone on to its last line
         trace = trace.tb_next
     thread = threading.current_thread()
-    calls = _calls(under_way(innermost), files)
+    calls = _calls(calls_to(error), files)
     return _Thread(thread.name, thread.native_id or 0, stack_of(innermost, files, lines), calls)
 
 

@@ -62,7 +62,15 @@ from agviz_engine.native_node import BYTES, MEMORY
 from agviz_engine.node import TOPOLOGICAL_NR, node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
-from agviz_engine.thread_state import NO_DEVICE, EngineThread, ThreadLocalState, current
+from agviz_engine.thread_state import (
+    FINAL_CALLBACK,
+    LEAVING,
+    NO_DEVICE,
+    NODE,
+    EngineThread,
+    ThreadLocalState,
+    current,
+)
 from agviz_engine.validate_outputs import validate_outputs
 
 if TYPE_CHECKING:
@@ -177,6 +185,8 @@ class Engine:
             return graph_task.captured_vars
         finally:
             current().live = None
+            if enclosing is None:
+                current().failing = None
             graph_task.release()
             del graph_task  # the frame may live on in the traceback of an exception
 
@@ -392,6 +402,8 @@ class Engine:
         def guarded() -> None:
             last = thread.current_graph_task, thread.current_node
             outer = thread.outer_checkpoint_valid
+            doing = thread.doing, thread.around
+            thread.around = thread.doing
             thread.current_graph_task = graph_task
             valid = thread.outer_checkpoint_valid = thread.checkpoint_valid
             thread.checkpoint_valid = graph_task.can_checkpoint() and valid
@@ -400,6 +412,7 @@ class Engine:
             finally:
                 thread.current_graph_task, thread.current_node = last
                 thread.checkpoint_valid, thread.outer_checkpoint_valid = valid, outer
+                thread.doing, thread.around = doing
 
         thread.hosts += 1
         try:
@@ -498,10 +511,13 @@ class Engine:
             hosting = sorted(graph_task.hosting - {current().worker_device})
         for index in hosting:
             self._wake(graph_task, index)
+        thread = current()
+        doing = thread.enter(LEAVING)
         with graph_task.mutex:
             graph_task.left_hosts.wait_for(
                 lambda: not graph_task.hosting - {current().worker_device}
             )
+        thread.doing = doing
 
     def _work(  # noqa: C901 - calls for each node would cost more than what they do
         self, thread: EngineThread, task: NodeTask, graph_task: GraphTask
@@ -515,6 +531,7 @@ class Engine:
             self.emit.skipped(graph_task, ref, task.moment)
             return
         thread.current_node = ref
+        thread.doing = thread.around, NODE, graph_task, ref, None
         if is_grad_enabled() is not graph_task.create_graph:
             _set_grad_enabled(graph_task.create_graph)
         try:
@@ -532,8 +549,11 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - it is raised again in execute
             if task.moment is not None:  # interrupted before the node was taken up
                 self._take(thread, graph_task, ref, task)
+            thread.failed(error)
             self.thread_on_exception(graph_task, ref, error)
+            thread.doing = thread.around
             return
+        thread.doing = thread.around
         if graph_task.threaded:
             is_last = graph_task.decrement_outstanding_tasks()
         else:
@@ -582,6 +602,7 @@ class Engine:
         try:
             self.exec_post_processing(graph_task)
         except BaseException as error:  # noqa: BLE001 - it is raised again in execute
+            current().failed(error)
             error.__traceback__ = _without_engine_frames(error.__traceback__)
             graph_task.set_exception(error)
         self._complete(graph_task)
@@ -615,7 +636,11 @@ class Engine:
                 while index < len(graph_task.final_callbacks):
                     began = clock()
                     _set_grad_enabled(graph_task.create_graph)
-                    graph_task.final_callbacks[index]()
+                    callback = graph_task.final_callbacks[index]
+                    around = thread.around
+                    thread.doing = around, FINAL_CALLBACK, graph_task, None, callback
+                    callback()
+                    thread.doing = around
                     self.emit.callback_run(graph_task, index, began)
                     index += 1
         finally:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from agviz_engine import health, native_node, native_run
 from agviz_engine.native_node import BYTES, MEMORY, POINTER, PythonHooks
+from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
@@ -61,8 +62,9 @@ def call_tensor_pre_hooks(
     """
     hooks, only_native_can = _tensor_pre_hooks(ref)
     if only_native_can and any(gradient is not None for gradient in inputs):
-        began = clock()
+        began, doing = clock(), current().enter("tensor_pre")
         outputs = native_run.capture(ref, inputs, create_graph=create_graph)
+        current().doing = doing
         health.forget()
         if report is not None:
             changed = any(a is not b for a, b in zip(inputs, outputs, strict=True))
@@ -74,9 +76,10 @@ def call_tensor_pre_hooks(
         if found is None:
             continue
         for hook in list(found.hooks.values()):
-            began = clock()
+            began, doing = clock(), current().enter("tensor_pre", hook)
             value = values[found.value_idx]
             result = hook(value)
+            current().doing = doing
             health.forget()
             changed = result is not None and result is not value
             if changed:
@@ -131,9 +134,10 @@ def call_hooks(
         if found is None:
             continue
         for hook in list(found.hooks.values()):
-            began = clock()
+            began, doing = clock(), current().enter(kind, hook)
             given = (*values,)
             result = hook(given, *((*one,) for one in more))
+            current().doing = doing
             health.forget()
             if result is None or result is given:
                 result = values
@@ -195,8 +199,9 @@ class Told:
         """Call the hook."""
         if not self._is_ours():  # the node runs in another graph task at the same time
             return self.hook(*values)
-        began = self._clock()
+        began, doing = self._clock(), current().enter(self.kind, self.hook)
         result = self.hook(*values)
+        current().doing = doing
         given = _several(values[0] if values else ())
         changed = result is not None and result is not values[0]
         self._report(self.kind, self.__name__, began, given, _several(result) if changed else given)
@@ -300,8 +305,9 @@ def call_post_accumulate_grad_hooks(
     """
     variable = ref.node.variable
     for hook in list((variable._post_accumulate_grad_hooks or {}).values()):
-        began = clock()
+        began, doing = clock(), current().enter("post_accumulate_grad", hook)
         result = hook(variable)
+        current().doing = doing
         health.forget()
         if result is not None and result is not variable:
             check_single_result(variable, result, hook)

@@ -90,15 +90,24 @@ class ReadyQueue:
     def pop(self) -> NodeTask:
         """Take the first task, waiting for one where there is none (``ReadyQueue::pop``)."""
         with self.lock:
-            while not self._heap:
-                self._waiting += 1
-                try:
-                    self._not_empty.wait()
-                finally:
-                    self._waiting -= 1
+            if not self._heap:
+                self._wait()
             if self._preferred is not None:
                 return self._take_preferred(self._preferred)
             return heapq.heappop(self._heap)[3]
+
+    def _wait(self) -> None:
+        from agviz_engine.thread_state import READY_QUEUE, current  # which imports this module
+
+        thread = current()
+        doing = thread.enter(READY_QUEUE)
+        self._waiting += 1
+        try:
+            while not self._heap:
+                self._not_empty.wait()
+        finally:
+            self._waiting -= 1
+            thread.doing = doing
 
     def prefer(self, graph_task: GraphTask, node: NodeRef) -> bool:
         """Have the next pop give a waiting node instead of the first.

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+import weakref
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import torch
 
@@ -28,14 +29,34 @@ NO_DEVICE = -2
 next_thread: Callable[[], int] = itertools.count().__next__
 
 
+NODE: Final = "node"
+FINAL_CALLBACK: Final = "final_callback"
+READY_QUEUE: Final = "ready_queue"
+"""The thread waits for a task."""
+LEAVING: Final = "leaving"
+"""The thread that called backward waits for device threads to leave the graph task."""
+
+
+Doing: TypeAlias = (
+    "tuple[Doing | None, str, GraphTask | None, NodeRef | None, Callable[..., Any] | None]"
+)
+"""What the engine does on a thread: what it is in the midst of; one of the constants above or the
+kind of hook, as ``HookCalled`` has it; graph task; node; the hook or callback, None where torch
+calls several hooks in one go. A plain tuple: one is made for every node."""
+
+
 class EngineThread:
     """The ``thread_local`` variables of ``engine.cpp``, under their names, for one thread."""
 
     __slots__ = (
+        "__weakref__",
         "announced",
+        "around",
         "checkpoint_valid",
         "current_graph_task",
         "current_node",
+        "doing",
+        "failing",
         "hosts",
         "interrupt",
         "live",
@@ -67,6 +88,31 @@ class EngineThread:
         """The program's handler of a SIGINT that is held back, see Note [Interrupts]."""
         self.announced = 0
         """Generation of the registry that this thread was last announced to."""
+        self.doing: Doing | None = None
+        """What the engine is in the midst of here, for whoever looks from another thread. One
+        assignment a node and two a hook: a hook that never returns is seen. Where something raises
+        it stays until the node has failed."""
+        self.around: Doing | None = None
+        """What the graph task under way here was called in the midst of."""
+        self.failing: tuple[BaseException, Doing | None] | None = None
+        """The exception that ends graph tasks here, and where it came from; None once the outermost
+        has ended."""
+
+    def enter(self, kind: str, function: Callable[..., Any] | None = None) -> Doing | None:
+        """Call a hook of the node under way, or wait, from now on.
+
+        Returns:
+            What to set :attr:`doing` to afterwards.
+        """
+        outer = self.doing
+        graph_task, node = (None, None) if outer is None else outer[2:4]
+        self.doing = outer, kind, graph_task, node, function
+        return outer
+
+    def failed(self, error: BaseException) -> None:
+        """Remember where ``error`` came from, unless it comes from a graph task inside."""
+        if self.failing is None or self.failing[0] is not error:
+            self.failing = error, self.doing
 
     @contextlib.contextmanager
     def outside_call_function(self) -> Iterator[None]:
@@ -82,9 +128,13 @@ class EngineThread:
             self.checkpoint_valid = inside
 
 
+threads: Final[weakref.WeakValueDictionary[int, EngineThread]] = weakref.WeakValueDictionary()
+"""By ``threading.get_ident()``, the threads that the engine has seen."""
+
+
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.thread = EngineThread()
+        self.thread = threads[threading.get_ident()] = EngineThread()
 
 
 _local = _Local()

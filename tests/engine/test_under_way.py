@@ -1,4 +1,4 @@
-"""What a thread of the engine is in the midst of, read from its frames."""
+"""What a thread of the engine is in the midst of, which it notes itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 import agviz_engine
 from agviz_engine.instruments import Instrument, Live
-from agviz_engine.under_way import Call, definition, under_way
+from agviz_engine.under_way import Call, calls_of, definition
 from tests.engine.builders import apply
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Gate:
         try:
             assert self.entered.wait(30)
             assert thread.ident is not None
-            return under_way(sys._current_frames()[thread.ident])
+            return calls_of(thread.ident)
         finally:
             self.opened.set()
             thread.join()
@@ -167,7 +167,7 @@ def test_who_looks_holds_no_gradient() -> None:
         thread.start()
         assert gate.entered.wait(30)
         before = [sys.getrefcount(gradients) for gradients in seen]
-        assert under_way(sys._current_frames()[thread.ident or 0])
+        assert calls_of(thread.ident or 0)
         assert [sys.getrefcount(gradients) for gradients in seen] == before
         gate.opened.set()
         thread.join()
