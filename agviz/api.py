@@ -191,9 +191,9 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         return options.check_forward and not options.on
 
     def _why(self, model: Module, loss: Sequence[Tensor], parameter: str | None) -> Gradients:
-        from agviz.live_why import Forward, gradients
+        from agviz.live_why import RecordedForward, gradients
 
-        return gradients(model, loss, parameter, Forward(self._recording, self.trace))
+        return gradients(model, loss, parameter, RecordedForward(self._recording, self.trace))
 
 
 _under_way: Final[list[trace]] = []

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from agviz.export.digraph import Picture
-    from agviz.graph.model import Graph
+    from agviz.graph.model import TaskGraph
     from agviz_engine.node import NodeRef
 
 
@@ -117,7 +117,7 @@ def _names(
     return names
 
 
-def _graph(roots: Sequence[Node], names: Mapping[int, str], *, saved: bool) -> Graph:
+def _graph(roots: Sequence[Node], names: Mapping[int, str], *, saved: bool) -> TaskGraph:
     from agviz.live_graph import walk
 
     refs = walk(roots)

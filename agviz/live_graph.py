@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from agviz.sure_zeros import zeros
+from agviz.zero_rules import zeros
 from agviz_engine import deep_graphs
 from agviz_engine.health import unseen
 from agviz_engine.node import NodeRef, node_ref
@@ -57,7 +57,7 @@ def walk(roots: Sequence[Node]) -> list[NodeRef]:
     return found
 
 
-class Stop(NamedTuple):
+class ZeroSource(NamedTuple):
     """A node that is sure to put out zeros towards a parameter."""
 
     cause: Cause
@@ -80,7 +80,7 @@ class LiveGraph:
             for edge in ref.next_edges:
                 if edge is not None:
                     self._producers[edge[0].index].append(ref.index)
-        self._stops: dict[int, list[Stop]] = {}
+        self._stops: dict[int, list[ZeroSource]] = {}
         """What puts out zeros towards a node."""
         self._alive = set(range(len(first)))
         """Nodes to which something else than zeros may come."""
@@ -91,14 +91,14 @@ class LiveGraph:
         """Its AccumulateGrad; None where the graph does not hold it."""
         return self._leaves.get(id(parameter))
 
-    def stop(self, leaf: NodeRef) -> Stop | None:
+    def stop(self, leaf: NodeRef) -> ZeroSource | None:
         """The node that lets nothing through to ``leaf``; None where something may come there.
 
         Of several, the first met from the roots.
         """
         if leaf.index in self._alive:
             return None
-        stops: list[Stop] = []
+        stops: list[ZeroSource] = []
         seen = {leaf.index}
         waiting = deque(seen)
         while waiting:
@@ -126,7 +126,7 @@ class LiveGraph:
                         continue
                     index = edge[0].index
                     if output in stopped:
-                        stop = Stop(stopped[output], ref)
+                        stop = ZeroSource(stopped[output], ref)
                         self._stops.setdefault(index, []).append(stop)
                     elif index not in self._alive:
                         self._alive.add(index)

@@ -33,7 +33,7 @@ HINT: Final = (
 )
 
 
-class Forward:
+class RecordedForward:
     """The forward as far as it is recorded.
 
     Args:
@@ -63,7 +63,7 @@ def gradients(
     model: Module,
     loss: Sequence[Tensor],
     parameter: str | None,
-    forward: Forward | None,
+    forward: RecordedForward | None,
 ) -> Gradients:
     """What backward of ``loss`` would give the parameters of ``model``.
 
@@ -108,7 +108,10 @@ class _Live:
     """What is known of all parameters together."""
 
     def __init__(
-        self, loss: Sequence[Tensor], parameters: Mapping[str, Tensor], forward: Forward | None
+        self,
+        loss: Sequence[Tensor],
+        parameters: Mapping[str, Tensor],
+        forward: RecordedForward | None,
     ) -> None:
         self._parameters = parameters
         self._forward = forward

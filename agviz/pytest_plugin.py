@@ -101,9 +101,9 @@ def _asks(item: pytest.Item) -> bool:
 
 
 def _register(config: pytest.Config) -> None:
-    from agviz.testing.session import Session
+    from agviz.testing.session import PluginSession
 
-    config.pluginmanager.register(Session(config, read_settings(config)), _SESSION)
+    config.pluginmanager.register(PluginSession(config, read_settings(config)), _SESSION)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ _MOST_ROWS = 20
 _SECONDS_TO_DRAW = 10.0
 
 
-class Events(Sequence[EventRow]):
+class EventList(Sequence[EventRow]):
     """The events of a trace in order, read piece by piece when they are asked for."""
 
     def __init__(self, trace: Trace, graph_task: int | None = None) -> None:
@@ -113,9 +113,9 @@ class Recorded:
         return trace.edges(trace.graph_tasks[0].id) if trace.graph_tasks else []
 
     @property
-    def events(self) -> Events:
+    def events(self) -> EventList:
         """All events in order."""
-        return Events(self.trace)
+        return EventList(self.trace)
 
     def story(self, node: NodeRow | ExecutionRow | NonFiniteRow) -> list[EventRow]:
         """Every event that concerns a node, in order."""
@@ -291,9 +291,9 @@ class Recorded:
             agviz.errors.DrawingError: Graphviz is absent, failed, or took too long.
         """
         from agviz.export.draw import drawn
-        from agviz.graph.view import View
+        from agviz.graph.view import GraphView
 
-        view = View(graph_task=graph_task)
+        view = GraphView(graph_task=graph_task)
         return drawn(self.trace, "svg", view=view, timeout_s=_SECONDS_TO_DRAW).decode()
 
     def __repr__(self) -> str:

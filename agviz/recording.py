@@ -36,7 +36,7 @@ from agviz_engine.instruments import Instrument, Live, Registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.signals import Listening
+    from agviz.signals import SignalListener
     from agviz.traces.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
 
@@ -82,7 +82,7 @@ class Recording(Instrument):
         self._registry: Registry | None = None
         self._heard: Recorder | Gate | None = None
         """Who hears the engine on its behalf; None: itself, to open the file."""
-        self._listening: Listening | None = None
+        self._listening: SignalListener | None = None
         self._leaving = Leaving(lambda: self.recorder)
         self._opening = threading.Lock()
         self._is_over = False
@@ -173,9 +173,9 @@ class Recording(Instrument):
         if self.options.check_forward:
             self._check_forward()
         if SIGNAL in self.options.on:
-            from agviz.signals import Listening
+            from agviz.signals import SignalListener
 
-            self._listening = Listening(lambda: self.recorder)
+            self._listening = SignalListener(lambda: self.recorder)
 
     def start_if_possible(self) -> bool:
         """The same, but where anything is in the way only say so, and leave no file.
@@ -308,13 +308,13 @@ class Recording(Instrument):
 
     def _timed_out(self) -> None:
         """Tell of it, past whatever hangs; on the thread of the recorder."""
-        from agviz import stuck
+        from agviz import hang_report
 
         recorder, options = self.recorder, self.options
-        stuck.say(f"a backward pass has been under way for {options.timeout:g} s")
-        stuck.tell(self.path)
+        hang_report.say(f"a backward pass has been under way for {options.timeout:g} s")
+        hang_report.tell(self.path)
         if options.stop_on_timeout and recorder is not None:
-            stuck.stop(recorder, self.outcome)
+            hang_report.stop(recorder, self.outcome)
 
     def _check_forward(self) -> None:
         from agviz.traces.check_forward import CheckForward

@@ -20,7 +20,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agviz.stuck import say, tell
+from agviz.hang_report import say, tell
 from agviz.traces.dumping import SIGNAL
 from agviz.traces.flight import FlightRecorder
 
@@ -37,7 +37,7 @@ _STOP: Final = b"\0"
 _STDERR: Final = 2
 
 
-class Listening:
+class SignalListener:
     """Answers the signal from now on, until :meth:`stop`.
 
     Signals can be set up in the main thread only; in another, and where there is no SIGUSR1, this
@@ -133,7 +133,7 @@ class Listening:
             say(f"{fresh} more backward passes are in {recorder.path}")
 
 
-_listening: weakref.WeakSet[Listening] = weakref.WeakSet()
+_listening: weakref.WeakSet[SignalListener] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:

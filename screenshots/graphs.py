@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import agviz_engine
-from agviz.demo.session import Session
+from agviz.demo.session import DemoSession
 from agviz.export.choices import make_look, make_view
 from agviz.export.draw import render_graph
 from agviz.traces.names import Names
@@ -130,7 +130,7 @@ def record(folder: Path) -> dict[str, Path]:
     """A trace of every scene."""
     traces = {name: folder / f"{name}.agviz" for name in (*DEMOS, *SCENES)}
     for name, (model, plant_nan) in DEMOS.items():
-        Session(model, steps=1, plant_nan=plant_nan).record(traces[name])
+        DemoSession(model, steps=1, plant_nan=plant_nan).record(traces[name])
     for name, run in SCENES.items():
         torch.manual_seed(0)
         provenance = Provenance()

@@ -100,8 +100,8 @@ async def _stopped(pilot: Pilot[None]) -> LiveSession:
     while time.monotonic() < deadline:
         await pilot.pause(0.3)
         session = app.session if isinstance(app, LiveApp) else None
-        if isinstance(session, LiveSession) and session.at_hand is not None and session.view:
+        if isinstance(session, LiveSession) and session.stop_tensors is not None and session.view:
             event = session.view.moment.event
-            if event is not None and event.seq == session.at_hand.seq:
+            if event is not None and event.seq == session.stop_tensors.seq:
                 return session
     raise TimeoutError("the program stands nowhere")

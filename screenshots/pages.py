@@ -9,7 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from agviz.demo.session import Session
+from agviz.demo.session import DemoSession
 from agviz.export.draw import render_graph
 from agviz.traces.reader import Trace
 
@@ -23,7 +23,7 @@ def render(out_dir: Path) -> list[Path]:
     picture = out_dir / "page-demo-nan.png"
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         trace, page_path = Path(folder, "demo.agviz"), Path(folder, "demo.html")
-        Session("char-lm", steps=1, plant_nan=True).record(trace)
+        DemoSession("char-lm", steps=1, plant_nan=True).record(trace)
         with Trace.open(trace) as opened:
             render_graph(opened, page_path, "html")
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from agviz.demo.session import Session
+from agviz.demo.session import DemoSession
 from agviz.tui.app import AgvizApp
 
 
@@ -51,7 +51,7 @@ def render(out_dir: Path) -> list[Path]:
         for plant_nan in (False, True):
             traces[plant_nan] = Path(folder) / str(plant_nan) / "agviz-demo.agviz"
             traces[plant_nan].parent.mkdir()
-            Session("char-lm", steps=1, plant_nan=plant_nan).record(traces[plant_nan])
+            DemoSession("char-lm", steps=1, plant_nan=plant_nan).record(traces[plant_nan])
         return [asyncio.run(_shoot(shot, traces[shot.plant_nan], out_dir)) for shot in SHOTS]
 
 

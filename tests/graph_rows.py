@@ -20,7 +20,7 @@ from agviz.traces.rows import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.graph.model import Graph
+    from agviz.graph.model import TaskGraph
 
 THREADS = [ThreadRow(0, "MainThread", -1, 10), ThreadRow(1, "a", 0, 11), ThreadRow(2, "b", 1, 12)]
 
@@ -109,7 +109,7 @@ class Rows:
             executed=sum(row.status is NodeStatus.DONE for row in self.nodes),
         )
 
-    def graph(self, title: str = "train.py") -> Graph:
+    def graph(self, title: str = "train.py") -> TaskGraph:
         """The graph that they make."""
         bad = [row for row in self.nodes if row.nonfinite is not None and any(row.nonfinite)]
         first = min(bad, key=lambda row: row.order or 0, default=None)

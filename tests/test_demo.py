@@ -18,7 +18,7 @@ from agviz.analysis.origins import spread
 from agviz.cli.main import main
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
-from agviz.demo.session import Session
+from agviz.demo.session import DemoSession
 from agviz.traces.reader import Trace
 
 ROOT = Path(__file__).parent.parent
@@ -90,7 +90,7 @@ def test_a_node_goes_to_the_device_of_its_module() -> None:
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_subject_lies_on_both_devices(name: str) -> None:
-    session = Session(name, steps=None, plant_nan=False)
+    session = DemoSession(name, steps=None, plant_nan=False)
     placement = session._placement
     with placement:
         inputs, targets = session.subject.batches(0)
@@ -107,7 +107,7 @@ def test_a_subject_lies_on_both_devices(name: str) -> None:
 def test_a_subject_learns_and_its_gradients_are_those_of_the_native_engine(
     name: str, tmp_path: Path
 ) -> None:
-    session = Session(name, steps=12, plant_nan=False)
+    session = DemoSession(name, steps=12, plant_nan=False)
     losses = list(session.train())
     losses.append(session.record(tmp_path / "t.agviz"))
     assert len(losses) == 12
@@ -129,7 +129,7 @@ def test_a_subject_learns_and_its_gradients_are_those_of_the_native_engine(
 
 def test_training_is_the_same_as_on_the_native_engine() -> None:
     def losses() -> list[float]:
-        return list(Session("mlp", steps=6, plant_nan=False).train())
+        return list(DemoSession("mlp", steps=6, plant_nan=False).train())
 
     ours = losses()
     with agviz_engine.native():
@@ -138,7 +138,7 @@ def test_training_is_the_same_as_on_the_native_engine() -> None:
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_planted_nan_spares_the_loss_and_what_lies_behind_it(name: str, tmp_path: Path) -> None:
-    session = Session(name, steps=2, plant_nan=True)
+    session = DemoSession(name, steps=2, plant_nan=True)
     for loss in session.train():
         assert torch.tensor(loss).isfinite()
     assert torch.tensor(session.record(tmp_path / "t.agviz")).isfinite()
@@ -164,7 +164,7 @@ def test_a_planted_nan_spares_the_loss_and_what_lies_behind_it(name: str, tmp_pa
 
 
 def test_a_difference_is_seen(tmp_path: Path) -> None:
-    session = Session("mlp", steps=1, plant_nan=False)
+    session = DemoSession("mlp", steps=1, plant_nan=False)
     session.record(tmp_path / "t.agviz")
     name, parameter = next(session.subject.model.named_parameters())
     assert parameter.grad is not None
@@ -175,7 +175,7 @@ def test_a_difference_is_seen(tmp_path: Path) -> None:
 
 def test_what_is_measured_is_plain_training(tmp_path: Path) -> None:
     """On the caller's thread alone, the same steps natively, and recorded as `agviz run` does."""
-    session = Session("mlp", steps=2, plant_nan=True)
+    session = DemoSession("mlp", steps=2, plant_nan=True)
     session.record(tmp_path / "t.agviz")
     threads: set[tuple[bool, str]] = set()
     listened: list[bool] = []

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import agviz
-from agviz.analysis.alignment import NOWHERE, Graph, align
+from agviz.analysis.alignment import NOWHERE, Adjacency, align
 from agviz.analysis.comparing import Tolerance
 from agviz.analysis.diff import diff
-from agviz.analysis.diff_rows import Kind, Level, PassDiff, TraceDiff
+from agviz.analysis.diff_rows import DivergenceKind, Level, PassDiff, TraceDiff
 from agviz.analysis.diff_words import compared
 from agviz.cli.main import main
 from agviz.errors import AgvizError
@@ -204,7 +204,7 @@ def test_one_changed_weight(name: str, parameter: int, tmp_path: Path) -> None:
         assert found.first is not None
         divergence = found.first[1]
         assert divergence.node.order == min(each.node.order or 0 for each in one(found).first)
-        assert divergence.kind is Kind.GRADIENT
+        assert divergence.kind is DivergenceKind.GRADIENT
         if values == "full":
             assert divergence.largest is not None
             assert divergence.largest > 0
@@ -324,7 +324,7 @@ def test_a_layer_in_between_leaves_the_others_aligned(
     parameters = [dict(built.named_parameters()) for built in models]
     with Trace.open(tmp_path / "a") as a, Trace.open(tmp_path / "b") as b:
         graphs = [
-            Graph(trace.nodes(trace.graph_tasks[0].id), trace.edges(trace.graph_tasks[0].id))
+            Adjacency(trace.nodes(trace.graph_tasks[0].id), trace.edges(trace.graph_tasks[0].id))
             for trace in (a, b)
         ]
         for here, there in ((0, 1), (1, 0)):
@@ -423,7 +423,7 @@ def test_two_layers_in_between_and_another_batch_size(tmp_path: Path) -> None:
     with Trace.open(tmp_path / "a") as a, Trace.open(tmp_path / "b") as b:
         nodes = [trace.nodes(trace.graph_tasks[0].id) for trace in (a, b)]
         graphs = [
-            Graph(rows, trace.edges(rows[0].graph_task))
+            Adjacency(rows, trace.edges(rows[0].graph_task))
             for rows, trace in zip(nodes, (a, b), strict=True)
         ]
         partners = align(*graphs).a_to_b
@@ -540,11 +540,11 @@ def test_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
                 loss.backward()
     found = compare(tmp_path / "a", tmp_path / "b")
     (first,) = one(found).first
-    assert (first.kind, first.node.short_name) == (Kind.FAILED, "SinBackward0")
+    assert (first.kind, first.node.short_name) == (DivergenceKind.FAILED, "SinBackward0")
     assert one(found).failure == ("finished", "failed with ValueError: not today")
     assert compare(tmp_path / "b", tmp_path / "c").same
     (first,) = one(compare(tmp_path / "b", tmp_path / "d")).first
-    assert first.kind is Kind.FAILED
+    assert first.kind is DivergenceKind.FAILED
     assert main(["diff", str(tmp_path / "b"), str(tmp_path / "a")]) == 1
     assert "A failed with ValueError: not today; B finished." in " ".join(
         capsys.readouterr().out.split()
@@ -556,7 +556,7 @@ def test_an_undefined_gradient(tmp_path: Path) -> None:
     record((apply(mine(1.0), x) * 2).sum, tmp_path / "a")
     record((apply(mine(None), x) * 2).sum, tmp_path / "b")
     (first,) = one(compare(tmp_path / "a", tmp_path / "b")).first
-    assert (first.kind, first.role, first.slot) == (Kind.ABSENT, "output", 0)
+    assert (first.kind, first.role, first.slot) == (DivergenceKind.ABSENT, "output", 0)
     assert first.node.short_name == "MineBackward"
 
 
@@ -578,8 +578,8 @@ def test_a_node_that_ran_in_one_only(tmp_path: Path) -> None:
             (x.sin() * y.cos()).sum().backward(inputs=[x, y] if everything else [x])
     found = one(compare(tmp_path / "a", tmp_path / "b"))
     (first,) = found.first
-    assert (first.kind, first.node.short_name) == (Kind.ABSENT, "MulBackward0")
-    assert Kind.RAN in {each.kind for each in found.divergences}
+    assert (first.kind, first.node.short_name) == (DivergenceKind.ABSENT, "MulBackward0")
+    assert DivergenceKind.RAN in {each.kind for each in found.divergences}
 
 
 def test_a_gradient_that_was_there_before(tmp_path: Path) -> None:
@@ -710,10 +710,10 @@ def test_the_same_graph_with_other_numbers_is_aligned_node_by_node(seed: int, si
     for number in range(size):
         plain.node(names[number])
         shuffled.node(names[to.index(number)], sequence_nr=rng.randrange(100))
-    graph = Graph(plain.nodes, list(map(EdgeRow._make, told)))
+    graph = Adjacency(plain.nodes, list(map(EdgeRow._make, told)))
     moved = [(to[p], output, to[c], slot) for p, output, c, slot in told]
     rng.shuffle(moved)
-    found = align(graph, Graph(shuffled.nodes, list(map(EdgeRow._make, moved))))
+    found = align(graph, Adjacency(shuffled.nodes, list(map(EdgeRow._make, moved))))
     assert found.a_to_b == to
     assert found.b_to_a == [to.index(number) for number in range(size)]
 
@@ -727,7 +727,7 @@ def test_any_two_graphs_are_aligned_one_to_one(seeds: tuple[int, int]) -> None:
             producers = {rng.randrange(number) for _ in range(rng.randint(1, 2))} if number else ()
             module = rng.choice([None, "a", "b"])
             rows.node(f"Name{rng.randrange(3)}", *producers, module=module, slot=rng.randrange(2))
-        graphs.append(Graph(rows.nodes, rows.edges))
+        graphs.append(Adjacency(rows.nodes, rows.edges))
     found = align(*graphs)
     for left, right in ((found.a_to_b, found.b_to_a), (found.b_to_a, found.a_to_b)):
         for number, partner in enumerate(left):

@@ -19,7 +19,7 @@ from agviz.analysis.blame import Argument, Blame, Source
 from agviz.analysis.evidence import Evidence, Received
 from agviz.analysis.explanation import explain
 from agviz.analysis.measures import bad
-from agviz.analysis.origins import Kind, spread
+from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.patterns import find, singular
 from agviz.analysis.source import source_line
 from agviz.cli.main import main
@@ -62,7 +62,7 @@ def node(function: str, wrong: Health = BAD, **saved: Health | str) -> Evidence:
         for name, value in saved.items()
     }
     return Evidence(
-        kind=Kind.NODE,
+        kind=OriginKind.NODE,
         node=f"{function}Backward0",
         received=(Received(0, ("SumBackward0",), FINITE),),
         outputs={0: wrong},
@@ -202,7 +202,9 @@ def test_an_overflow_needs_numbers_that_are_large_enough() -> None:
     assert find(evidence) is None
     heavy = Received(0, ("SumBackward0",), FINITE._replace(max=300.0, dtype="float16"))
     facts: dict[str, Any] = {"wrong": wrong, "outputs": {0: wrong}, "saved": evidence.saved}
-    heavier = Evidence(kind=Kind.NODE, node="MmBackward0", received=(heavy,), scale=512.0, **facts)
+    heavier = Evidence(
+        kind=OriginKind.NODE, node="MmBackward0", received=(heavy,), scale=512.0, **facts
+    )
     found = find(heavier)
     assert found is not None
     assert found.pattern == "overflow in float16"
@@ -238,11 +240,11 @@ def test_origins_are_told_from_what_they_cause(tmp_path: Path) -> None:
         assert first is not None
         names = {trace.node(o.graph_task, o.node).short_name for o in first.origins}
         assert names == {"SqrtBackward0", "LogBackward0"}
-        assert {o.kind for o in first.origins} == {Kind.NODE}
+        assert {o.kind for o in first.origins} == {OriginKind.NODE}
         assert second is not None
-        assert [o.kind for o in second.origins] == [Kind.SUM]
+        assert [o.kind for o in second.origins] == [OriginKind.SUM]
         assert third is not None
-        assert [o.kind for o in third.origins] == [Kind.ROOT]
+        assert [o.kind for o in third.origins] == [OriginKind.ROOT]
         assert (third.captured, third.leaves) == (1, ())
         found = explain(trace)
         assert found is not None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agviz.graph.picture import Picture
+    from agviz.graph.picture import GraphLayout
 
 SLOW_DOT = "#!/bin/sh\necho $$ > {folder}/pid\nexec sleep 600\n"
 CURVES_CRASH = "#!/bin/sh\nif grep -q splines=line; then echo '<svg/>'; else exit 134; fi\n"
@@ -37,7 +37,7 @@ LARGE_CRASH = "#!/bin/sh\nif [ $(wc -c) -lt 95000 ]; then echo '<svg/>'; else ex
 BROKEN_DOT = "#!/bin/sh\necho 'Error: it is broken' >&2\nexit 3\n"
 
 
-def assert_shows_what_it_claims(svg: bytes, picture: Picture) -> None:
+def assert_shows_what_it_claims(svg: bytes, picture: GraphLayout) -> None:
     """Each box, line, parameter and edge of the picture once, and nothing else."""
     lines = [f"a_node-{item.index}" for item in picture.items]
     lines += [

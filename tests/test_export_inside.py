@@ -23,7 +23,7 @@ from agviz.export.legend import heading
 from agviz.export.palette import LIGHT
 from agviz.graph.model import read_graph
 from agviz.graph.picture import Cluster, compose
-from agviz.graph.view import By, View, read_view
+from agviz.graph.view import By, GraphView, read_view
 from agviz.traces.reader import Trace
 from agviz.traces.rows import NodeStatus
 from agviz_engine.events import NodeStarted
@@ -194,7 +194,7 @@ def test_turns_are_told_apart_and_found(trace: Trace) -> None:
     for node in graph.nodes:
         turn = graph.turn(node.row)
         if turn:
-            part = read_view(trace, View(around=turn, depth=0))
+            part = read_view(trace, GraphView(around=turn, depth=0))
             assert [each.row.index for each in part.nodes] == [node.row.index]
 
 
@@ -226,7 +226,7 @@ def test_a_moment_inside_of_a_pass_inside(trace: Trace) -> None:
     outer = trace.graph_tasks[0]
     events = [event for event in trace.events() if event.graph_task >= 0]
     for at in events[:: max(1, len(events) // 25)]:
-        graph = read_view(trace, View(graph_task=outer.id, at=at.seq))
+        graph = read_view(trace, GraphView(graph_task=outer.id, at=at.seq))
         started = {
             (event.graph_task, event.node)
             for event in events
@@ -276,7 +276,7 @@ def test_what_a_comparison_leaves_out_is_said(tmp_path: Path) -> None:
         with agviz.trace(path=tmp_path / f"{name}.agviz"):
             nested(2).backward()
     with Trace.open(tmp_path / "a.agviz") as a, Trace.open(tmp_path / "b.agviz") as b:
-        graph = read_view(a, View(), b)
+        graph = read_view(a, GraphView(), b)
         assert not graph.inside
         assert any("2 passes inside of it" in note for note in graph.notes)
 

@@ -14,7 +14,7 @@ from agviz.export.look import Look
 from agviz.export.page import page
 from agviz.export.palette import DARK
 from agviz.graph.picture import compose
-from agviz.graph.view import View
+from agviz.graph.view import GraphView
 from agviz.traces.reader import Trace
 from tests import browser
 from tests.graph_rows import Rows, block, blocks
@@ -213,6 +213,6 @@ def test_a_trace_becomes_a_page_with_its_dot_beside_it(tmp_path: Path) -> None:
 
     record_two_layers(tmp_path / "t.agviz")
     with Trace.open(tmp_path / "t.agviz") as trace:
-        drawing = render_graph(trace, tmp_path / "graph.html", "html", view=View())
+        drawing = render_graph(trace, tmp_path / "graph.html", "html", view=GraphView())
     assert drawing.path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert drawing.dot_path.read_text(encoding="utf-8").startswith("digraph")

@@ -48,7 +48,7 @@ def test_there_are_enough() -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_what_holds_which_thread_is_named(program: Program, folder: Path) -> None:
     found = answer(program, folder)
-    held = [stand for stand in found.stands if stand.is_held]
+    held = [stand for stand in found.threads if stand.is_held]
     assert [stand.name for stand in held] == program.all("thread")
     nodes = [stand.running[-1].short_name for stand in held if stand.running]
     assert nodes == program.all("node")
@@ -98,7 +98,7 @@ def by_name(name: str) -> Program:
 
 def test_who_waits_for_a_reentrant_backward_is_told(folder: Path) -> None:
     found = answer(by_name("reentrant_waits_for_device"), folder)
-    (waiting,) = (stand for stand in found.stands if stand.waits)
+    (waiting,) = (stand for stand in found.threads if stand.waits)
     assert (waiting.name, waiting.waits_for) == ("MainThread", 1 + found.graph_task)
     assert waiting.running[-1].short_name == "MulBackward0"
     assert waiting.call is not None
@@ -117,7 +117,7 @@ def test_hooks_made_in_cpp_are_told(folder: Path) -> None:
 
 def test_threads_that_take_no_part_are_told(folder: Path) -> None:
     found = answer(by_name("lock_held_by_main_thread"), folder)
-    (other,) = (stand for stand in found.stands if stand.thread is None)
+    (other,) = (stand for stand in found.threads if stand.thread is None)
     assert other.name == "MainThread"
     assert "Of the other threads, MainThread is at " in found.paragraph
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import agviz
-from agviz.analysis.modified import Modified
-from agviz.analysis.second_time import SecondTime
+from agviz.analysis.backward_twice import BackwardTwice
+from agviz.analysis.modified import InplaceModification
 from agviz.analysis.version_errors import VersionError, version_error, version_errors
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAMS = programs("version")
-KINDS = {"modified by an inplace operation": Modified, "second time": SecondTime}
+KINDS = {"modified by an inplace operation": InplaceModification, "second time": BackwardTwice}
 
 
 def test_there_are_enough() -> None:
@@ -61,7 +61,7 @@ def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -
     assert found.node.short_name == program.one("node")
     assert found.heading
     assert found.paragraph.startswith(("Backward pass", found.node.short_name))
-    if isinstance(found, SecondTime):
+    if isinstance(found, BackwardTwice):
         assert line_of(found) == program.cause
         assert f"{program.path.name}:{program.cause} in " in found.paragraph
         assert found.first is not None
@@ -79,7 +79,7 @@ def test_the_line_that_modified_it_is_named(program: Program, tmp_path: Path) ->
     found = answer(program, tmp_path / "t.agviz", check_forward=True)
     assert line_of(found) == program.cause
     assert f"{program.path.name}:{program.cause} in " in found.paragraph
-    if isinstance(found, Modified):
+    if isinstance(found, InplaceModification):
         assert len(found.changes) == 1
         assert found.saved is not None
         assert found.saved.memory >= 0
@@ -99,7 +99,7 @@ def test_where_two_graphs_meet_is_told(tmp_path: Path) -> None:
         "gradient_penalty": None,
     }.items():
         found = answer(by_name(name), tmp_path / f"{name}.agviz")
-        assert isinstance(found, SecondTime)
+        assert isinstance(found, BackwardTwice)
         entry = found.entry and tuple(node.short_name for node in found.entry)
         assert entry == names
         assert (found.shared < found.nodes - 4) == (names is not None)
@@ -107,7 +107,7 @@ def test_where_two_graphs_meet_is_told(tmp_path: Path) -> None:
 
 def test_a_first_backward_that_was_not_recorded(tmp_path: Path) -> None:
     found = answer(by_name("shared_trunk"), tmp_path / "t.agviz", steps=range(1, 9))
-    assert isinstance(found, SecondTime)
+    assert isinstance(found, BackwardTwice)
     assert (found.first, found.first_call, found.entry) == (None, None, None)
     assert "is not in this trace" in found.paragraph
     assert found.frame == found.node.frame
@@ -131,7 +131,7 @@ def test_threads_whose_nodes_have_the_same_numbers(tmp_path: Path) -> None:
         tasks = [task.id for task in trace.graph_tasks]
         assert len({trace.node(task, 1).sequence_nr for task in tasks}) == 1
         (found,) = version_errors(trace)
-    assert isinstance(found, SecondTime)
+    assert isinstance(found, BackwardTwice)
     assert (found.first, found.graph_task) == (tasks[2], tasks[3])
 
 
@@ -146,7 +146,7 @@ def test_a_hook_that_meets_what_another_node_had_saved(tmp_path: Path) -> None:
         x.sum().backward()
     with Trace.open(path) as trace:
         (found,) = version_errors(trace)
-    assert isinstance(found, Modified)
+    assert isinstance(found, InplaceModification)
     assert (found.saved, found.node.short_name) == (None, "MulBackward0")
     assert found.heading == "modified by an inplace operation, found in MulBackward0"
     assert found.message in found.paragraph

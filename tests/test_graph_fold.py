@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agviz.graph.fold import fold, longest_repetition
-from agviz.graph.items import Kind
+from agviz.graph.items import ItemKind
 from agviz.graph.picture import compose
 from agviz.traces.rows import NodeStatus
 from tests.graph_rows import Rows, block, blocks
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from agviz.graph.fold import Folded
-    from agviz.graph.model import Graph
+    from agviz.graph.model import TaskGraph
 
 
-def assert_is_whole(graph: Graph, folded: Folded) -> None:
+def assert_is_whole(graph: TaskGraph, folded: Folded) -> None:
     """Every node in one item, every edge in a link or within an item, links lead onwards."""
     places = {n.row.index: i for i, item in enumerate(folded.items) for n in item.nodes}
     drawn = Counter(node.row.index for item in folded.items for node in item.nodes)
@@ -51,7 +51,7 @@ def test_nothing_is_lost_and_the_budget_is_kept(random: Random, size: int, budge
 def test_a_graph_within_its_budget_is_drawn_whole() -> None:
     graph = blocks(3).graph()
     folded = fold(graph, len(graph.nodes))
-    assert {item.kind for item in folded.items} == {Kind.NODE}
+    assert {item.kind for item in folded.items} == {ItemKind.NODE}
     assert folded.notes == ()
 
 
@@ -59,9 +59,9 @@ def test_equal_layers_are_folded_into_one_and_counted() -> None:
     graph = blocks(12).graph()
     folded = fold(graph, len(graph.nodes) - 1)
     assert_is_whole(graph, folded)
-    (repeated,) = [item for item in folded.items if item.kind is Kind.REPEAT]
+    (repeated,) = [item for item in folded.items if item.kind is ItemKind.REPEAT]
     assert (repeated.title, repeated.repeats) == ("blocks.10 … blocks.0", 11)
-    shown = {item.module for item in folded.items if item.kind is Kind.NODE}
+    shown = {item.module for item in folded.items if item.kind is ItemKind.NODE}
     assert {module.split(".")[1] for module in shown if module} == {"11"}
     assert folded.notes == ("blocks.10 … blocks.0: 11 equal blocks of 7 nodes drawn as one",)
 
@@ -75,7 +75,7 @@ def test_time_steps_in_one_module_are_folded_too() -> None:
         rows.node("TBackward0", add, module="cell")
         last = rows.node("AddmmBackward0", add, module="cell")
     folded = fold(rows.graph(), 100)
-    (repeated,) = [item for item in folded.items if item.kind is Kind.REPEAT]
+    (repeated,) = [item for item in folded.items if item.kind is ItemKind.REPEAT]
     assert (repeated.repeats, len(repeated.nodes)) == (49, 196)
 
 
@@ -88,7 +88,7 @@ def test_the_node_that_failed_stays_visible_among_equal_layers() -> None:
         last = block(rows, f"blocks.{number}", last)
     (failed,) = [row.index for row in rows.nodes if row.status is NodeStatus.FAILED]
     folded = fold(rows.graph(), 30)
-    assert [item.kind for item in folded.items if item.index == failed] == [Kind.NODE]
+    assert [item.kind for item in folded.items if item.index == failed] == [ItemKind.NODE]
     assert len(folded.items) <= 30
 
 
@@ -96,11 +96,11 @@ def test_the_first_nan_stays_visible_as_long_as_there_is_room() -> None:
     graph = blocks_with_nan(6)
     folded = fold(graph, 5)
     assert graph.first_nonfinite is not None
-    assert [i.kind for i in folded.items if i.index == graph.first_nonfinite] == [Kind.NODE]
+    assert [i.kind for i in folded.items if i.index == graph.first_nonfinite] == [ItemKind.NODE]
     assert_is_whole(graph, folded)
 
 
-def blocks_with_nan(at: int) -> Graph:
+def blocks_with_nan(at: int) -> TaskGraph:
     rows = Rows()
     last = rows.node("MeanBackward0")
     for number in reversed(range(12)):

@@ -23,10 +23,10 @@ from tests.graph_rows import Rows, linear
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.graph.model import Graph
+    from agviz.graph.model import TaskGraph
 
 
-def leaves_by_node(graph: Graph) -> dict[int, list[tuple[int, int, int]]]:
+def leaves_by_node(graph: TaskGraph) -> dict[int, list[tuple[int, int, int]]]:
     return {
         node.row.index: [(leaf.row.index, leaf.use, leaf.uses) for leaf in node.leaves]
         for node in graph.nodes

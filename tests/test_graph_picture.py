@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agviz.graph.picture import Cluster, Picture, compose
+from agviz.graph.picture import Cluster, GraphLayout, compose
 from tests.graph_rows import Rows, block, blocks, linear
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def boxes_of(cluster: Cluster) -> list[int]:
     return [*cluster.boxes, *(box for inner in cluster.clusters for box in boxes_of(inner))]
 
 
-def names(picture: Picture) -> list[list[tuple[int, str]]]:
+def names(picture: GraphLayout) -> list[list[tuple[int, str]]]:
     """For every box, its lines: indent and name."""
     return [
         [(line.indent, picture.items[line.item].nodes[0].row.short_name) for line in box.lines]

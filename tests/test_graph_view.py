@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 import agviz
 import agviz_engine
-from agviz.analysis.origins import Kind as Origin
+from agviz.analysis.origins import OriginKind as Origin
 from agviz.errors import AgvizError
 from agviz.graph.critical import critical_path
 from agviz.graph.model import Differs
 from agviz.graph.picture import compose
-from agviz.graph.view import By, Fold, View, read_view
+from agviz.graph.view import By, FoldMode, GraphView, read_view
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import EdgeRow, NodeStatus
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from agviz.graph.model import Graph, Node
+    from agviz.graph.model import Node, TaskGraph
     from agviz.traces.measured import Values
 
 
@@ -61,33 +61,33 @@ def trace(tmp_path: Path) -> Iterator[Trace]:
         yield opened
 
 
-def named(graph: Graph) -> list[str]:
+def named(graph: TaskGraph) -> list[str]:
     return [node.row.short_name for node in graph.nodes]
 
 
-def node_of(graph: Graph, name: str) -> Node:
+def node_of(graph: TaskGraph, name: str) -> Node:
     (found,) = [node for node in graph.nodes if node.row.short_name == name]
     return found
 
 
 def test_a_neighbourhood_has_what_is_so_many_edges_away(trace: Trace) -> None:
-    whole = read_view(trace, View())
+    whole = read_view(trace, GraphView())
     centre = node_of(whole, "TanhBackward0")
     links = nx.Graph([(edge.row.producer, edge.row.consumer) for edge in whole.edges])
     for depth in range(4):
         expected = nx.single_source_shortest_path_length(links, centre.row.index, depth)
         for wanted in ("TanhBackward0", centre.row.order, str(centre.row.order)):
-            part = read_view(trace, View(around=wanted, depth=depth))
+            part = read_view(trace, GraphView(around=wanted, depth=depth))
             assert {node.row.index for node in part.nodes} == set(expected)
-    part = read_view(trace, View(around="TanhBackward0", depth=1))
+    part = read_view(trace, GraphView(around="TanhBackward0", depth=1))
     assert named(part) == ["AddmmBackward0", "TanhBackward0", "AddmmBackward0"]
     assert [part.cut.get(node.row.index) for node in part.nodes] == [(1, 1), None, (0, 1)]
     assert part.notes == ("1 edge around 6 TanhBackward0: 5 of 10 nodes",)
 
 
 def test_the_way_to_a_parameter_has_the_ancestors_of_its_leaf(trace: Trace) -> None:
-    whole = read_view(trace, View())
-    part = read_view(trace, View(to="0.weight"))
+    whole = read_view(trace, GraphView())
+    part = read_view(trace, GraphView(to="0.weight"))
     links = nx.DiGraph([(edge.producer, edge.consumer) for edge in trace.edges(whole.task.id)])
     (leaf,) = [n.index for n in trace.nodes(whole.task.id) if n.parameter == "0.weight"]
     assert {node.row.index for node in part.nodes} == nx.ancestors(links, leaf)
@@ -110,7 +110,7 @@ def test_what_is_not_there_is_one_sentence(trace: Trace, view: dict[str, Any], s
     if "graph_task" in view:
         view = view | {"graph_task": trace.graph_tasks[0].id}
     with pytest.raises(AgvizError) as raised:
-        read_view(trace, View(**view))
+        read_view(trace, GraphView(**view))
     assert said in str(raised.value)
 
 
@@ -119,7 +119,7 @@ def test_a_moment_is_what_the_replay_says(trace: Trace) -> None:
     count = trace.event_count(task)
     seen: Counter[NodeStatus] = Counter()
     for position, event in enumerate(trace.events(task, 0, count), start=1):
-        graph = read_view(trace, View(at=event.seq))
+        graph = read_view(trace, GraphView(at=event.seq))
         state = trace.state_at(task, position)
         rows = [row for node in graph.nodes for row in (node.row, *(x.row for x in node.leaves))]
         for row in rows:
@@ -141,7 +141,7 @@ def test_a_moment_is_what_the_replay_says(trace: Trace) -> None:
 def test_groups_are_modules_threads_or_none() -> None:
     rows = blocks(1, thread=1)
     graph = rows.graph()
-    by = {each: compose(graph, 400, Fold.AUTO, each) for each in By}
+    by = {each: compose(graph, 400, FoldMode.AUTO, each) for each in By}
     assert {item.module for item in by[By.EXECUTION].items} == {None}
     assert {item.module for item in by[By.DEVICE].items} == {"caller", "device 0"}
     assert "blocks.0.norm" in {item.module for item in by[By.MODULE].items}
@@ -162,15 +162,15 @@ def test_a_thread_that_gradients_come_back_to_is_framed_once_for_each_stay() -> 
 
 def test_repeats_and_chains_are_folded_though_there_is_room() -> None:
     graph = blocks(12).graph()
-    items = {fold: compose(graph, 400, fold).items for fold in Fold}
-    assert max(item.repeats for item in items[Fold.AUTO]) == 1
-    assert max(item.repeats for item in items[Fold.REPEATS]) == 11
+    items = {fold: compose(graph, 400, fold).items for fold in FoldMode}
+    assert max(item.repeats for item in items[FoldMode.AUTO]) == 1
+    assert max(item.repeats for item in items[FoldMode.REPEATS]) == 11
     rows = Rows()
     last = rows.node("SumBackward0")
     for name in "ABCDEFGH":
         last = rows.node(name, last)
     row = rows.graph()
-    assert [len(compose(row, 400, fold).items) for fold in Fold] == [9, 9, 1]
+    assert [len(compose(row, 400, fold).items) for fold in FoldMode] == [9, 9, 1]
 
 
 def record_networks(tmp_path: Path, *depths: int) -> list[Path]:
@@ -189,7 +189,7 @@ def record_networks(tmp_path: Path, *depths: int) -> list[Path]:
 def test_a_recording_laid_over_itself_differs_nowhere(tmp_path: Path) -> None:
     (path,) = record_networks(tmp_path, 3)
     with Trace.open(path) as trace, Trace.open(path) as other:
-        plain, graph = read_view(trace, View()), read_view(trace, View(), other)
+        plain, graph = read_view(trace, GraphView()), read_view(trace, GraphView(), other)
     assert graph.difference is not None
     assert (dict(graph.difference.nodes), dict(graph.difference.edges)) == ({}, {})
     assert graph.nodes == plain.nodes
@@ -198,7 +198,7 @@ def test_a_recording_laid_over_itself_differs_nowhere(tmp_path: Path) -> None:
 def test_what_only_one_recording_has_is_in_the_graph_of_both(tmp_path: Path) -> None:
     small, large = record_networks(tmp_path, 2, 3)
     with Trace.open(small) as a, Trace.open(large) as b:
-        grown, shrunk = read_view(a, View(), b), read_view(b, View(), a)
+        grown, shrunk = read_view(a, GraphView(), b), read_view(b, GraphView(), a)
     for graph, kind in ((grown, Differs.ONLY_THERE), (shrunk, Differs.ONLY_HERE)):
         assert graph.difference is not None
         only = [index for index, differs in graph.difference.nodes.items() if differs is kind]
@@ -227,9 +227,9 @@ def test_exploding_zero_and_nonfinite_gradients_are_marked(tmp_path: Path) -> No
         x = torch.arange(1.0, 4.0, requires_grad=True)
         record(tmp_path / f"{program.__name__}.agviz", partial(program, x))
 
-    def graph(program: Callable[[Tensor], None]) -> Graph:
+    def graph(program: Callable[[Tensor], None]) -> TaskGraph:
         with Trace.open(tmp_path / f"{program.__name__}.agviz") as trace:
-            return read_view(trace, View())
+            return read_view(trace, GraphView())
 
     found = graph(double)
     assert found.marks.growth == {node_of(found, "MulBackward0").row.index: pytest.approx(1e4)}
@@ -259,7 +259,7 @@ def test_without_values_the_path_of_a_nan_is_known_all_the_same(tmp_path: Path) 
     edges = []
     for path in paths:
         with Trace.open(path) as trace:
-            edges.append(read_view(trace, View()).marks.nonfinite)
+            edges.append(read_view(trace, GraphView()).marks.nonfinite)
     assert edges[0] == edges[1] != frozenset()
 
 
@@ -275,7 +275,7 @@ def test_hooks_dtypes_and_saved_tensors_are_told(tmp_path: Path) -> None:
 
     record(tmp_path / "t.agviz", program)
     with Trace.open(tmp_path / "t.agviz") as trace:
-        graph = read_view(trace, View(saved=True))
+        graph = read_view(trace, GraphView(saved=True))
     ((node, hooks),) = graph.marks.hooks.items()
     assert node == node_of(graph, "SinBackward0").row.index
     assert [(hook.kind, hook.calls, hook.changed) for hook in hooks] == [("tensor_pre", 1, 1)]
@@ -314,7 +314,7 @@ def test_no_path_takes_longer_than_the_critical_one(random: Random, size: int) -
 
 
 def test_the_critical_path_of_a_recording_is_no_longer_than_the_pass(trace: Trace) -> None:
-    graph = read_view(trace, View())
+    graph = read_view(trace, GraphView())
     task = graph.task
     assert task.end_ns is not None
     assert 0 < graph.marks.critical.total_ns <= task.end_ns - task.begin_ns

@@ -25,7 +25,7 @@ from agviz.tui.hints import Hints
 from agviz.tui.keys import bindings
 from agviz.tui.model import State
 from agviz.tui.panels.events import Events
-from agviz.tui.panels.graph import Graph
+from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
@@ -92,7 +92,7 @@ async def test_it_opens_before_anything_has_happened(tmp_path: Path) -> None:
     async with opened(record(tmp_path / "fine.agviz")) as pilot:
         session = await settle(pilot)
         assert position(session) == 0
-        assert isinstance(session.focused, Graph)
+        assert isinstance(session.focused, GraphPanel)
         assert view_of(session).selected == view_of(session).recording.columns.node_at(0)
         assert "nothing has happened yet" in session.query_one(Status).render().plain
 
@@ -119,7 +119,7 @@ async def test_n_marks_the_node_as_running_in_every_panel(trace: Path) -> None:
         assert node is not None
         assert view.selected == node
         assert view.moment.node_state(node) is State.RUNNING
-        row = next(line for line in lines(session.query_one(Graph)) if line.startswith("▶"))
+        row = next(line for line in lines(session.query_one(GraphPanel)) if line.startswith("▶"))
         assert re.search(r"●.* 3 ", row)
         event = next(line for line in lines(session.query_one(Events)) if line.startswith("▶"))
         assert "started" in event
@@ -178,7 +178,7 @@ async def test_nodes_that_were_not_recorded_are_unknown_in_every_panel(tmp_path:
             session = await press(pilot, "n")
         states = [view_of(session).moment.node_state(node) for node in range(NODES)]
         assert [n for n, state in enumerate(states) if state is State.DONE] == sorted(recorded)
-        panel = session.query_one(Graph)
+        panel = session.query_one(GraphPanel)
         rows = [line for line in lines(panel) if "Backwar" in line or "Accumulate" in line]
         assert len(rows) == NODES
         assert sum("?" in line for line in rows) == len(unknown)
@@ -233,7 +233,9 @@ async def test_threads_are_chosen_and_merged(trace: Path) -> None:
         assert view_of(session).thread == 1
         of_thread = view_of(session).recording.columns.by_thread[1]
         assert started(await press(pilot, "n")) == of_thread[0]
-        assert f"of {len(of_thread)} nodes on T1" in str(session.query_one(Graph).border_subtitle)
+        assert f"of {len(of_thread)} nodes on T1" in str(
+            session.query_one(GraphPanel).border_subtitle
+        )
         assert "only T1" in session.query_one(Status).render().plain
         assert any(line.startswith("▶ T1") for line in lines(session.query_one(Threads)))
         assert view_of(await press(pilot, "less_than_sign")).thread == 0
@@ -253,7 +255,7 @@ async def test_a_search_walks_through_its_matches(trace: Path) -> None:
         nodes = [recording.columns.node_at(row) for row in order]
         matches = [n for n in nodes if "Relu" in recording.node(n).short_name]
         assert view_of(session).selected == matches[0]
-        assert isinstance(session.focused, Graph)
+        assert isinstance(session.focused, GraphPanel)
         for node in [*matches[1:], matches[0]]:
             assert view_of(await press(pilot, "full_stop")).selected == node
         for node in reversed(matches):
@@ -281,14 +283,14 @@ async def test_escape_leaves_the_search(trace: Path) -> None:
         await write(pilot, "nnn")
         session = await press(pilot, "escape")
         assert position(session) == 0
-        assert isinstance(session.focused, Graph)
+        assert isinstance(session.focused, GraphPanel)
         assert started(await press(pilot, "n")) == 1
 
 
 async def test_the_cursor_moves(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await settle(pilot)
-        nodes = session.query_one(Graph)
+        nodes = session.query_one(GraphPanel)
         for key, line in [
             ("j", 1),
             ("down", 2),
@@ -313,7 +315,7 @@ async def test_the_cursor_moves(trace: Path) -> None:
 async def test_a_group_folds_and_unfolds(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await press(pilot, "j", "j", "j")
-        nodes = session.query_one(Graph)
+        nodes = session.query_one(GraphPanel)
         for key in ("e", "space"):
             await press(pilot, key)
             assert nodes.line_count == NODES - 3
@@ -331,7 +333,7 @@ async def test_a_group_folds_and_unfolds(trace: Path) -> None:
 async def test_a_folded_group_counts_its_states(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await press(pilot, "E", "n", "n", "n", "n")
-        row = next(line for line in lines(session.query_one(Graph)) if line.startswith("▶"))
+        row = next(line for line in lines(session.query_one(GraphPanel)) if line.startswith("▶"))
         states = Counter(
             view_of(session).moment.node_state(node)
             for node in view_of(session).recording.columns.started[2:6]
@@ -352,7 +354,7 @@ async def test_y_copies_what_is_selected(trace: Path) -> None:
 
 async def test_numbers_and_tab_choose_panels(trace: Path) -> None:
     async with opened(trace) as pilot:
-        kinds = (Threads, Graph, Events, Inspector, Queues)
+        kinds = (Threads, GraphPanel, Events, Inspector, Queues)
         for number, kind in enumerate(kinds, start=1):
             assert isinstance((await press(pilot, str(number))).focused, kind)
         for kind in kinds:
@@ -362,7 +364,7 @@ async def test_numbers_and_tab_choose_panels(trace: Path) -> None:
 
 async def test_a_small_screen_shows_one_panel(trace: Path) -> None:
     async with opened(trace, size=(80, 24)) as pilot:
-        for number, kind in enumerate((Threads, Graph, Events, Inspector, Queues), start=1):
+        for number, kind in enumerate((Threads, GraphPanel, Events, Inspector, Queues), start=1):
             session = await press(pilot, str(number))
             assert [type(p) for p in session.query(Panel) if p.display and p.region] == [kind]
             assert session.query_one(kind).content_size.height > 12
@@ -379,7 +381,7 @@ async def test_resizing_keeps_everything(trace: Path) -> None:
             await pilot.resize_terminal(*size)
             session = await settle(pilot)
             assert started(session) == 2
-        assert any(line.startswith("▶") for line in lines(session.query_one(Graph)))
+        assert any(line.startswith("▶") for line in lines(session.query_one(GraphPanel)))
 
 
 @pytest.mark.parametrize(
@@ -567,9 +569,9 @@ async def test_the_zoomed_lanes_follow_the_playhead(trace: Path) -> None:
 async def test_the_mouse_moves_the_playhead_and_the_cursor(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await settle(pilot)
-        await pilot.click(Graph, offset=(10, 5))
+        await pilot.click(GraphPanel, offset=(10, 5))
         await settle(pilot)
-        assert session.query_one(Graph).cursor == 3
+        assert session.query_one(GraphPanel).cursor == 3
         line = lines(session.query_one(Threads))[3]
         column = line.rindex("░")
         await pilot.click(Threads, offset=(column + 1, 4))
@@ -685,7 +687,7 @@ async def test_f_asks_for_a_filter_and_tab_completes_it(trace: Path) -> None:
 async def test_the_graph_folds_outwards_and_inwards(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await press(pilot, "j", "j", "left")
-        graph = session.query_one(Graph)
+        graph = session.query_one(GraphPanel)
         counts = [graph.line_count]
         for key in ("left", "left"):
             await press(pilot, key)

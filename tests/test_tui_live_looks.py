@@ -46,14 +46,14 @@ async def at_a_breakpoint(pilot: Pilot[None], stage: Stage) -> None:
         await command(pilot, line)
     stage.stdout.waiting = b"step 1  loss 0.693\nstep 2  loss 0.641\n"
     await press(pilot, "c")
-    await until(pilot, lambda session: stands(session, 10) and session.at_hand is not None)
+    await until(pilot, lambda session: stands(session, 10) and session.stop_tensors is not None)
 
 
 async def at_a_nonfinite(pilot: Pilot[None], stage: Stage) -> None:
     """It has stopped where a gradient is not finite."""
     await begin(pilot, stage)
     await press(pilot, "c")
-    await until(pilot, lambda session: stands(session, 7) and session.at_hand is not None)
+    await until(pilot, lambda session: stands(session, 7) and session.stop_tensors is not None)
 
 
 async def at_an_exception(pilot: Pilot[None], stage: Stage) -> None:

@@ -11,10 +11,10 @@ from textual.widgets import OptionList
 
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import parse
-from agviz.tui.beside import TurnsRead
 from agviz.tui.live import LiveApp, Moved
 from agviz.tui.model import Key, Playhead
-from agviz.tui.panels.graph import Graph
+from agviz.tui.other_tasks import TurnsRead
+from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import Prompt
@@ -72,7 +72,7 @@ def said(pilot: Pilot[None]) -> list[str]:
 async def test_the_tensors_of_the_stopped_node_are_shown(stage: Stage) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)
-        session = await until(pilot, lambda session: session.at_hand is not None)
+        session = await until(pilot, lambda session: session.stop_tensors is not None)
         shown = panel(session, Inspector)
         title = shown.index(" Tensors at this stop")
         gradient = stage.props.gradient(0)
@@ -119,7 +119,7 @@ async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path)
         await until(pilot, lambda session: len(session.marks) == 11)
 
         def marked(glyph: str) -> set[str]:
-            shown = [line for line in panel(session, Graph) if glyph in line]
+            shown = [line for line in panel(session, GraphPanel) if glyph in line]
             names = {node.name.rpartition(":")[2] for node in stage.nodes}
             return {name for name in names if any(f" {name} " in line for line in shown)}
 
@@ -194,7 +194,7 @@ async def test_a_program_that_knows_no_lines_says_so_and_marks_sequence_numbers(
             session = await until(pilot, lambda session: bool(session.marks))
             marked = [node.index for node in stage.nodes if node.sequence_nr == 99]
             assert list(session.marks) == marked == [1]
-            (line,) = (line for line in panel(session, Graph) if "◆" in line)
+            (line,) = (line for line in panel(session, GraphPanel) if "◆" in line)
             assert " ReluBackward0 " in line
 
             await command(pilot, "break train.py:13")
@@ -397,12 +397,12 @@ async def test_an_answer_about_another_graph_task_than_the_shown_changes_nothing
     async with stage.app.run_test(size=WIDE) as pilot:
         session = await begin(pilot, stage)
         assert session.view is not None
-        key, before = session.view.recording.key, session.beside
+        key, before = session.view.recording.key, session.other_tasks
         other = key._replace(graph_task=key.graph_task + 1)
         session.post_message(TurnsRead(other, -1, [], session.view.moment.position))
         session = await settle(pilot)
         assert before is not None
-        assert session.beside == before
+        assert session.other_tasks == before
 
 
 @pytest.mark.slow
@@ -412,7 +412,7 @@ async def test_what_threads_do_in_other_backward_passes_is_shown(tmp_path: Path)
         async with app.run_test(size=WIDE) as pilot:
             session = await begun(pilot)
             seen = {at(session)[0]}
-            while seen != {0, 1} or session.beside is None or not session.beside.threads:
+            while seen != {0, 1} or session.other_tasks is None or not session.other_tasks.threads:
                 await press(pilot, "n")
                 session = await until(pilot, stands)
                 seen.add(at(session)[0])

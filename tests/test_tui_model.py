@@ -20,7 +20,7 @@ from agviz.traces.rows import NodeStatus
 from agviz.tui import commands, text
 from agviz.tui.describe import SHORT, describe
 from agviz.tui.inspection import inspect
-from agviz.tui.model import Key, Moment, Playhead, Recording, State, Story, View
+from agviz.tui.model import Key, LoadedPass, Moment, NodeDetails, Playhead, State, View
 from agviz.tui.reader_thread import Loaded, ReaderThread
 from agviz.tui.session import Session
 from agviz.tui.stories import tell
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def load(path: Path) -> Recording:
+def load(path: Path) -> LoadedPass:
     """What the reader thread makes of the first graph task."""
     posted: list[Any] = []
     reader = ReaderThread([path], posted.append)
@@ -69,7 +69,7 @@ def playhead(path: Path) -> Iterator[Playhead]:
         yield Playhead(TraceTrack(trace, 0, trace.outline(0)))
 
 
-def started(recording: Recording) -> list[int]:
+def started(recording: LoadedPass) -> list[int]:
     return list(recording.columns.started)
 
 
@@ -262,7 +262,7 @@ def test_events_of_other_graph_tasks_nodes_are_described_too(with_nan: Path) -> 
     assert describe(event, load(with_nan)) == "node 99999"
 
 
-def story(path: Path, node: int) -> Story:
+def story(path: Path, node: int) -> NodeDetails:
     with Trace.open(path) as trace:
         return tell(trace, trace.outline(0), 0, node)
 

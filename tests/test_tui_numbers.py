@@ -15,11 +15,11 @@ import agviz
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
-from agviz.tui.gauge import measured
 from agviz.tui.model import Measure
 from agviz.tui.panels.events import Events
-from agviz.tui.panels.graph import Graph
+from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.panel import Panel
+from agviz.tui.tensor_lines import measured
 from agviz.tui.text import beginning, left, plain, right, tail
 from agviz.tui.title import Status
 from agviz.tui.watching import FileWatch
@@ -222,7 +222,7 @@ async def test_a_node_that_waits_for_thousands_says_how_many(
     async with AgvizApp([path]).run_test(size=size) as pilot:
         await begin(pilot)
         session = await press(pilot, "2", "G")
-        (row,) = (line for line in lines(session.query_one(Graph)) if "AddBackward0" in line)
+        (row,) = (line for line in lines(session.query_one(GraphPanel)) if "AddBackward0" in line)
         assert re.search(r"\b2,900\b", row), row
         session = await press(pilot, "n", "n", "n")
         for panel in session.query(Panel):

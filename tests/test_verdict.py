@@ -22,7 +22,7 @@ from torch import nn
 
 import agviz
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import Mark, marks, verdicts
+from agviz.analysis.verdict import PassMark, marks, verdicts
 from agviz.cli.main import main
 from agviz.traces.reader import Trace
 from agviz.tui.passes import Findings
@@ -76,7 +76,7 @@ def test_a_hook_that_raises_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert part in words
     assert "program.py:10 in clip" in words
     with Trace.open(tmp_path / "t.agviz") as trace:
-        assert marks(trace) == {2: Mark.FAILED}
+        assert marks(trace) == {2: PassMark.FAILED}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_process_that_leaves_in_backward(
         "✗ backward pass 1 was under way when the program called os._exit program.py:10 in leave"
     )
     with Trace.open(tmp_path / "t.agviz") as trace:
-        assert marks(trace) == {1: Mark.CUT}
+        assert marks(trace) == {1: PassMark.CUT}
 
 
 def test_a_call_that_torch_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -355,7 +355,7 @@ def test_a_loss_that_is_not_finite(
     assert re.search(r"the loss of backward pass \d+ \(the 2nd of 3\) is NaN", words)
     assert why in words
     with Trace.open(path) as trace:
-        assert list(marks(trace).values()) == [Mark.LOSS]
+        assert list(marks(trace).values()) == [PassMark.LOSS]
 
 
 def test_recursion_is_summed_up_and_times_out(

@@ -20,7 +20,7 @@ from torch.autograd.variable import Variable
 from torch.utils.checkpoint import checkpoint
 
 from agviz.verify import calls
-from agviz.verify.findings import Findings, Outcome
+from agviz.verify.findings import ComparisonOutcome, ComparisonReport
 from agviz.verify.session import Verification
 from agviz.verify.values import compare, take
 from agviz_engine.engine import Engine
@@ -35,10 +35,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWa
 
 
 @contextmanager
-def verifying(steps: range | None = None) -> Iterator[Findings]:
+def verifying(steps: range | None = None) -> Iterator[ComparisonReport]:
     """What is found in the block, complete at its end."""
     verification = Verification(steps)
-    findings = Findings()
+    findings = ComparisonReport()
     verification.start()
     try:
         yield findings
@@ -48,7 +48,9 @@ def verifying(steps: range | None = None) -> Iterator[Findings]:
         vars(findings).update(vars(found))
 
 
-def run_natively_and_verified(program: Callable[[], Result]) -> tuple[Result, Result, Findings]:
+def run_natively_and_verified(
+    program: Callable[[], Result],
+) -> tuple[Result, Result, ComparisonReport]:
     """The program's results under the native engine, and under verification, and the findings."""
     torch.manual_seed(0)
     native = program()
@@ -77,7 +79,7 @@ def test_training_scripts_are_equal(
     with verifying() as findings:
         runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out == plain != ""
-    assert findings.outcomes == {Outcome.EQUAL: findings.passes}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: findings.passes}
     assert findings.order_compared == findings.passes >= 4
     assert findings.gradients >= 40
     assert {finding.place.rpartition(":")[0] for finding in findings.kept} <= {
@@ -99,14 +101,14 @@ def test_programs_are_equal_and_get_what_they_would_have_got(name: str) -> None:
     native, verified, findings = run_natively_and_verified(PROGRAMS[name])
     assert_same(native, verified)
     assert findings.passes > 0
-    assert findings.outcomes == {Outcome.EQUAL: findings.passes}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: findings.passes}
     assert findings.order_compared == findings.passes
 
 
 @pytest.mark.parametrize("name", sorted(STATEFUL))
 def test_hooks_are_called_three_times_and_that_is_counted(name: str) -> None:
     native, verified, findings = run_natively_and_verified(PROGRAMS[name])
-    assert findings.outcomes == {Outcome.EQUAL: 1}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
     assert findings.hooks >= 2
     assert len(verified) > len(native)
 
@@ -143,7 +145,7 @@ def test_a_wrong_gradient_is_named_and_the_program_goes_on_with_the_right_one(
     with verifying() as findings:
         verified = small_training()
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.DIFFERENT: 3}
+    assert findings.outcomes == {ComparisonOutcome.DIFFERENT: 3}
     first = findings.first_difference
     assert first is not None
     assert (first.number, first.call) == (0, "backward")
@@ -182,7 +184,7 @@ def test_another_order_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     native, verified, findings = run_natively_and_verified(program)
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.DIFFERENT: 1}
+    assert findings.outcomes == {ComparisonOutcome.DIFFERENT: 1}
     (difference,) = findings.kept[0].differences
     assert difference.kind == "order"
     assert difference.where.startswith("node ")
@@ -196,7 +198,7 @@ def test_an_exception_of_our_engine_alone_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Engine, "evaluate_function", evaluate_function)
     native, verified, findings = run_natively_and_verified(small_training)
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.DIFFERENT: 3}
+    assert findings.outcomes == {ComparisonOutcome.DIFFERENT: 3}
     told = findings.kept[0].differences[0].told()
     assert told == "outcome: torch raised nothing, agviz ValueError: broken"
 
@@ -225,7 +227,7 @@ def test_an_exception_of_both_is_equal_and_reaches_the_program() -> None:
         twice.backward()
         with pytest.raises(RuntimeError, match="backward through the graph a second time"):
             twice.backward()
-    assert findings.outcomes == {Outcome.EQUAL: 3}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 3}
     assert [finding.raised.partition(":")[0] for finding in findings.kept] == [
         "ZeroDivisionError", "", "RuntimeError"
     ]  # fmt: skip
@@ -237,13 +239,13 @@ def test_a_hook_that_raises_before_its_node_is_no_difference_in_order() -> None:
     y.register_hook(lambda _: 1 / 0)
     with verifying() as findings, pytest.raises(ZeroDivisionError):
         y.sin().sum().backward()
-    assert findings.outcomes == {Outcome.EQUAL: 1}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
 
 
 def test_refused_arguments_are_equal() -> None:
     with verifying() as findings, pytest.raises(RuntimeError, match="does not require grad"):
         torch.ones(3).sum().backward()
-    assert findings.outcomes == {Outcome.EQUAL: 1}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
 
 
 def test_control_c_passes_through() -> None:
@@ -258,7 +260,7 @@ def test_control_c_passes_through() -> None:
             y.sum().backward()
         handle.remove()
         x.exp().sum().backward()
-    assert findings.outcomes == {Outcome.NOT_COMPARED: 1, Outcome.EQUAL: 1}
+    assert findings.outcomes == {ComparisonOutcome.NOT_COMPARED: 1, ComparisonOutcome.EQUAL: 1}
 
 
 # -- passes that can't be repeated ---------------------------------------------------------------
@@ -347,7 +349,7 @@ def test_what_can_not_be_repeated_is_not_compared_and_comes_out_natively(
 ) -> None:
     native, verified, findings = run_natively_and_verified(program)
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.NOT_COMPARABLE: findings.passes}
+    assert findings.outcomes == {ComparisonOutcome.NOT_COMPARABLE: findings.passes}
     assert why in findings.kept[0].reason
 
 
@@ -360,7 +362,7 @@ def test_what_can_not_be_taken_down_is_not_compared_and_does_not_reach_the_progr
     monkeypatch.setattr(calls, "take", take)
     native, verified, findings = run_natively_and_verified(small_training)
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.NOT_COMPARABLE: 3}
+    assert findings.outcomes == {ComparisonOutcome.NOT_COMPARABLE: 3}
     assert "can't be taken down (TypeError: a tensor like no other)" in findings.kept[0].reason
 
 
@@ -377,7 +379,7 @@ def test_a_gradient_is_added_to_in_place_as_ever() -> None:
             table(torch.tensor([2, 5])).sum().backward()
         assert table.weight.grad is held
         assert held.to_dense().sum() == 8
-        assert findings.outcomes == {Outcome.EQUAL: 2}
+        assert findings.outcomes == {ComparisonOutcome.EQUAL: 2}
 
 
 def test_random_numbers_go_on_as_if_a_pass_ran_once() -> None:
@@ -396,7 +398,7 @@ def test_random_numbers_go_on_as_if_a_pass_ran_once() -> None:
     with verifying() as findings:
         verified = program()
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.EQUAL: 1}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -411,7 +413,7 @@ def test_recomputed_modules_move_their_averages_as_if_a_pass_ran_once(
 
     native, verified, findings = run_natively_and_verified(program)
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.EQUAL: 1}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
 
 
 def test_the_graph_is_released_as_usual() -> None:
@@ -445,7 +447,7 @@ def test_a_leaf_as_root_is_not_asked_to_be_viewed() -> None:
     root = make(_Wrapper, (3,), requires_grad=True)
     with verifying() as findings:
         root.backward(torch.ones(3))
-    assert findings.outcomes == {Outcome.EQUAL: 1}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
     assert root.grad.tolist() == [1.0] * 3
     assert _Wrapper.heard == []
 
@@ -459,7 +461,7 @@ def test_results_with_a_graph_of_their_own_come_from_one_engine() -> None:
 
     native, verified, findings = run_natively_and_verified(program)
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.EQUAL: 2}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 2}
 
 
 def test_torch_gets_its_engine_back() -> None:
@@ -482,7 +484,7 @@ def test_threads_come_one_after_the_other() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert findings.outcomes == {Outcome.EQUAL: 16}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 16}
 
 
 def test_transforms_are_compared() -> None:
@@ -497,7 +499,7 @@ def test_transforms_are_compared() -> None:
 
     native, verified, findings = run_natively_and_verified(program)
     assert_same(native, verified)
-    assert findings.outcomes == {Outcome.EQUAL: findings.passes}
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: findings.passes}
     assert findings.gradients == findings.passes == 3
 
 
@@ -505,7 +507,7 @@ def test_steps_leaves_passes_out() -> None:
     with verifying(range(1, 3)) as findings:
         native = small_training()
     assert [finding.outcome for finding in findings.kept] == [
-        Outcome.NOT_COMPARED, Outcome.EQUAL, Outcome.EQUAL
+        ComparisonOutcome.NOT_COMPARED, ComparisonOutcome.EQUAL, ComparisonOutcome.EQUAL
     ]  # fmt: skip
     assert findings.kept[0].reason == "left out by --steps"
     assert native

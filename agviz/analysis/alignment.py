@@ -44,10 +44,10 @@ class Alignment:
     b_to_a: list[int]
 
 
-_Label: TypeAlias = "Callable[[Graph, NodeRow], Hashable]"
+_Label: TypeAlias = "Callable[[Adjacency, NodeRow], Hashable]"
 
 
-class Graph:
+class Adjacency:
     """Nodes and edges of one graph task, both ways."""
 
     def __init__(self, nodes: Sequence[NodeRow], edges: Iterable[EdgeRow]) -> None:
@@ -61,18 +61,18 @@ class Graph:
             self.incoming[consumer].append((slot, producer, output))
 
 
-def align(a: Graph, b: Graph) -> Alignment:
+def align(a: Adjacency, b: Adjacency) -> Alignment:
     """Find partners: Note [Node key]."""
     aligner = _Aligner(a, b)
     aligner.align()
     return Alignment(*aligner.partners)
 
 
-def _exact(graph: Graph, node: NodeRow) -> Hashable:
+def _exact(graph: Adjacency, node: NodeRow) -> Hashable:
     return *_named(graph, node), node.input_shapes
 
 
-def _named(graph: Graph, node: NodeRow) -> tuple[Hashable, ...]:
+def _named(graph: Adjacency, node: NodeRow) -> tuple[Hashable, ...]:
     """A parameter's name is worth no more than what uses it.
 
     ``2.bias`` may be that of a Linear, or of a normalisation that came in between.
@@ -84,16 +84,16 @@ def _named(graph: Graph, node: NodeRow) -> tuple[Hashable, ...]:
     return node.name, node.module, node.parameter, used_by
 
 
-def _shaped(_graph: Graph, node: NodeRow) -> Hashable:
+def _shaped(_graph: Adjacency, node: NodeRow) -> Hashable:
     return node.name, node.input_shapes
 
 
-def _name(_graph: Graph, node: NodeRow) -> Hashable:
+def _name(_graph: Adjacency, node: NodeRow) -> Hashable:
     return node.name
 
 
 class _Aligner:
-    def __init__(self, a: Graph, b: Graph) -> None:
+    def __init__(self, a: Adjacency, b: Adjacency) -> None:
         self._graphs = a, b
         self.partners = [NOWHERE] * len(a.nodes), [NOWHERE] * len(b.nodes)
         self._numbers: dict[Hashable, int] = {}
@@ -212,7 +212,7 @@ class _Aligner:
         )
         return a, b
 
-    def _labels_below(self, graph: Graph, labels: list[int]) -> list[int]:
+    def _labels_below(self, graph: Adjacency, labels: list[int]) -> list[int]:
         found = [NOWHERE] * len(graph.nodes)
         missing = [len(outgoing) for outgoing in graph.outgoing]
         ready = [node for node, count in enumerate(missing) if not count]

@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from agviz.analysis.alignment import NOWHERE, Graph, align
+from agviz.analysis.alignment import NOWHERE, Adjacency, align
 from agviz.analysis.comparing import Elements, Tolerance, compare_elements, differing
-from agviz.analysis.diff_rows import Change, Divergence, Kind, Level, PassDiff, TraceDiff
+from agviz.analysis.diff_rows import Change, Divergence, DivergenceKind, Level, PassDiff, TraceDiff
 from agviz.analysis.first_divergence import INPUT_ROLES, Causes, turn
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
@@ -152,7 +152,7 @@ class _Side:
         self.trace = trace
         self.task = task
         self.nodes = list(trace.nodes(task.id))
-        self.graph = Graph(self.nodes, trace.edges(task.id))
+        self.graph = Adjacency(self.nodes, trace.edges(task.id))
         self.level = trace.meta.values
         self.health: list[dict[_Place, HealthRow]] = [{} for _ in self.nodes]
         for row in trace.health(task.id, limit=_ALL):
@@ -204,8 +204,8 @@ class _Comparison:
         ]
         only_in_a = [n for n, at in zip(a.nodes, self._to_b, strict=True) if at == NOWHERE]
         only_in_b = [n for n, at in zip(b.nodes, self._to_a, strict=True) if at == NOWHERE]
-        divergences += [Divergence(Kind.ONLY, node, None) for node in only_in_a]
-        divergences += [Divergence(Kind.ONLY, None, node) for node in only_in_b]
+        divergences += [Divergence(DivergenceKind.ONLY, node, None) for node in only_in_a]
+        divergences += [Divergence(DivergenceKind.ONLY, None, node) for node in only_in_b]
         causes = Causes(a.graph, b.graph, self._to_a, divergences)
         divergences = [
             each._replace(is_first=causes.is_first(each))
@@ -246,11 +246,11 @@ class _Comparison:
         failed = [node.status is NodeStatus.FAILED for node in (a, b)]
         if any(failed):
             if not all(failed) or self._failure():
-                yield Divergence(Kind.FAILED, a, b)
+                yield Divergence(DivergenceKind.FAILED, a, b)
             return
         if a.status is not b.status:
             if self._ended:
-                yield Divergence(Kind.RAN, a, b)
+                yield Divergence(DivergenceKind.RAN, a, b)
             return
         if self._level is Level.STRUCTURE:
             return
@@ -265,7 +265,7 @@ class _Comparison:
     ) -> Divergence | None:
         if of_a is None or of_b is None:
             if place[0] in {"output", "root"}:
-                return Divergence(Kind.ABSENT, a, b, *place, (), of_a, of_b)
+                return Divergence(DivergenceKind.ABSENT, a, b, *place, (), of_a, of_b)
             return None  # whether these are measured depends on what else there is
         self._gradients += 1
         facts = differing(of_a, of_b, self._tolerance)
@@ -283,7 +283,7 @@ class _Comparison:
             self._unknown += 1
         if not facts:
             return None
-        return Divergence(Kind.GRADIENT, a, b, *place, tuple(facts), of_a, of_b, largest)
+        return Divergence(DivergenceKind.GRADIENT, a, b, *place, tuple(facts), of_a, of_b, largest)
 
     def _elements(
         self, in_a: tuple[int, str, int], in_b: tuple[int, str, int], facts: Sequence[str]

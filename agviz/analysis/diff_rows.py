@@ -25,7 +25,7 @@ class Level(StrEnum):
     """By their elements, as far as both recordings hold them; else by what was measured."""
 
 
-class Kind(StrEnum):
+class DivergenceKind(StrEnum):
     """What diverges."""
 
     ONLY = "only"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 class Divergence(NamedTuple):
     """One thing that is not the same."""
 
-    kind: Kind
+    kind: DivergenceKind
     a: NodeRow | None
     """The node in A; None where it is in B only."""
     b: NodeRow | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.diff_rows import Kind, Level
+from agviz.analysis.diff_rows import DivergenceKind, Level
 from agviz.words.health import nonfinite
 from agviz.words.labels import with_origin
 from agviz.words.safe import clean
@@ -141,14 +141,14 @@ def _of_pass(found: TraceDiff, shown: PassDiff) -> Iterator[str]:
 def _what(first: Divergence) -> str:
     """What diverges at a node, and that nothing before it does."""
     a, b = first.a, first.b
-    if first.kind is Kind.ONLY or a is None or b is None:
+    if first.kind is DivergenceKind.ONLY or a is None or b is None:
         return f"it is only in {'A' if b is None else 'B'}"
-    if first.kind is Kind.RAN:
+    if first.kind is DivergenceKind.RAN:
         return f"{a.status} in A, {b.status} in B, though what it waits for is the same"
-    if first.kind is Kind.FAILED:
+    if first.kind is DivergenceKind.FAILED:
         return f"{a.status} in A, {b.status} in B, though all it was given is the same"
     what = _ROLES.get(first.role, "{}").format(first.slot)
-    if first.kind is Kind.ABSENT:
+    if first.kind is DivergenceKind.ABSENT:
         without = "A" if first.health_a is None else "B"
         return f"all it was given is the same, but {what} is undefined in {without}"
     given = {
@@ -180,9 +180,9 @@ def most_telling(divergence: Divergence) -> tuple[str, ...]:
         told = next((each for each in _TELLING if each[0] in divergence.facts), None)
         if told is None or a is None or b is None:
             sides = ["defined" if row is not None else "undefined" for row in (a, b)]
-            if divergence.kind is Kind.GRADIENT:
+            if divergence.kind is DivergenceKind.GRADIENT:
                 sides = ["", f"{divergence.largest or 0:.4g} apart"]
-            return ("elements" if divergence.kind is Kind.GRADIENT else "", *sides)
+            return ("elements" if divergence.kind is DivergenceKind.GRADIENT else "", *sides)
         fact, word = told
         values = [getattr(row, fact) for row in (a, b)]
         return word, *(f"{v:.4g}" if isinstance(v, float) else _number(v) for v in values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.blame import arguments
 from agviz.analysis.measures import bad, magnitude
-from agviz.analysis.origins import Kind
+from agviz.analysis.origins import OriginKind
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 from agviz_engine.instruments import Health
@@ -59,7 +59,7 @@ class Hook(NamedTuple):
 class Evidence:
     """One place in a backward pass, and what was measured around it."""
 
-    kind: Kind
+    kind: OriginKind
     node: str
     """Name of the node as torch has it, e.g. ``SqrtBackward0``."""
     received: tuple[Received, ...] = ()
@@ -140,12 +140,12 @@ class _Gathering:
             row.slot: Health(*row[5:]) for row in self._measured(node) if row.role == "output"
         }
         wrong = trace.health_at(origin.seq)
-        made_by = trace.forward_op(task, node) if origin.kind is Kind.NODE else None
+        made_by = trace.forward_op(task, node) if origin.kind is OriginKind.NODE else None
         return Evidence(
             kind=origin.kind,
             node=self._name(node),
-            received=self._apart(node) if origin.kind is Kind.SUM else self._received(node),
-            outputs=outputs if origin.kind is Kind.NODE else {},
+            received=self._apart(node) if origin.kind is OriginKind.SUM else self._received(node),
+            outputs=outputs if origin.kind is OriginKind.NODE else {},
             wrong=None if wrong is None else Health(*wrong[5:]),
             saved={row.name: row for row in trace.saved_health(task, node)},
             consumers={output: tuple(self._behind(node, output)) for output in outputs},
@@ -309,7 +309,7 @@ class _Gathering:
                     yield Hook(event.kind, event.name, None if gave is None else Health(*gave[5:]))
 
     def _had_grad(self) -> bool | None:
-        if self._origin.kind is not Kind.ACCUMULATED:
+        if self._origin.kind is not OriginKind.ACCUMULATED:
             return None
         parameters = self._trace.parameters(self._origin.graph_task)
         return next((row.had_grad for row in parameters if row.node == self._origin.node), None)

@@ -11,7 +11,7 @@ from agviz.analysis.blame import blame
 from agviz.analysis.evidence import gather, with_norms
 from agviz.analysis.loss_scale import skipped
 from agviz.analysis.measures import bad, counts, dtype_and_shape, extent, magnitude, number
-from agviz.analysis.origins import Kind, spread
+from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.patterns import find
 from agviz.analysis.patterns.overflow import OVERFLOWS
 from agviz.analysis.place import backward_pass, place
@@ -37,7 +37,7 @@ _MOST_KIN: Final = 16
 """Other origins of which the function of the forward is looked for."""
 
 
-class Forward(StrEnum):
+class ForwardState(StrEnum):
     """What is known of the forward that led to the first non-finite gradient."""
 
     FINITE = "finite"
@@ -66,7 +66,7 @@ class Explanation:
     spread: Spread
     kin: frozenset[Origin]
     """Of the other origins, those that the same function of the forward made non-finite."""
-    forward: Forward
+    forward: ForwardState
     reached: tuple[str, ...]
     """Names of the parameters that it reached, ``node 12`` where one has no name."""
     leaves: int
@@ -176,7 +176,7 @@ class Explanation:
         for output, health in sorted(evidence.outputs.items()):
             to = next(iter(evidence.consumers.get(output, ())), "")
             yield f"output {output}{f' to {to}' if to else ''}: {_measured(health)}"
-        if evidence.kind is not Kind.NODE:
+        if evidence.kind is not OriginKind.NODE:
             yield f"{evidence.kind}: {_measured(evidence.wrong)}"
         for row in evidence.saved.values():
             what = row.value if row.health is None else _measured(row.health)
@@ -276,30 +276,30 @@ class Explanation:
         if blamed is not None and not self.evidence.is_blamed:
             module = blamed.op.module
             return f"in {blamed.op.name}{f' of {module}' if module else ''}"
-        at = {Kind.NODE: "in", Kind.SUM: "where gradients meet before"}
+        at = {OriginKind.NODE: "in", OriginKind.SUM: "where gradients meet before"}
         return f"{at.get(self.evidence.kind, 'at')} {place(node)}"
 
     def _what(self) -> Iterator[str]:
         evidence, found = self.evidence, self.finding
         reason = "" if found is None else f": {found.reason}"
-        if self.forward is Forward.NON_FINITE and found is not None:
+        if self.forward is ForwardState.NON_FINITE and found is not None:
             yield f"The forward was non-finite already{reason}."
             yield f"The backward pass met it first in {self.node.short_name}, which put out"
             yield f"{_out(evidence.wrong)}."
             return
-        if evidence.kind is Kind.NODE:
+        if evidence.kind is OriginKind.NODE:
             yield f"It was given {_given(evidence)} and put out {_out(evidence.wrong)}{reason}."
-        elif evidence.kind is Kind.SUM:
+        elif evidence.kind is OriginKind.SUM:
             yield f"There the first {_kind(evidence.wrong)} came to be{reason}."
         else:
             yield f"No node made the first {_kind(evidence.wrong)}{reason}."
         if found is None:
             yield "No known pattern fits."
-        if self.forward is Forward.NON_FINITE:
+        if self.forward is ForwardState.NON_FINITE:
             yield "The forward was non-finite already."
         if evidence.is_partial:
             yield "Not all that it was given was recorded: it may have begun before."
-        elif self.forward is Forward.UNKNOWN and found is None:
+        elif self.forward is ForwardState.UNKNOWN and found is None:
             yield "To learn whether the forward was finite, record with --check-forward."
 
     def _remedy(self) -> Iterator[str]:
@@ -336,7 +336,7 @@ class Explanation:
     @property
     def _is_apart(self) -> bool:
         """Whether other origins are known to have nothing to do with the first, but for kin."""
-        if self.forward is not Forward.NON_FINITE:
+        if self.forward is not ForwardState.NON_FINITE:
             return True
         return self.evidence.blame is not None and len(self.spread.origins) <= _MOST_KIN + 1
 
@@ -351,7 +351,7 @@ class Explanation:
             yield f"  was given {_given_by(argument)}: {_measured(argument.health)}"
         found = self.evidence.blame
         if found is None:
-            if self.forward in {Forward.UNKNOWN, Forward.SAVED_FINITE}:
+            if self.forward in {ForwardState.UNKNOWN, ForwardState.SAVED_FINITE}:
                 yield "record with --check-forward to see what every function of the forward gave"
             return
         arguments = f"({found.op.arguments})" if found.op.arguments else ""
@@ -453,7 +453,7 @@ def _skipped(
     """How its step was left out, where the loss scale alone made a gradient overflow."""
     if finding is None or finding.pattern not in OVERFLOWS or not _has_finished(trace, graph_task):
         return None
-    if _forward(evidence) is Forward.NON_FINITE:
+    if _forward(evidence) is ForwardState.NON_FINITE:
         return None
     nonfinite = {_outermost(trace, task) for task in trace.nonfinite_graph_tasks()}
     return skipped(trace, graph_task, nonfinite)
@@ -466,20 +466,20 @@ def _outermost(trace: Trace, graph_task: int) -> int:
     return graph_task
 
 
-def _forward(evidence: Evidence) -> Forward:
+def _forward(evidence: Evidence) -> ForwardState:
     saved = [row.health for row in evidence.saved.values() if row.health is not None]
     if evidence.blame is not None or any(map(bad, saved)):
-        return Forward.NON_FINITE
+        return ForwardState.NON_FINITE
     if evidence.arguments or evidence.result is not None:
-        return Forward.FINITE
+        return ForwardState.FINITE
     if saved and not any(health.unknown for health in saved):
-        return Forward.SAVED_FINITE
-    return Forward.UNKNOWN
+        return ForwardState.SAVED_FINITE
+    return ForwardState.UNKNOWN
 
 
 def _frame(trace: Trace, node: NodeRow, evidence: Evidence) -> Frame | None:
     blamed = evidence.blame
-    if evidence.kind is Kind.ROOT:
+    if evidence.kind is OriginKind.ROOT:
         called = trace.call_site(node.graph_task)
         return visible(called) or node.frame
     if blamed is not None and not evidence.is_blamed and blamed.op.frame is not None:

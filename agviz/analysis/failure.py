@@ -10,13 +10,13 @@ from agviz.analysis.version_errors import version_error
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
-    from agviz.analysis.modified import Modified
-    from agviz.analysis.raised import Raised
-    from agviz.analysis.second_time import SecondTime
+    from agviz.analysis.backward_twice import BackwardTwice
+    from agviz.analysis.modified import InplaceModification
+    from agviz.analysis.raised import RaisedException
     from agviz.traces.reader import Trace
     from agviz.traces.rows import GraphTaskRow
 
-Failure: TypeAlias = "Modified | SecondTime | Raised | Hang"
+Failure: TypeAlias = "InplaceModification | BackwardTwice | RaisedException | Hang"
 
 
 def failure(trace: Trace, graph_task: int | None = None) -> Failure | None:
@@ -50,7 +50,9 @@ def failed_graph_tasks(trace: Trace) -> list[GraphTaskRow]:
     return [task for task in failed.values() if task.parent not in failed]
 
 
-def failing(trace: Trace, under_way: Hang) -> Modified | SecondTime | Raised | None:
+def failing(
+    trace: Trace, under_way: Hang
+) -> InplaceModification | BackwardTwice | RaisedException | None:
     """Why the innermost backward pass under way in which a node raised will fail; None: none did.
 
     A debugger stops there, and other device threads may hold the pass still.
@@ -65,7 +67,9 @@ def failing(trace: Trace, under_way: Hang) -> Modified | SecondTime | Raised | N
     return None
 
 
-def why_raised(trace: Trace, graph_task: int) -> Modified | SecondTime | Raised:
+def why_raised(
+    trace: Trace, graph_task: int
+) -> InplaceModification | BackwardTwice | RaisedException:
     """Why a graph task that failed did.
 
     Raises:
@@ -74,7 +78,9 @@ def why_raised(trace: Trace, graph_task: int) -> Modified | SecondTime | Raised:
     return version_error(trace, graph_task) or raised(trace, graph_task)
 
 
-def _raised_in(trace: Trace, graph_task: int) -> Modified | SecondTime | Raised | None:
+def _raised_in(
+    trace: Trace, graph_task: int
+) -> InplaceModification | BackwardTwice | RaisedException | None:
     """The same of a graph task or of one inside it whose exception was caught there."""
     family = {graph_task, *trace.family(graph_task)}
     failed = [task.id for task in failed_graph_tasks(trace) if task.id in family]

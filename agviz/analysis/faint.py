@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.evidence import base_name
-from agviz.analysis.vanishing import Arrived
+from agviz.analysis.vanishing import GradientValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.analysis.vanishing import Flow
+    from agviz.analysis.vanishing import GradientFlow
     from agviz.traces.rows import NodeRow
 
 LEAST: Final = 1e-6
@@ -96,7 +96,7 @@ class Faintness:
         flow: its gradients.
     """
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: GradientFlow) -> None:
         self._flow = flow
         self._before: dict[int, _Step | None] = {}
         """The step before a node on its way from the root; None: there is none."""
@@ -159,13 +159,13 @@ class Faintness:
         if not into:
             return None
         gave, producer = max(into)
-        given = [row for told, row in flow.inputs(producer) if told is Arrived.SOME and row]
+        given = [row for told, row in flow.inputs(producer) if told is GradientValue.SOME and row]
         norms = [row.norm or 0.0 for row in given]
         largest = max(norms, default=math.nan)
         return _Step(producer, largest, gave, max((row.numel for row in given), default=0))
 
 
-def _extent(flow: Flow, way: Sequence[_Step]) -> tuple[int, int]:
+def _extent(flow: GradientFlow, way: Sequence[_Step]) -> tuple[int, int]:
     """How many steps concern single numbers, and how many the loss function."""
     begin = next((i for i, step in enumerate(way) if step.numel > 1), len(way) - 1)
     names = [base_name(flow.nodes[step.node].short_name) for step in way[: begin + _LOSS_NODES]]
@@ -178,7 +178,7 @@ def _extent(flow: Flow, way: Sequence[_Step]) -> tuple[int, int]:
     return begin, end
 
 
-def _spread_out(flow: Flow, way: Sequence[_Step], begin: int) -> float:
+def _spread_out(flow: GradientFlow, way: Sequence[_Step], begin: int) -> float:
     """The norm of what came of the single numbers, but for the loss function's own derivative."""
     if begin and base_name(flow.nodes[way[begin - 1].node].short_name) in _LOSSES:
         return way[begin - 1].given * math.sqrt(way[begin].numel)
@@ -206,7 +206,9 @@ def _falls(way: Sequence[_Step]) -> list[_Fall]:
     return found
 
 
-def _named(flow: Flow, falls: Sequence[_Fall], before: float, cause: Cause = Cause.FAINT) -> Faint:
+def _named(
+    flow: GradientFlow, falls: Sequence[_Fall], before: float, cause: Cause = Cause.FAINT
+) -> Faint:
     """The place of the fall: one node, or the kind of nodes that made most of it."""
     whole = sum(fall.size for fall in falls)
     steepest = max(falls, key=lambda fall: fall.size)
@@ -223,7 +225,7 @@ def _named(flow: Flow, falls: Sequence[_Fall], before: float, cause: Cause = Cau
     return Faint(cause, flow.nodes[of_kind[0]], len(of_kind), before)
 
 
-def _is_shift(flow: Flow, found: Faint, way: Sequence[_Step]) -> bool:
+def _is_shift(flow: GradientFlow, found: Faint, way: Sequence[_Step]) -> bool:
     """Whether it was added to what a normalisation or a softmax makes no difference of."""
     names = [base_name(flow.nodes[step.node].short_name) for step in way]
     place = next((i for i, step in enumerate(way) if step.node == found.node.index), None)

@@ -16,7 +16,7 @@ from agviz.analysis.alignment import NOWHERE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.analysis.alignment import Graph
+    from agviz.analysis.alignment import Adjacency
     from agviz.analysis.diff_rows import Divergence
     from agviz.traces.rows import NodeRow
 
@@ -28,7 +28,7 @@ class Causes:
     """Which divergences are consequences of others."""
 
     def __init__(
-        self, a: Graph, b: Graph, to_a: Sequence[int], divergences: Sequence[Divergence]
+        self, a: Adjacency, b: Adjacency, to_a: Sequence[int], divergences: Sequence[Divergence]
     ) -> None:
         self._graphs = a, b
         self._to_a = to_a

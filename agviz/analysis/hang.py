@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
-from agviz.analysis.standing import HOOKS, find_stands, find_waits, named
 from agviz.analysis.stopped import stopped_at
+from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
 from agviz.traces.dumping import EXIT
 from agviz.traces.held import held_ns
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
@@ -18,8 +18,8 @@ from agviz.words.units import duration, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.standing import Stand, Wait
     from agviz.analysis.stopped import StoppedAt
+    from agviz.analysis.thread_status import ThreadStatus, Wait
     from agviz.traces.reader import Trace
     from agviz.traces.rows import DumpedCall, DumpRow, Frame, GraphTaskRow, HeldRow, NodeRow
 
@@ -29,7 +29,7 @@ _MOST_SHOWN: Final = 5
 _MOST_OTHERS: Final = 3
 _FEW: Final = 3
 """Threads of which the same is to be said that are told one by one; times that are no recursion."""
-_MOST_STANDS: Final = 16
+_MOST_THREADS: Final = 16
 _OUTERMOST: Final = 8
 _INNERMOST: Final = 56
 """Of very many graph tasks inside each other, those that are looked at."""
@@ -38,7 +38,7 @@ _UNDER_WAY: Final = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hang:
-    """Backward passes that have not ended, as they stand; ``paragraph`` is the answer."""
+    """Backward passes that have not ended, as they are; ``paragraph`` is the answer."""
 
     graph_task: int
     """The outermost call of backward or grad that has waited longest for its next event."""
@@ -68,7 +68,7 @@ class Hang:
     """Whether the stacks were recorded since."""
     is_exit: bool
     """Whether the program called ``os._exit`` then."""
-    stands: tuple[Stand, ...]
+    threads: tuple[ThreadStatus, ...]
     """The threads: held ones first, those that take no part last."""
     waits: tuple[Wait, ...]
     """The nodes that wait: those in queues first, then by the number of gradients they lack."""
@@ -93,7 +93,7 @@ class Hang:
     @property
     def frame(self) -> Frame | None:
         """The line to look at: where the first thread that is held is; else the call."""
-        held = (stand.frame for stand in self.stands if stand.is_held)
+        held = (status.frame for status in self.threads if status.is_held)
         return next((frame for frame in held if frame is not None), self.call)
 
     @property
@@ -144,10 +144,10 @@ class Hang:
         has = "has" if self.is_growing else "had"
         yield f"Thread {held.thread} {has} been held by the debugger{for_} ({held.reason})."
 
-    def _is_told(self, stand: Stand) -> bool:
+    def _is_told(self, status: ThreadStatus) -> bool:
         """Whether all that is known of a thread is that a debugger holds it."""
         stopped = {row.thread for row in self.held if row.end_ns is None}
-        return stand.thread is not None and stand.thread.id in stopped and not stand.running
+        return status.thread is not None and status.thread.id in stopped and not status.running
 
     @property
     def _ended(self) -> str:
@@ -160,45 +160,45 @@ class Hang:
                 f"The {kind} {named(self.repeated)} calls backward, in which it is called again:"
                 f" {self.count - 1:,} reentrant backward passes are inside each other."
             )
-        held = [stand for stand in self.stands if stand.is_held and not self._is_told(stand)]
-        for stand in held[:_MOST_SHOWN]:
-            yield f"{_upper(stand.title)} {self._holds(stand)}."
+        held = [status for status in self.threads if status.is_held and not self._is_told(status)]
+        for status in held[:_MOST_SHOWN]:
+            yield f"{_upper(status.title)} {self._holds(status)}."
         if len(held) > _MOST_SHOWN:
             yield f"{len(held) - _MOST_SHOWN:,} more threads are in nodes."
         waiting = defaultdict(list)
-        for stand in self.stands:
-            if stand.waits_for is not None:
-                waiting[_held_in(stand) if stand.running else ""].append(stand)
-        for around, stands in waiting.items():
+        for status in self.threads:
+            if status.waits_for is not None:
+                waiting[_held_in(status) if status.running else ""].append(status)
+        for around, callers in waiting.items():
             inside = f", inside {around}" if around else ""
-            if len(stands) > _FEW:
-                yield f"{len(stands):,} threads wait at their ReadyQueues for others{inside}."
+            if len(callers) > _FEW:
+                yield f"{len(callers):,} threads wait at their ReadyQueues for others{inside}."
                 continue
-            for stand in stands:
-                passes = f"backward pass {stand.waits_for}"
-                yield f"{_upper(stand.title)} waits at its ReadyQueue for {passes}{inside}."
+            for status in callers:
+                passes = f"backward pass {status.waits_for}"
+                yield f"{_upper(status.title)} waits at its ReadyQueue for {passes}{inside}."
         if (
             not self.is_dumped
             and not self.is_stopped
-            and any(stand.running for stand in self.stands)
+            and any(status.running for status in self.threads)
         ):
             yield (
                 "What a thread does inside a node is recorded once nothing has happened for"
                 f" {STILL_NS // 10**9} s."
             )
 
-    def _holds(self, stand: Stand) -> str:
-        for_ = "" if stand.for_ns is None else f"for {duration(stand.for_ns)} "
-        nested = f", at reentrant depth {stand.depth:,}" if stand.depth else ""
-        now = _at(stand.frame, stand.source)
-        if stand.is_with_native_hooks:
+    def _holds(self, status: ThreadStatus) -> str:
+        for_ = "" if status.for_ns is None else f"for {duration(status.for_ns)} "
+        nested = f", at reentrant depth {status.depth:,}" if status.depth else ""
+        now = _at(status.frame, status.source)
+        if status.is_with_native_hooks:
             now = ", in torch's C++ code, with hooks made there, such as DDP's: look at other ranks"
-        elif stand.is_in_torch:
+        elif status.is_in_torch:
             now = ", in torch's C++ code"
-        if not stand.running:
-            where = "" if stand.call is None else f" in {_held_in(stand)}"
+        if not status.running:
+            where = "" if status.call is None else f" in {_held_in(status)}"
             return f"is{where or ' at the begin or the end of a backward pass'}{now}"
-        return f"has been {for_}in {_held_in(stand)}{nested}{now}"
+        return f"has been {for_}in {_held_in(status)}{nested}{now}"
 
     def _waiting(self) -> Iterator[str]:
         if not self.waits:
@@ -213,8 +213,8 @@ class Hang:
             yield f"{len(self.waits):,} nodes wait, {place(first.node)} first: {why}."
 
     def _others(self) -> Iterator[str]:
-        others = [stand for stand in self.stands if stand.thread is None]
-        frames = [(stand.name, visible(stand.stack)) for stand in others]
+        others = [status for status in self.threads if status.thread is None]
+        frames = [(status.name, visible(status.stack)) for status in others]
         shown = [f"{name} is at {frame}" for name, frame in frames if frame is not None]
         if shown:
             more = f", and {len(shown) - _MOST_OTHERS} more" if len(shown) > _MOST_OTHERS else ""
@@ -233,10 +233,10 @@ class Hang:
                 f" {duration(max(0, self.ran_ns(task.begin_ns)))}:"
                 f" {task.executed:,} of {task.nodes:,} nodes done"
             )
-        for stand in self.stands[:_MOST_STANDS]:
-            yield from _stand_lines(stand)
-        if len(self.stands) > _MOST_STANDS:
-            yield f"{len(self.stands) - _MOST_STANDS:,} more threads"
+        for status in self.threads[:_MOST_THREADS]:
+            yield from _thread_lines(status)
+        if len(self.threads) > _MOST_THREADS:
+            yield f"{len(self.threads) - _MOST_THREADS:,} more threads"
         yield from self._queue_lines()
         for task in told:
             yield from self._wait_lines(task.id)
@@ -284,7 +284,7 @@ class Hang:
             "stands_still": self.is_still,
             "stopped": None if self.stop is None else self.stop.as_json(),
             "stacks_recorded": self.is_dumped,
-            "threads": [_stand_json(stand) for stand in self.stands],
+            "threads": [_thread_json(status) for status in self.threads],
             "waiting": [
                 {
                     "graph_task": wait.node.graph_task,
@@ -353,7 +353,7 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         held=held,
         is_dumped=dump is not None,
         is_exit=dump is not None and dump.reason == EXIT,
-        stands=tuple(find_stands(trace, tasks, nodes, dump, now_ns, held)),
+        threads=tuple(find_thread_statuses(trace, tasks, nodes, dump, now_ns, held)),
         waits=tuple(find_waits(trace, tasks, nodes)),
         knows_all=all(
             node.status is not NodeStatus.UNKNOWN for found in nodes.values() for node in found
@@ -383,13 +383,13 @@ def _last_ns(trace: Trace, task: GraphTaskRow) -> int:
     return last[0].time_ns if last else task.begin_ns
 
 
-def _held_in(stand: Stand) -> str:
+def _held_in(status: ThreadStatus) -> str:
     """The innermost node, and the hook or callback that holds it."""
-    call = stand.call
+    call = status.call
     hook = "" if call is None else f"{HOOKS.get(call.kind, call.kind)} {named(call)}"
-    if not stand.running:
+    if not status.running:
         return f"the {hook}"
-    return described(stand.running[-1]) + (f", held by its {hook}" if hook else "")
+    return described(status.running[-1]) + (f", held by its {hook}" if hook else "")
 
 
 def _at(frame: Frame | None, source: str) -> str:
@@ -398,37 +398,37 @@ def _at(frame: Frame | None, source: str) -> str:
     return f", at {frame}" + (f": {source}" if source else "")
 
 
-def _stand_lines(stand: Stand) -> Iterator[str]:
+def _thread_lines(status: ThreadStatus) -> Iterator[str]:
     doing = [
         f"runs {_node(node)} of backward pass {node.graph_task}"
-        for node in stand.running[-_MOST_SHOWN:]
+        for node in status.running[-_MOST_SHOWN:]
     ]
-    if doing and stand.for_ns is not None:
-        doing[-1] += f" for {duration(max(0, stand.for_ns))}"
-    if stand.waits:
+    if doing and status.for_ns is not None:
+        doing[-1] += f" for {duration(max(0, status.for_ns))}"
+    if status.waits:
         doing.append("waits for its ReadyQueue")
-    nothing = "takes no part" if stand.thread is None else "runs no node"
-    yield f"{stand.title} {', inside it '.join(doing) or nothing}"
-    for call in [call for call in stand.calls if call.kind in HOOKS][-_MOST_SHOWN:]:
+    nothing = "takes no part" if status.thread is None else "runs no node"
+    yield f"{status.title} {', inside it '.join(doing) or nothing}"
+    for call in [call for call in status.calls if call.kind in HOOKS][-_MOST_SHOWN:]:
         yield f"  in the {HOOKS[call.kind]} {named(call)}"
-    frame = stand.frame or visible(stand.stack)
+    frame = status.frame or visible(status.stack)
     if frame is not None:
-        yield f"  at {frame}" + (f": {stand.source}" if stand.source else "")
+        yield f"  at {frame}" + (f": {status.source}" if status.source else "")
 
 
-def _stand_json(stand: Stand) -> dict[str, Any]:
+def _thread_json(status: ThreadStatus) -> dict[str, Any]:
     return {
-        "thread": None if stand.thread is None else stand.thread.id,
-        "name": stand.name,
-        "held": stand.is_held,
+        "thread": None if status.thread is None else status.thread.id,
+        "name": status.name,
+        "held": status.is_held,
         "nodes": [
             {"graph_task": node.graph_task, "node": node.index, "name": node.short_name}
-            for node in stand.running
+            for node in status.running
         ],
-        "for_ns": stand.for_ns,
-        "waits": stand.waits,
-        "waits_for": stand.waits_for,
-        "depth": stand.depth,
+        "for_ns": status.for_ns,
+        "waits": status.waits,
+        "waits_for": status.waits_for,
+        "depth": status.depth,
         "calls": [
             {
                 "kind": call.kind,
@@ -437,9 +437,9 @@ def _stand_json(stand: Stand) -> dict[str, Any]:
                 "name": call.name,
                 "defined_at": None if call.definition is None else str(call.definition),
             }
-            for call in stand.calls
+            for call in status.calls
         ],
-        "stack": [str(frame) for frame in stand.stack],
+        "stack": [str(frame) for frame in status.stack],
     }
 
 

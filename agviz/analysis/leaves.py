@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.gradients import Gradients, Told
 from agviz.analysis.phrases import by_node
-from agviz.analysis.vanishing import Arrived, Vanishing
+from agviz.analysis.vanishing import GradientValue, Vanishing
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 from agviz.words.shapes import write_shape
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import NodeRow
 
 _MOST_PASSES: Final = 20
-_WORDS: Final[dict[Arrived, Told]] = {Arrived.NONE: "none", Arrived.ZERO: "zero"}
+_WORDS: Final[dict[GradientValue, Told]] = {GradientValue.NONE: "none", GradientValue.ZERO: "zero"}
 
 
 def leaves(trace: Trace) -> Gradients:

@@ -22,7 +22,7 @@ _RECORD: Final = "To learn which line modified it, record with --check-forward."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Modified:
+class InplaceModification:
     """A node could not use what it had saved: an inplace operation had modified it."""
 
     graph_task: int
@@ -146,7 +146,7 @@ def _is_step(op: ForwardOpRow | None) -> bool:
     return op is not None and any("torch/optim/" in frame.file for frame in op.stack)
 
 
-def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Modified:
+def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> InplaceModification:
     """Who modified what a node had saved.
 
     Args:
@@ -160,7 +160,7 @@ def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Modi
     """
     saved = next((row for row in trace.version_errors(graph_task) if row.node == node.index), None)
     changes = () if saved is None else _changes(trace, graph_task, node, saved)
-    return Modified(
+    return InplaceModification(
         graph_task=graph_task,
         node=node,
         saved=saved,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow
 
 
-class Kind(StrEnum):
+class OriginKind(StrEnum):
     """Of what a gradient became non-finite."""
 
     NODE = "node"
@@ -49,7 +49,7 @@ class Origin(NamedTuple):
     graph_task: int
     node: int
     """The node that put it out, or that received it (all kinds but ``node``)."""
-    kind: Kind
+    kind: OriginKind
     slot: int
     """Of the output, or of the input."""
 
@@ -147,16 +147,16 @@ class _Gone:
             if node in of_nodes:
                 if node == 0 and has_root:
                     if consumer >= 0:
-                        yield Origin(seq, self.task.id, consumer, Kind.ROOT, slot)
+                        yield Origin(seq, self.task.id, consumer, OriginKind.ROOT, slot)
                 elif node not in met:
                     met.add(node)
-                    yield Origin(seq, self.task.id, node, Kind.NODE, output)
+                    yield Origin(seq, self.task.id, node, OriginKind.NODE, output)
         for flow in self._flows.others:
-            kind = Kind(flow.role)
+            kind = OriginKind(flow.role)
             is_new = True
-            if kind in {Kind.SUM, Kind.REPLACED}:
+            if kind in {OriginKind.SUM, OriginKind.REPLACED}:
                 is_new = (flow.node, flow.slot) not in self._along_edges
-            elif kind in {Kind.ACCUMULATED, Kind.CAPTURED}:
+            elif kind in {OriginKind.ACCUMULATED, OriginKind.CAPTURED}:
                 is_new = not self.is_given(flow.node)
             if is_new:
                 yield Origin(flow.seq, self.task.id, flow.node, kind, flow.slot)
@@ -173,6 +173,8 @@ def _origins(found: Mapping[int, _Gone]) -> Iterator[Origin]:
         around = found.get(gone.task.parent)
         came_in = around is not None and around.is_given(gone.task.parent_node)
         for origin in gone.origins():
-            was_inside = origin.kind is Kind.NODE and (origin.graph_task, origin.node) in inside
-            if not was_inside and not (came_in and origin.kind is Kind.ROOT):
+            was_inside = (
+                origin.kind is OriginKind.NODE and (origin.graph_task, origin.node) in inside
+            )
+            if not was_inside and not (came_in and origin.kind is OriginKind.ROOT):
                 yield origin

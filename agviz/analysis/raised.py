@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import described, place
-from agviz.analysis.standing import HOOKS, inside_engine, named
+from agviz.analysis.thread_status import HOOKS, inside_engine, named
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
 from agviz_engine.events import NodeFailed
 
@@ -21,7 +21,7 @@ _LONGEST: Final = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
+class RaisedException:
     """A backward pass that ended with an exception."""
 
     graph_task: int
@@ -106,7 +106,7 @@ class Raised:
         }
 
 
-def raised(trace: Trace, graph_task: int) -> Raised:
+def raised(trace: Trace, graph_task: int) -> RaisedException:
     """Why a graph task that failed did, or is about to: a node in it raised.
 
     Args:
@@ -124,7 +124,7 @@ def raised(trace: Trace, graph_task: int) -> Raised:
     thread = dump.threads[0] if dump is not None and dump.threads else None
     stack = () if thread is None else thread.stack
     calls = [] if thread is None else [c for c in thread.calls if c.graph_task == inner.id]
-    return Raised(
+    return RaisedException(
         graph_task=graph_task,
         inner=inner.id,
         node=next(failed, None),

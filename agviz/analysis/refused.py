@@ -21,7 +21,7 @@ _DOOR: Final = "torch/autograd/__init__.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedCall:
     """A call of backward or grad that torch refused."""
 
     graph_task: int | None
@@ -126,7 +126,7 @@ class Refused:
         }
 
 
-def refused(trace: Trace) -> Refused | None:
+def refused(trace: Trace) -> RefusedCall | None:
     """The last call that torch refused; None: there is none in the trace.
 
     Raises:
@@ -136,7 +136,7 @@ def refused(trace: Trace) -> Refused | None:
     is_recorded = trace.meta.check_forward
     if calls:
         last = calls[-1]
-        return Refused(
+        return RefusedCall(
             graph_task=None if last.graph_task == NO_GRAPH_TASK else last.graph_task,
             error=last.error,
             message=last.message,
@@ -150,7 +150,7 @@ def refused(trace: Trace) -> Refused | None:
     return _by_python(trace)
 
 
-def _by_python(trace: Trace) -> Refused | None:
+def _by_python(trace: Trace) -> RefusedCall | None:
     """The call that ended the program, where torch's Python code refused it."""
     dump = trace.raised(NO_GRAPH_TASK)
     if dump is None or not dump.threads or not dump.threads[0].stack:
@@ -161,7 +161,7 @@ def _by_python(trace: Trace) -> Refused | None:
     if has_begun or not stack[-1].file.endswith(_DOOR):
         return None
     last = max((task.id for task in trace.graph_tasks), default=None)
-    return Refused(
+    return RefusedCall(
         graph_task=last,
         error=error,
         message=message,

@@ -56,7 +56,7 @@ _End = tuple[int, int, int]
 in was nothing."""
 
 
-class Arrived(Enum):
+class GradientValue(Enum):
     """What a gradient was, as far as it is recorded."""
 
     NONE = auto()
@@ -84,7 +84,7 @@ class Vanished(NamedTuple):
     """Figures, in sentences."""
 
 
-class Flow:
+class GradientFlow:
     """The gradients of one graph task, asked for node by node."""
 
     def __init__(self, trace: Trace, graph_task: int) -> None:
@@ -125,53 +125,55 @@ class Flow:
                 self._into[edge.consumer].append(edge)
         return self._into.get(node, [])
 
-    def output(self, node: int, slot: int) -> tuple[Arrived, HealthRow | None]:
+    def output(self, node: int, slot: int) -> tuple[GradientValue, HealthRow | None]:
         """What a node put out."""
         row = self.health(node, "output", slot)
         if row is None:
             is_known = self._is_measured and self.nodes[node].status is NodeStatus.DONE
-            return (Arrived.NONE if is_known else Arrived.UNKNOWN), None
+            return (GradientValue.NONE if is_known else GradientValue.UNKNOWN), None
         return _told(row), row
 
     def puts_out_any(self, node: int) -> bool:
         """Whether any output of a node is known to hold something else than zeros."""
         self.health(node, "output", 0)
         return any(
-            role == "output" and _told(row) is Arrived.SOME
+            role == "output" and _told(row) is GradientValue.SOME
             for (role, _), row in self._health.get(node, {}).items()
         )
 
-    def input(self, node: int, slot: int) -> tuple[Arrived, HealthRow | None]:
+    def input(self, node: int, slot: int) -> tuple[GradientValue, HealthRow | None]:
         """What a node received."""
         row = self.health(node, "sum", slot) or self.health(node, "root", slot)
         if row is not None:
             return _told(row), row
         if not self._is_measured:
-            return (Arrived.UNKNOWN if self._arrived(node, slot) else Arrived.NONE), None
+            return (
+                GradientValue.UNKNOWN if self._arrived(node, slot) else GradientValue.NONE
+            ), None
         arrived = [
             self.output(edge.producer, edge.output)
             for edge in self.edges_into(node)
             if edge.slot == slot
         ]
-        defined = [found for found in arrived if found[0] is not Arrived.NONE]
+        defined = [found for found in arrived if found[0] is not GradientValue.NONE]
         if not defined:
-            return (Arrived.NONE if arrived else Arrived.UNKNOWN), None
-        return defined[0] if len(defined) == 1 else (Arrived.UNKNOWN, None)
+            return (GradientValue.NONE if arrived else GradientValue.UNKNOWN), None
+        return defined[0] if len(defined) == 1 else (GradientValue.UNKNOWN, None)
 
-    def inputs(self, node: int) -> list[tuple[Arrived, HealthRow | None]]:
+    def inputs(self, node: int) -> list[tuple[GradientValue, HealthRow | None]]:
         """What a node received in the slots in which anything was to arrive."""
         slots = {edge.slot for edge in self.edges_into(node)}
         return [self.input(node, slot) for slot in sorted(slots or {0})]
 
-    def gradient(self, leaf: int) -> tuple[Arrived, HealthRow | None]:
+    def gradient(self, leaf: int) -> tuple[GradientValue, HealthRow | None]:
         """What an AccumulateGrad node added to its variable's ``.grad``.
 
         Where that is zero or not finite afterwards, what it is.
         """
         told, row = self.input(leaf, 0)
-        if told is Arrived.SOME:
+        if told is GradientValue.SOME:
             after = self.health(leaf, "accumulated", 0) or self.health(leaf, "captured", 0)
-            if after is not None and (bad(after) or _told(after) is Arrived.ZERO):
+            if after is not None and (bad(after) or _told(after) is GradientValue.ZERO):
                 return _told(after), after
         return told, row
 
@@ -210,15 +212,15 @@ class Vanishing:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._flows: dict[int, Flow] = {}
+        self._flows: dict[int, GradientFlow] = {}
         self._known_ends: dict[_Place, tuple[_End, ...]] = {}
         self._judged: dict[_End, Vanished] = {}
 
-    def flow(self, graph_task: int) -> Flow:
+    def flow(self, graph_task: int) -> GradientFlow:
         """The gradients of a graph task."""
         flow = self._flows.get(graph_task)
         if flow is None:
-            flow = self._flows[graph_task] = Flow(self._trace, graph_task)
+            flow = self._flows[graph_task] = GradientFlow(self._trace, graph_task)
         return flow
 
     def find(self, graph_task: int, leaf: int) -> Vanished | None:
@@ -228,7 +230,7 @@ class Vanishing:
         is damaged.
         """
         flow = self.flow(graph_task)
-        if flow.input(leaf, 0)[0] is Arrived.SOME:
+        if flow.input(leaf, 0)[0] is GradientValue.SOME:
             hook = next(iter(flow.hooks(leaf)), None)
             cause = Cause.UNKNOWN if hook is None else Cause.HOOK
             name = hook.name if hook else ""
@@ -280,14 +282,14 @@ class Vanishing:
         above: dict[_Place, None] = {}
         for edge in edges:
             told = flow.output(edge.producer, edge.output)[0]
-            if told is Arrived.SOME:
+            if told is GradientValue.SOME:
                 return [(number, node, -1)], []
-            if told is Arrived.UNKNOWN:
+            if told is GradientValue.UNKNOWN:
                 continue
             received = {each[0] for each in flow.inputs(edge.producer)}
-            if Arrived.SOME in received:
+            if GradientValue.SOME in received:
                 ends.append((number, edge.producer, edge.output))
-            elif Arrived.UNKNOWN not in received or not flow.edges_into(edge.producer):
+            elif GradientValue.UNKNOWN not in received or not flow.edges_into(edge.producer):
                 above[number, edge.producer] = None
         return ends, list(above)
 
@@ -296,7 +298,7 @@ class Vanishing:
         node = flow.nodes[index]
         if slot < 0:
             return Vanished(Cause.CANCELLED, flow.graph_task, node, 0)
-        if all(told is not Arrived.SOME for told, _ in flow.inputs(index)):
+        if all(told is not GradientValue.SOME for told, _ in flow.inputs(index)):
             return Vanished(Cause.ROOT, flow.graph_task, node, 0)
         cause, hook = _by_hook(flow, node)
         if cause is None:
@@ -313,7 +315,7 @@ class Vanishing:
         return Vanished(cause, flow.graph_task, node, 0, hook, dtype, details)
 
 
-def _by_hook(flow: Flow, node: NodeRow) -> tuple[Cause | None, str]:
+def _by_hook(flow: GradientFlow, node: NodeRow) -> tuple[Cause | None, str]:
     """Whether a hook of the node replaced a gradient, and its name."""
     changing = [event.name for event in flow.hooks(node.index) if event.changed]
     if changing:
@@ -323,7 +325,7 @@ def _by_hook(flow: Flow, node: NodeRow) -> tuple[Cause | None, str]:
     return None, ""
 
 
-def _overwriter(flow: Flow, written: NodeRow, slot: int) -> tuple[NodeRow, int]:
+def _overwriter(flow: GradientFlow, written: NodeRow, slot: int) -> tuple[NodeRow, int]:
     """The function that wrote over what ``written`` had put into a tensor, and its output 0.
 
     It is between there and the loss, nearest to ``written``; where there is none, what was asked.
@@ -341,11 +343,11 @@ def _overwriter(flow: Flow, written: NodeRow, slot: int) -> tuple[NodeRow, int]:
     return written, slot
 
 
-def _figures(flow: Flow, node: NodeRow, slot: int) -> Iterator[str]:
+def _figures(flow: GradientFlow, node: NodeRow, slot: int) -> Iterator[str]:
     number = "" if node.order is None else f", number {node.order:,} to run,"
     yield f"Node {node.index:,} ({node.name}){number} of backward pass {flow.graph_task}."
     for place, (told, row) in enumerate(flow.inputs(node.index)):
-        if row is not None and told is Arrived.SOME:
+        if row is not None and told is GradientValue.SOME:
             norm = "" if row.norm is None else f", norm {row.norm:.3g}"
             what = f"{row.dtype} {write_shape(row.shape)}".rstrip()
             yield (
@@ -353,16 +355,16 @@ def _figures(flow: Flow, node: NodeRow, slot: int) -> Iterator[str]:
                 f"{row.numbers - row.zero:,} of {row.numbers:,} numbers are not zero."
             )
     told, row = flow.output(node.index, slot)
-    yield f"Its output {slot} was {'None' if told is Arrived.NONE else 'zero throughout'}."
+    yield f"Its output {slot} was {'None' if told is GradientValue.NONE else 'zero throughout'}."
 
 
-def _by_function(node: NodeRow, flow: Flow, slot: int) -> Cause:
+def _by_function(node: NodeRow, flow: GradientFlow, slot: int) -> Cause:
     """What the function of a node did that put out nothing though something came in."""
     told, after = flow.output(node.index, slot)
-    before = [row for found, row in flow.inputs(node.index) if found is Arrived.SOME and row]
+    before = [row for found, row in flow.inputs(node.index) if found is GradientValue.SOME and row]
     kind = _kind(node)
-    if told is Arrived.NONE or is_custom(node):
-        return Cause.RETURNED_NONE if told is Arrived.NONE else Cause.FLAT
+    if told is GradientValue.NONE or is_custom(node):
+        return Cause.RETURNED_NONE if told is GradientValue.NONE else Cause.FLAT
     if after is not None and _underflows(kind, before, after):
         return Cause.UNDERFLOW
     if slot and _WRITING.fullmatch(node.short_name):
@@ -374,7 +376,7 @@ def _by_function(node: NodeRow, flow: Flow, slot: int) -> Cause:
     return _BY_KIND.get(kind, Cause.UNKNOWN)
 
 
-def _factor(flow: Flow, node: NodeRow, slot: int, before: Iterable[HealthRow]) -> Cause:
+def _factor(flow: GradientFlow, node: NodeRow, slot: int, before: Iterable[HealthRow]) -> Cause:
     """What a factor of zeros is in an elementwise product."""
     if all(row.numel == 1 for row in before):
         return Cause.ZERO_WEIGHT
@@ -400,7 +402,7 @@ def _underflows(kind: str, before: Iterable[HealthRow], after: HealthRow) -> boo
     return after.dtype == "float16" and 0 < largest < _TINY and not is_sure
 
 
-def _told(row: HealthRow) -> Arrived:
+def _told(row: HealthRow) -> GradientValue:
     if row.unknown:
-        return Arrived.UNKNOWN
-    return Arrived.ZERO if row.zero == row.numbers else Arrived.SOME
+        return GradientValue.UNKNOWN
+    return GradientValue.ZERO if row.zero == row.numbers else GradientValue.SOME

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agviz.analysis.failure import Failure
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
-    from agviz.analysis.refused import Refused
+    from agviz.analysis.refused import RefusedCall
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
-Basis: TypeAlias = "Failure | Refused | Outside | NonFiniteLoss"
+Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss"
 """What a verdict is made of, besides gradients that are not finite."""
 
 
@@ -88,7 +88,7 @@ class Verdict:
         }
 
 
-class Mark(StrEnum):
+class PassMark(StrEnum):
     """What is unusual about a backward pass."""
 
     FAILED = "failed"
@@ -126,7 +126,7 @@ def beside_passes(trace: Trace) -> tuple[Verdict, ...]:
     return tuple(_beside_passes(trace))
 
 
-def marks(trace: Trace) -> dict[int, Mark]:
+def marks(trace: Trace) -> dict[int, PassMark]:
     """The outermost backward passes that did not simply come to a finite end, by graph task.
 
     Raises:
@@ -136,15 +136,15 @@ def marks(trace: Trace) -> dict[int, Mark]:
     outermost: dict[int, int] = {}
     for number, task in tasks.items():  # parents come before their children
         outermost[number] = outermost.get(task.parent, number)
-    found: dict[int, Mark] = {}
+    found: dict[int, PassMark] = {}
     for number in trace.nonfinite_roots():
-        found[outermost[number]] = Mark.LOSS
+        found[outermost[number]] = PassMark.LOSS
     for number in trace.nonfinite_results():
-        found[outermost[number]] = Mark.NON_FINITE
+        found[outermost[number]] = PassMark.NON_FINITE
     ends = {
-        GraphTaskStatus.RUNNING: Mark.UNDER_WAY,
-        GraphTaskStatus.CUT: Mark.CUT,
-        GraphTaskStatus.FAILED: Mark.FAILED,
+        GraphTaskStatus.RUNNING: PassMark.UNDER_WAY,
+        GraphTaskStatus.CUT: PassMark.CUT,
+        GraphTaskStatus.FAILED: PassMark.FAILED,
     }
     for number, task in tasks.items():
         if (mark := ends.get(task.status)) is not None:

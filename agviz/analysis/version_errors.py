@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agviz.analysis.modified import Modified, modified
+from agviz.analysis.backward_twice import BackwardTwice, backward_twice
+from agviz.analysis.modified import InplaceModification, modified
 from agviz.analysis.raised import exception, innermost
-from agviz.analysis.second_time import SecondTime, second_time
 from agviz.traces.rows import NodeStatus
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
 
-VersionError: TypeAlias = "Modified | SecondTime"
+VersionError: TypeAlias = "InplaceModification | BackwardTwice"
 
 _MODIFIED: Final = (
     "one of the variables needed for gradient computation has been modified by an inplace operation"
@@ -40,7 +40,7 @@ def version_error(trace: Trace, graph_task: int) -> VersionError | None:
         return None
     if message.startswith(_MODIFIED):
         return modified(trace, inner.id, node, message)
-    return second_time(trace, inner.id, node)
+    return backward_twice(trace, inner.id, node)
 
 
 def version_errors(trace: Trace) -> list[VersionError]:

@@ -22,8 +22,8 @@ from agviz.analysis.phrases import (
 )
 from agviz.analysis.place import backward_pass
 from agviz.analysis.untrained import LAST_PASSES
-from agviz.analysis.vanishing import Arrived, Vanishing
-from agviz.analysis.verdict import Mark, marks
+from agviz.analysis.vanishing import GradientValue, Vanishing
+from agviz.analysis.verdict import PassMark, marks
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 
@@ -50,13 +50,18 @@ _MOST_OPS: Final = 50_000
 _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
-_RANK: Final = {Arrived.NONE: 0, Arrived.ZERO: 1, Arrived.UNKNOWN: 2, Arrived.SOME: 3}
+_RANK: Final = {
+    GradientValue.NONE: 0,
+    GradientValue.ZERO: 1,
+    GradientValue.UNKNOWN: 2,
+    GradientValue.SOME: 3,
+}
 
 
 class _Found(NamedTuple):
     """What arrived for a parameter in one graph task."""
 
-    told: Arrived
+    told: GradientValue
     health: HealthRow | None
     graph_task: GraphTaskRow
     node: int
@@ -134,7 +139,7 @@ class _Why:
         if self._is_last and outermost:
             last = outermost[-1]
         mark = None if last is None else marks(self._trace).get(last)
-        if mark is None or mark is Mark.NON_FINITE:  # the rows say of which parameter
+        if mark is None or mark is PassMark.NON_FINITE:  # the rows say of which parameter
             return ""
         return f"But of backward pass {last}: {mark}; agviz explain says more."
 
@@ -142,13 +147,13 @@ class _Why:
         """What became of one parameter."""
         parameter = self.parameters[name]
         found = self._found.get(name)
-        told = Arrived.NONE if found is None else found.told
-        if told in {Arrived.SOME, Arrived.UNKNOWN} and found is not None:
+        told = GradientValue.NONE if found is None else found.told
+        if told in {GradientValue.SOME, GradientValue.UNKNOWN} and found is not None:
             return self._reached(parameter, found)
         if not parameter.requires_grad:
             return unreached(parameter, Cause.FROZEN)
         in_graph = self._in_graph.get(name)
-        if told is Arrived.ZERO and found is not None:
+        if told is GradientValue.ZERO and found is not None:
             return self._vanished(parameter, found)
         if in_graph is not None:
             return self._undefined(parameter, in_graph)
@@ -174,7 +179,7 @@ class _Why:
             for row in rows:
                 name = self._learn(row)
                 before = self._found.get(name)
-                if before is not None and before.told is Arrived.SOME:
+                if before is not None and before.told is GradientValue.SOME:
                     continue
                 found = self._arrived(task, -1 if row.node is None else row.node)
                 if row.node is not None:
@@ -198,7 +203,7 @@ class _Why:
             flow = self._vanishing.flow(task.id)
             if flow.nodes[node].status in _taken_up(task):
                 return _Found(*flow.gradient(node), task, node)
-        return _Found(Arrived.NONE, None, task, node)
+        return _Found(GradientValue.NONE, None, task, node)
 
     def _learn_from_forward(self) -> None:
         """Without a backward pass, the parameters are known that functions took."""
@@ -229,7 +234,7 @@ class _Why:
             if next_to_nothing is not None:
                 return practically_zero(parameter, task.id, health.norm, next_to_nothing)
         reason = ""
-        if found.told is Arrived.UNKNOWN:
+        if found.told is GradientValue.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
         elif self._passes[0].id not in {task.id, task.parent}:
             ended = self._passes[0].status is not GraphTaskStatus.RUNNING
@@ -243,7 +248,7 @@ class _Why:
             parameter=parameter.name,
             shape=parameter.shape,
             dtype=parameter.dtype,
-            gradient="some" if found.told is Arrived.SOME else "unknown",
+            gradient="some" if found.told is GradientValue.SOME else "unknown",
             norm=health.norm if health else None,
             cause=None,
             reason=reason,

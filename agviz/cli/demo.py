@@ -26,7 +26,7 @@ from agviz.words.units import duration
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from agviz.demo.session import Comparison, Overhead, Ratio, Session
+    from agviz.demo.session import Comparison, DemoSession, Overhead, Ratio
 
 PLAIN_PROGRESS_LINES = 10
 
@@ -87,14 +87,14 @@ def execute(arguments: argparse.Namespace) -> int:
         import torch
 
         import agviz_engine
-        from agviz.demo.session import Session
+        from agviz.demo.session import DemoSession
 
     try:
         agviz_engine.probe()
     except agviz_engine.UnsupportedTorchError as error:
         raise AgvizError(str(error)) from None
     torch.set_num_threads(1)  # such small tensors are not worth sharing out, and times stay steady
-    session = Session(
+    session = DemoSession(
         arguments.model,
         steps=arguments.steps,
         plant_nan=arguments.plant_nan,
@@ -124,7 +124,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _train(session: Session, console: Console) -> None:
+def _train(session: DemoSession, console: Console) -> None:
     total = session.steps - 1
     if not console.is_terminal:
         for step, loss in enumerate(session.train(), 1):
@@ -147,7 +147,7 @@ def _train(session: Session, console: Console) -> None:
             progress.update(task, advance=1, loss=f"{loss:.3f}")
 
 
-def _summarise(path: Path, session: Session, console: Console) -> bool:
+def _summarise(path: Path, session: DemoSession, console: Console) -> bool:
     """Print what the trace tells; return whether a planted NaN was found where it is."""
     from agviz.traces.reader import Trace
 

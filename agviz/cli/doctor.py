@@ -24,7 +24,7 @@ _BUILD = "to build it, have a C compiler (cc) on PATH and install agviz again"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     subject: str
@@ -67,45 +67,45 @@ def require_torch() -> None:
         raise AgvizError(f"torch: {torch.found}; {torch.remedy}")
 
 
-def _python() -> Finding:
-    return Finding("python", ok=True, found=f"{platform.python_version()} ({sys.executable})")
+def _python() -> CheckResult:
+    return CheckResult("python", ok=True, found=f"{platform.python_version()} ({sys.executable})")
 
 
-def _torch() -> Finding:
+def _torch() -> CheckResult:
     if importlib.util.find_spec("torch") is None:
         found = "not installed: recorded traces can be read, not made"
-        return Finding("torch", ok=False, found=found, remedy=_GET_TORCH)
+        return CheckResult("torch", ok=False, found=found, remedy=_GET_TORCH)
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:  # found on a path, not installed
         version = "of an unknown version"
-    return Finding("torch", ok=True, found=version)
+    return CheckResult("torch", ok=True, found=version)
 
 
-def _engine() -> list[Finding]:
+def _engine() -> list[CheckResult]:
     """What the engine relies on in torch's private parts, tried out."""
     try:
         import torch
     except Exception as error:  # noqa: BLE001 - a broken torch raises anything
-        return [Finding("engine", ok=False, found=f"torch can't be imported: {error}")]
+        return [CheckResult("engine", ok=False, found=f"torch can't be imported: {error}")]
     import agviz_engine
 
     try:
         found = agviz_engine.probe()
     except agviz_engine.UnsupportedTorchError as error:
-        return [Finding("engine", ok=False, found=str(error), remedy=_GET_TORCH)]
-    findings = [Finding("engine", ok=True, found=f"{what}: {at}") for what, at in found.items()]
+        return [CheckResult("engine", ok=False, found=str(error), remedy=_GET_TORCH)]
+    findings = [CheckResult("engine", ok=True, found=f"{what}: {at}") for what, at in found.items()]
     if untested := remark(torch.__version__):
-        findings.insert(0, Finding("engine", ok=True, found=untested, remedy=_GET_TORCH))
+        findings.insert(0, CheckResult("engine", ok=True, found=untested, remedy=_GET_TORCH))
     return [*findings, _health_kernel(), _capture()]
 
 
-def _health_kernel() -> Finding:
+def _health_kernel() -> CheckResult:
     from agviz_engine import health_kernel
 
     if health_kernel.is_built():
-        return Finding("gradients", ok=True, found="measured in one pass, by compiled code")
-    return Finding(
+        return CheckResult("gradients", ok=True, found="measured in one pass, by compiled code")
+    return CheckResult(
         "gradients",
         ok=True,
         found="measured by torch's reductions: the compiled code, which is quicker, is not built",
@@ -113,15 +113,15 @@ def _health_kernel() -> Finding:
     )
 
 
-def _capture() -> Finding:
+def _capture() -> CheckResult:
     from agviz.traces import capturing
 
     if capturing.is_built():
-        return Finding("provenance", ok=True, found="stacks are captured by compiled code")
+        return CheckResult("provenance", ok=True, found="stacks are captured by compiled code")
     if capturing.way() is None:
         found = "no lines are recorded: this torch captures stacks in another way"
-        return Finding("provenance", ok=True, found=found)
-    return Finding(
+        return CheckResult("provenance", ok=True, found=found)
+    return CheckResult(
         "provenance",
         ok=True,
         found="stacks are captured by torch: the compiled code, which is quicker, is not built",
@@ -129,7 +129,7 @@ def _capture() -> Finding:
     )
 
 
-def _graphviz() -> Finding:
+def _graphviz() -> CheckResult:
     """Which Graphviz draws, and why that one."""
     from agviz.export import renderers
 
@@ -142,21 +142,23 @@ def _graphviz() -> Finding:
     able = [renderers.said(each, what) for each, what in tried if not what.lacks]
     if not able:
         found = "; ".join([*refused, "graphs are written as .dot only"])
-        return Finding("graphviz", ok=False, found=found, remedy=renderers.INSTALL)
+        return CheckResult("graphviz", ok=False, found=found, remedy=renderers.INSTALL)
     also = [f"{each} could, too" for each in able[1:]]
-    return Finding("graphviz", ok=True, found="; ".join([f"{able[0]} draws", *also, *refused]))
+    return CheckResult("graphviz", ok=True, found="; ".join([f"{able[0]} draws", *also, *refused]))
 
 
-def _terminal() -> Finding:
+def _terminal() -> CheckResult:
     if not sys.stdout.isatty():
-        return Finding("terminal", ok=True, found="stdout is no terminal: text is written plainly")
+        return CheckResult(
+            "terminal", ok=True, found="stdout is no terminal: text is written plainly"
+        )
     columns, lines = shutil.get_terminal_size()
     found = f"{columns} columns, {lines} lines"
     if columns < SMALLEST_TERMINAL[0] or lines < SMALLEST_TERMINAL[1]:
-        return Finding(
+        return CheckResult(
             "terminal",
             ok=False,
             found=found,
             remedy="make it at least {} columns and {} lines".format(*SMALLEST_TERMINAL),
         )
-    return Finding("terminal", ok=True, found=found)
+    return CheckResult("terminal", ok=True, found=found)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.export.look import Look
-    from agviz.graph.view import View
+    from agviz.graph.view import GraphView
 
 GRAPHS = ("svg", "dot", "png", "pdf", "html")
 ENDINGS = {"chrome-trace": ".trace.json", "json": ".json"}
@@ -140,7 +140,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _view(arguments: argparse.Namespace) -> View:
+def _view(arguments: argparse.Namespace) -> GraphView:
     from agviz.export.choices import make_view
 
     names = ("graph_task", "by", "fold", "budget", "around", "depth", "to", "at", "saved")

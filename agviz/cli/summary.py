@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.contradiction import contradiction
-from agviz.analysis.course import courses
+from agviz.analysis.counters import counter_series
 from agviz.analysis.coverage import coverage
-from agviz.analysis.origins import Kind, spread
+from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import marks, verdicts
 from agviz.analysis.version_errors import version_error
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agviz.analysis.origins import Origin
-    from agviz.analysis.verdict import Mark
+    from agviz.analysis.verdict import PassMark
 
 CHART_COLUMNS = 40
 
@@ -182,12 +182,12 @@ def _over_time(trace: Trace, tasks: list[GraphTaskRow]) -> dict[str, Any] | None
     return {
         "graph_task": task.id,
         "duration_ns": _duration(task),
-        "gauges": [course._asdict() for course in courses(trace, task.id, CHART_COLUMNS)],
+        "gauges": [course._asdict() for course in counter_series(trace, task.id, CHART_COLUMNS)],
         "contradiction": contradiction(trace, task.id),
     }
 
 
-def _graph_task(task: GraphTaskRow, mark: Mark | None) -> dict[str, Any]:
+def _graph_task(task: GraphTaskRow, mark: PassMark | None) -> dict[str, Any]:
     return {
         "graph_task": task.id,
         "parent": task.parent if task.parent >= 0 else None,
@@ -249,7 +249,7 @@ def _first(trace: Trace, origin: Origin) -> dict[str, Any]:
         **_names(node),
         "order": node.order,
         "kind": str(origin.kind),
-        "output": origin.slot if origin.kind is Kind.NODE else None,
+        "output": origin.slot if origin.kind is OriginKind.NODE else None,
         "nan": counts.nan,
         "posinf": counts.posinf,
         "neginf": counts.neginf,

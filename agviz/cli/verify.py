@@ -34,7 +34,7 @@ from agviz.cli.program import Program
 from agviz.cli.run import argument
 from agviz.options import read_steps
 from agviz.recording import say, say_remark
-from agviz.verify.findings import Findings, Outcome
+from agviz.verify.findings import ComparisonOutcome, ComparisonReport
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes, plural
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from agviz.verify.findings import Finding
+    from agviz.verify.findings import PassComparison
 
 SHOWN = 10
 """Passes that differ, and reasons why passes were not compared, that are printed one by one."""
@@ -83,7 +83,7 @@ class _Verifying:
         self.wanted = wanted
         self.as_json = as_json
         self.process = os.getpid()
-        self.stop: Callable[[], Findings | None] = Findings
+        self.stop: Callable[[], ComparisonReport | None] = ComparisonReport
         self.refused = ""
         """Why nothing is compared."""
 
@@ -142,16 +142,16 @@ class _Verifying:
 
     def _report(self, stdout: Any, *, failed: bool) -> int:
         sys.stdout.flush()
-        findings = self.stop() or Findings()
+        findings = self.stop() or ComparisonReport()
         if self.as_json:
             with stdout:
                 json.dump(self._as_dict(findings, failed=failed), stdout)
                 print(file=stdout)
         else:
             _print(findings, self.program.target, stdout_console(), self.refused, failed=failed)
-        return int(failed or bool(self.refused or findings.outcomes[Outcome.DIFFERENT]))
+        return int(failed or bool(self.refused or findings.outcomes[ComparisonOutcome.DIFFERENT]))
 
-    def _as_dict(self, findings: Findings, *, failed: bool) -> dict[str, Any]:
+    def _as_dict(self, findings: ComparisonReport, *, failed: bool) -> dict[str, Any]:
         first = findings.first_difference
         return {
             "agviz": __version__,
@@ -161,7 +161,10 @@ class _Verifying:
             "refused": self.refused,
             "passes": findings.passes,
             "reentrant": findings.reentrant,
-            **{outcome.replace(" ", "_"): findings.outcomes[outcome] for outcome in Outcome},
+            **{
+                outcome.replace(" ", "_"): findings.outcomes[outcome]
+                for outcome in ComparisonOutcome
+            },
             "gradients": findings.gradients,
             "hook_calls": findings.hooks,
             "first_difference": None if first is None else asdict(first),
@@ -181,7 +184,7 @@ def _leave_out_our_frames(traceback: TracebackType | None) -> None:
 
 
 def _print(
-    findings: Findings, target: str, console: Console, refused: str, *, failed: bool
+    findings: ComparisonReport, target: str, console: Console, refused: str, *, failed: bool
 ) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -206,7 +209,7 @@ _MARKS = {
 _Row = tuple[str, str, str]
 
 
-def _results(findings: Findings) -> list[_Row]:
+def _results(findings: ComparisonReport) -> list[_Row]:
     """Gradients, order, exceptions: equal, or what differs."""
     if not findings.compared:
         return [("!", "", "nothing was compared" if findings.passes else "no backward pass ran")]
@@ -238,10 +241,10 @@ def _results(findings: Findings) -> list[_Row]:
     return rows
 
 
-def _remarks(findings: Findings, *, failed: bool) -> list[_Row]:
+def _remarks(findings: ComparisonReport, *, failed: bool) -> list[_Row]:
     """What else the reader has to know."""
     rows: list[_Row] = []
-    for outcome in (Outcome.NOT_COMPARABLE, Outcome.NOT_COMPARED):
+    for outcome in (ComparisonOutcome.NOT_COMPARABLE, ComparisonOutcome.NOT_COMPARED):
         found = [finding for finding in findings.kept if finding.outcome is outcome]
         reasons = Counter(finding.reason for finding in found)
         if found:
@@ -262,5 +265,5 @@ def _passes(number: int) -> str:
     return "1 pass" if number == 1 else f"{number:,} passes"
 
 
-def _which(finding: Finding) -> str:
+def _which(finding: PassComparison) -> str:
     return f"pass {finding.number}, {finding.call}() at {finding.place}"

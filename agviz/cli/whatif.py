@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.course import in_steps
+from agviz.analysis.counters import in_steps
 from agviz.analysis.schedule import ORDERS, plan, simulate
 from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console

@@ -114,7 +114,7 @@ class Breakpoint:
         """Its condition, read."""
         return self._predicate
 
-    def asks_for(self, facts: Facts) -> bool:
+    def asks_for(self, facts: NodeProperties) -> bool:
         """Whether everything it says is true, but for its condition and the kind of event."""
         return (
             self.node in {None, facts.node}
@@ -175,7 +175,7 @@ class Breakpoint:
         return " ".join(said)
 
 
-class Facts(Protocol):
+class NodeProperties(Protocol):
     """What a breakpoint may ask of a node; what is dear is found out when it is asked for."""
 
     @property

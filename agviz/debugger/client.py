@@ -122,7 +122,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class TensorAtHand:
+class StopTensor:
     """A tensor that can be looked at."""
 
     what: str
@@ -295,7 +295,7 @@ class Client(Closable):
 
     # -- at a stop --------------------------------------------------------------------------------
 
-    def tensors(self, thread: int | None = None, *, samples: bool = False) -> list[TensorAtHand]:
+    def tensors(self, thread: int | None = None, *, samples: bool = False) -> list[StopTensor]:
         """The tensors that can be looked at.
 
         Args:
@@ -304,7 +304,7 @@ class Client(Closable):
         """
         told = self._ask("tensors", thread=thread, samples=samples)
         return [
-            TensorAtHand(
+            StopTensor(
                 _what(each),
                 _text(each, "name"),
                 _health(field(each, "health", dict)),
@@ -319,7 +319,7 @@ class Client(Closable):
         """A part of one of them.
 
         Args:
-            what: as in :class:`TensorAtHand`.
+            what: as in :class:`StopTensor`.
             name: the same.
             index: as between brackets: ``0, 2:5``; empty for all.
             thread: which stands still; None: the one that stopped last.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agviz.debugger.breakpoints import KINDS, Breakpoint, BreakpointError
 from agviz.debugger.conditions import facts_of
-from agviz.debugger.node_facts import NodeFacts
+from agviz.debugger.node_facts import LiveNode
 from agviz.debugger.stops import NotStoppedError, Step, Stop, Until
 from agviz_engine import events
 from agviz_engine.instruments import Instrument
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from agviz.debugger.node_facts import Subject
+    from agviz.debugger.node_facts import DebuggedRecording
     from agviz.debugger.stops import Hold, How, Nonfinite
     from agviz_engine.events import Event
     from agviz_engine.instruments import Live
@@ -68,7 +68,7 @@ class Debugger(Instrument):
         subject: the recording of this process.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: DebuggedRecording) -> None:
         self._subject = subject
         self._registry: Hearing | None = None
         self._forget()
@@ -456,7 +456,7 @@ class Debugger(Instrument):
         """Where to stop, if anybody wants to stop here."""
         ref = None if live.graph_task is None else live.node
         has_node = ref is not None and getattr(event, "node", None) == ref.index
-        facts = NodeFacts(ref, self._subject) if ref is not None and has_node else None
+        facts = LiveNode(ref, self._subject) if ref is not None and has_node else None
         hit = [] if not self._breakpoints else list(self._hit(event, live, facts))
         reasons = ["breakpoint"] * bool(hit)
         reasons += self._reasons(event)
@@ -466,11 +466,11 @@ class Debugger(Instrument):
             facts = self._facts(event, live)
         return Stop(event=event, live=live, facts=facts, reasons=reasons, breakpoints=hit)
 
-    def _facts(self, event: Any, live: Live) -> NodeFacts | None:
+    def _facts(self, event: Any, live: Live) -> LiveNode | None:
         """Of an event that is told beside the node that the live view shows."""
         nodes: list[NodeRef] = [] if live.graph_task is None else live.graph_task.nodes
         if event.node < len(nodes):
-            return NodeFacts(nodes[event.node], self._subject)
+            return LiveNode(nodes[event.node], self._subject)
         return None
 
     def _reasons(self, event: Event) -> list[str]:
@@ -517,7 +517,7 @@ class Debugger(Instrument):
         self._found_nonfinite.add(event.graph_task)
         return is_first or self._at_nonfinite == "every"
 
-    def _hit(self, event: Event, live: Live, facts: NodeFacts | None) -> Iterator[int]:
+    def _hit(self, event: Event, live: Live, facts: LiveNode | None) -> Iterator[int]:
         """Numbers of the breakpoints that stop the program here; counts all that are hit."""
         kind = type(event).__name__
         for each in list(self._breakpoints.values()):
@@ -535,7 +535,7 @@ class Debugger(Instrument):
                 yield each.number
 
     def _is_asked_for(
-        self, wanted: Breakpoint, event: Event, live: Live, facts: NodeFacts | None
+        self, wanted: Breakpoint, event: Event, live: Live, facts: LiveNode | None
     ) -> bool:
         if wanted.is_of_a_node:
             facts = facts or (self._facts(event, live) if hasattr(event, "node") else None)

@@ -31,7 +31,7 @@ _SECONDS_TO_END: Final = 5.0
 _MOST_BYTES: Final = 1 << 20
 
 
-class Output:
+class ProgramOutput:
     """What a program has printed, and goes on printing."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Debuggee(Closable):
         hear: Callable[[Notice], None] | None = None,
     ) -> None:
         ours, theirs = socket.socketpair()
-        self.stdout, self.stderr = Output(), Output()
+        self.stdout, self.stderr = ProgramOutput(), ProgramOutput()
         with theirs:
             command = [sys.executable, "-m", "agviz", "run", CONTROL_FD, str(theirs.fileno())]
             self.process: subprocess.Popen[Any] = subprocess.Popen(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 
-class Subject(Protocol):
+class DebuggedRecording(Protocol):
     """The recording of the debugged process."""
 
     @property
@@ -38,10 +38,10 @@ class Subject(Protocol):
         """It runs on."""
 
 
-class NodeFacts:
-    """A live node, as a :class:`~agviz.debugger.breakpoints.Facts`."""
+class LiveNode:
+    """A live node, as a :class:`~agviz.debugger.breakpoints.NodeProperties`."""
 
-    def __init__(self, ref: NodeRef, subject: Subject) -> None:
+    def __init__(self, ref: NodeRef, subject: DebuggedRecording) -> None:
         self._ref = ref
         self._subject = subject
 

@@ -12,7 +12,7 @@ from agviz_engine import events
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.debugger.node_facts import NodeFacts
+    from agviz.debugger.node_facts import LiveNode
     from agviz.debugger.shell import Shell
     from agviz_engine.events import Event
     from agviz_engine.instruments import Live
@@ -86,7 +86,7 @@ class Stop:
 
     event: Event
     live: Live
-    facts: NodeFacts | None
+    facts: LiveNode | None
     """Of the node that the event concerns, where it is alive."""
     reasons: list[str]
     breakpoints: list[int]

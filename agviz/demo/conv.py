@@ -27,7 +27,7 @@ def patterns(step: int) -> tuple[Tensor, Tensor]:
     return ((clean * 1.6 + phase).sin() + noise).unsqueeze(1), kinds
 
 
-class Residual(nn.Module):
+class ResidualConv(nn.Module):
     """Two convolutions with batch normalisation, and a way around them."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ def build(*, plant_nan: bool = False) -> Subject:
         second.add_module("planted", PixelNorm(planted))
     for number in range(BLOCKS):
         half = first if number < BLOCKS // 2 else second
-        half.add_module(f"block{number}", Residual())
+        half.add_module(f"block{number}", ResidualConv())
     second.add_module("pool", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()))
     second.add_module("head", nn.Linear(CHANNELS, 4))
     model.add_module("first", first)

@@ -24,7 +24,7 @@ def spiral(step: int) -> tuple[Tensor, Tensor]:
     return points + torch.randn((BATCH, 2), generator=generator) * 0.02, arms
 
 
-class Residual(nn.Module):
+class ResidualLinear(nn.Module):
     """Two linear layers, and a way around them."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def build(*, plant_nan: bool = False) -> Subject:
         second.add_module("planted", GroupNorm(planted))
     for number in range(BLOCKS):
         half = first if number < BLOCKS // 2 else second
-        half.add_module(f"block{number}", Residual())
+        half.add_module(f"block{number}", ResidualLinear())
     second.add_module("head", nn.Linear(WIDTH, ARMS))
     model.add_module("first", first)
     model.add_module("second", second)

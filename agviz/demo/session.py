@@ -73,7 +73,7 @@ class _Times(NamedTuple):
     """Of other threads."""
 
 
-class Session:
+class DemoSession:
     """One model, from its first training step to the figures about its last one.
 
     Args:

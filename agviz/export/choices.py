@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from agviz.errors import AgvizError
 from agviz.export.look import Links, Look
 from agviz.export.palette import THEMES
-from agviz.graph.view import By, Fold, View
+from agviz.graph.view import By, FoldMode, GraphView
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     Word = TypeVar("Word", bound=StrEnum)
 
 
-def make_view(*, by: str = By.MODULE, fold: str = Fold.AUTO, **more: Any) -> View:
+def make_view(*, by: str = By.MODULE, fold: str = FoldMode.AUTO, **more: Any) -> GraphView:
     """A view.
 
     Raises:
         agviz.errors.AgvizError: a word is none of those there are, or a number makes no sense.
     """
-    return View(by=_word(By, "by", by), fold=_word(Fold, "fold", fold), **more)
+    return GraphView(by=_word(By, "by", by), fold=_word(FoldMode, "fold", fold), **more)
 
 
 def make_look(

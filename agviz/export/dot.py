@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 import graphviz
 
 from agviz.export import facts, text
-from agviz.export.digraph import Picture as Drawn
+from agviz.export.digraph import Picture
 from agviz.export.labels import Labels, relative
 from agviz.export.legend import heading, summary, title
 from agviz.export.look import Look
-from agviz.graph.items import Kind, pass_frames
+from agviz.graph.items import ItemKind, pass_frames
 from agviz.graph.model import Differs
-from agviz.graph.picture import Cluster, Picture, compose
-from agviz.graph.view import DEFAULT_BUDGET, View, read_view
+from agviz.graph.picture import Cluster, GraphLayout, compose
+from agviz.graph.view import DEFAULT_BUDGET, GraphView, read_view
 from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agviz.graph.items import Link
-    from agviz.graph.model import Graph
+    from agviz.graph.items import EdgeBundle
+    from agviz.graph.model import TaskGraph
     from agviz.traces.reader import Trace
 
 MOST_ONWARD = 3
@@ -63,16 +63,16 @@ def to_dot(
     Raises:
         agviz.errors.TraceError: no such graph task, or it has no graph.
     """
-    view = View(graph_task=graph_task, budget=budget)
+    view = GraphView(graph_task=graph_task, budget=budget)
     return draw_picture(compose_view(read_view(trace, view), view)).source
 
 
-def compose_view(graph: Graph, view: View, *, one_column: bool = False) -> Picture:
+def compose_view(graph: TaskGraph, view: GraphView, *, one_column: bool = False) -> GraphLayout:
     """The picture of a graph as ``view`` wants it."""
     return compose(graph, view.budget or DEFAULT_BUDGET, view.fold, view.by, one_column=one_column)
 
 
-def draw_picture(picture: Picture, look: Look | None = None, *, hurry: bool = False) -> Drawn:
+def draw_picture(picture: GraphLayout, look: Look | None = None, *, hurry: bool = False) -> Picture:
     """The picture in the words of the ``graphviz`` package, which knows how to quote.
 
     Args:
@@ -84,7 +84,7 @@ def draw_picture(picture: Picture, look: Look | None = None, *, hurry: bool = Fa
 
 
 class _Drawing:
-    def __init__(self, picture: Picture, look: Look) -> None:
+    def __init__(self, picture: GraphLayout, look: Look) -> None:
         self._picture = picture
         self._look = look
         self._theme = look.theme
@@ -95,12 +95,12 @@ class _Drawing:
         self._frame_of: dict[tuple[int, str], str] = {}
         """Names of the frames in each column, by path."""
         self._passes = pass_frames(picture.graph, picture.by)
-        self._dot: Drawn
+        self._dot: Picture
 
-    def dot(self, *, hurry: bool) -> Drawn:
+    def dot(self, *, hurry: bool) -> Picture:
         """The whole graph."""
         picture, theme = self._picture, self._theme
-        self._dot = Drawn(
+        self._dot = Picture(
             name=_plain_name(f"{title(picture.graph)} · {summary(picture.graph)}", LONGEST_TITLE),
             graph_attr={
                 "label": heading(picture, theme),
@@ -191,7 +191,7 @@ class _Drawing:
             with dot.subgraph(name=name, graph_attr=frame) as sub:
                 self._draw_cluster(sub, inner, column)
 
-    def _draw_link(self, link: Link) -> None:
+    def _draw_link(self, link: EdgeBundle) -> None:
         picture, dot = self._picture, self._dot
         name = facts.link_id(link)
         tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
@@ -221,7 +221,7 @@ class _Drawing:
     def _draw_onward(self) -> None:
         """Below a box, the numbers of what it feeds in other columns."""
         picture, dot = self._picture, self._dot
-        onward: defaultdict[int, list[Link]] = defaultdict(list)
+        onward: defaultdict[int, list[EdgeBundle]] = defaultdict(list)
         for link in picture.links:
             tail, head = (picture.box_of[place] for place in (link.producer, link.consumer))
             if picture.column_of[tail] != picture.column_of[head]:
@@ -234,7 +234,7 @@ class _Drawing:
             dot.node(sign, label=_escaped([name]), **self._sign)
             dot.edge(self._names[tail], sign, **self._link_look(links))
 
-    def _link_look(self, links: Sequence[Link]) -> dict[str, str]:
+    def _link_look(self, links: Sequence[EdgeBundle]) -> dict[str, str]:
         picture, theme = self._picture, self._theme
         graph = picture.graph
         items = [(picture.items[link.producer], picture.items[link.consumer]) for link in links]
@@ -262,7 +262,7 @@ class _Drawing:
             look["style"] = "dashed" if Differs.ONLY_THERE in differs else "solid"
         return look
 
-    def _edge_label(self, link: Link) -> str:
+    def _edge_label(self, link: EdgeBundle) -> str:
         """What a gradient's way says: the input it leads to, its shape, and whether others meet it.
 
         Where the consumer has but one input, or all have one shape, its own line tells that.
@@ -272,7 +272,7 @@ class _Drawing:
             return ""
         if len(link.edges) > 1:
             return f"{len(link.edges):,} edges"
-        if consumer.kind is not Kind.NODE or consumer.nodes[0].row.num_inputs < 2:
+        if consumer.kind is not ItemKind.NODE or consumer.nodes[0].row.num_inputs < 2:
             return ""
         edge = link.edges[0]
         meeting = f"{facts.MEETING} " if edge.meeting > 1 else ""
@@ -285,13 +285,13 @@ class _Drawing:
         return facts.numbers(self._picture.graph, rows) or text.shorten(rows[0].short_name)
 
 
-def _called(link: Link) -> int:
+def _called(link: EdgeBundle) -> int:
     """The pass that a link calls; -1 where gradients flow along it."""
     called = {edge.called for edge in link.edges}
     return called.pop() if len(called) == 1 else -1
 
 
-def _box_name(picture: Picture, place: int) -> str:
+def _box_name(picture: GraphLayout, place: int) -> str:
     """The name of a box: words, for who listens to the picture."""
     lines = picture.boxes[place].lines
     first = picture.items[lines[0].item]

@@ -10,7 +10,7 @@ from agviz.errors import DrawingError
 from agviz.export import renderers
 from agviz.export.dot import compose_view, draw_picture
 from agviz.export.renderers import TIMEOUT_S, NoGraphvizError
-from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, View, read_view
+from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, GraphView, read_view
 from agviz.traces.nodes import undisturbed
 from agviz.words.safe import clean
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from agviz.export.look import Look
-    from agviz.graph.model import Graph
-    from agviz.graph.picture import Picture
+    from agviz.graph.model import TaskGraph
+    from agviz.graph.picture import GraphLayout
     from agviz.traces.reader import Trace
 
 FORMATS = ("svg", "png", "pdf")
@@ -64,7 +64,7 @@ def render_graph(
     path: str | PathLike[str],
     format: str = "svg",  # noqa: A002
     *,
-    view: View | None = None,
+    view: GraphView | None = None,
     look: Look | None = None,
     other: Trace | None = None,
     timeout_s: float = TIMEOUT_S,
@@ -99,7 +99,9 @@ def render_graph(
         kept = True
 
     try:
-        content, notes, graph = _draw(trace, format, view or View(), look, other, timeout_s, keep)
+        content, notes, graph = _draw(
+            trace, format, view or GraphView(), look, other, timeout_s, keep
+        )
     except DrawingError as error:
         if not kept:
             raise
@@ -121,24 +123,24 @@ def drawn(
     trace: Trace,
     format: str = "svg",  # noqa: A002
     *,
-    view: View | None = None,
+    view: GraphView | None = None,
     look: Look | None = None,
     other: Trace | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> bytes:
     """The same as bytes; nothing is written."""
-    return _draw(trace, format, view or View(), look, other, timeout_s, lambda _: None)[0]
+    return _draw(trace, format, view or GraphView(), look, other, timeout_s, lambda _: None)[0]
 
 
 def _draw(
     trace: Trace,
     format: str,  # noqa: A002
-    view: View,
+    view: GraphView,
     look: Look | None,
     other: Trace | None,
     timeout_s: float,
     keep: Callable[[str], None],
-) -> tuple[bytes, tuple[str, ...], Graph]:
+) -> tuple[bytes, tuple[str, ...], TaskGraph]:
     """The picture, its notes and graph; ``keep`` gets each attempt's DOT before it is drawn."""
     from agviz.export.page import page
 
@@ -164,18 +166,18 @@ def _draw(
     raise failure
 
 
-class Attempt(NamedTuple):
+class DrawingVariant(NamedTuple):
     """One way to draw a graph."""
 
     dot: str
-    picture: Picture
+    picture: GraphLayout
     notes: tuple[str, ...]
     """What was left out, folded or simplified."""
 
 
 def attempts(
-    graph: Graph, view: View, look: Look | None = None, *, one_column: bool = False
-) -> Iterator[Attempt]:
+    graph: TaskGraph, view: GraphView, look: Look | None = None, *, one_column: bool = False
+) -> Iterator[DrawingVariant]:
     """A graph as wanted, then with straight edges, then with most of it folded."""
     wanted = view.budget or (PAGE_BUDGET if one_column else DEFAULT_BUDGET)
     for budget, hurry, compromise in (
@@ -186,7 +188,7 @@ def attempts(
         with undisturbed():
             picture = compose_view(graph, replace(view, budget=budget), one_column=one_column)
             dot = draw_picture(picture, look, hurry=hurry).source
-        yield Attempt(dot, picture, (*compromise, *picture.notes))
+        yield DrawingVariant(dot, picture, (*compromise, *picture.notes))
 
 
 def check_format(format: str) -> None:  # noqa: A002

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.analysis.origins import Kind as Origin
+from agviz.analysis.origins import OriginKind
 from agviz.export import text
-from agviz.graph.items import Kind
+from agviz.graph.items import ItemKind
 from agviz.graph.model import Differs
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz.words.health import nonfinite
@@ -17,8 +17,8 @@ from agviz.words.units import duration, size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agviz.graph.items import Item, Link
-    from agviz.graph.model import Edge, Graph, Leaf
+    from agviz.graph.items import EdgeBundle, Item
+    from agviz.graph.model import Edge, Leaf, TaskGraph
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.rows import NodeRow, SavedRow
 
@@ -47,11 +47,11 @@ DIFFERENCES = {
     Differs.AFTERWARDS: "≠",
 }
 BEGINNINGS = {
-    Origin.SUM: "the sum of finite gradients",
-    Origin.ROOT: "the gradient given to backward",
-    Origin.HOOK: "what a hook gave",
-    Origin.ACCUMULATED: "what .grad became",
-    Origin.CAPTURED: "what grad returns",
+    OriginKind.SUM: "the sum of finite gradients",
+    OriginKind.ROOT: "the gradient given to backward",
+    OriginKind.HOOK: "what a hook gave",
+    OriginKind.ACCUMULATED: "what .grad became",
+    OriginKind.CAPTURED: "what grad returns",
 }
 """What became non-finite where no node's own outputs did."""
 MOST_EDGES = 8
@@ -60,7 +60,7 @@ MOST_HOOKS = 2
 """Hooks of a node named in the picture."""
 
 
-class Finding(NamedTuple):
+class Remark(NamedTuple):
     """What a reader should not miss."""
 
     words: str
@@ -72,19 +72,19 @@ def has_nonfinite(item: Item) -> bool:
     return any(map(_is_nonfinite, (node.row for node in item.nodes)))
 
 
-def is_executed(graph: Graph, item: Item) -> bool:
+def is_executed(graph: TaskGraph, item: Item) -> bool:
     """Whether any of its nodes was taken up; nothing tells that of a graph before it is run."""
     return not graph.ran or any(node.row.order is not None for node in item.nodes)
 
 
-def is_alarming(graph: Graph, row: NodeRow) -> bool:
+def is_alarming(graph: TaskGraph, row: NodeRow) -> bool:
     """Whether it failed, differs first, or gradients became non-finite there."""
     if graph.difference is not None and graph.difference.nodes.get(row.index) is Differs.FIRST:
         return True
     return row.status is NodeStatus.FAILED or row.index == graph.first_nonfinite
 
 
-def numbers(graph: Graph, rows: Iterable[NodeRow]) -> str:
+def numbers(graph: TaskGraph, rows: Iterable[NodeRow]) -> str:
     """The turn in execution, or the first and the last; empty where nothing was executed.
 
     Of nodes of several passes, those of the outermost count.
@@ -98,7 +98,7 @@ def numbers(graph: Graph, rows: Iterable[NodeRow]) -> str:
     return first if first == last else f"{first}{text.DASH}{last.rpartition('.')[2]}"
 
 
-def state(graph: Graph, row: NodeRow) -> str:
+def state(graph: TaskGraph, row: NodeRow) -> str:
     """What became of a node that did not simply run; empty for one that did."""
     if not graph.ran:
         return ""
@@ -111,10 +111,10 @@ def state(graph: Graph, row: NodeRow) -> str:
     return STATUS_MARKS.get(row.status, "")
 
 
-def findings(graph: Graph, item: Item) -> list[Finding]:
+def findings(graph: TaskGraph, item: Item) -> list[Remark]:
     """What a reader should not miss about an item, most important first."""
     rows = [node.row for node in item.nodes]
-    if item.kind is Kind.NODE:
+    if item.kind is ItemKind.NODE:
         return list(_findings(graph, rows[0]))
     marks = graph.marks
     differing = Counter(
@@ -132,67 +132,67 @@ def findings(graph: Graph, item: Item) -> list[Finding]:
         (sum(row.index in marks.hooks for row in rows), f"{HOOK} hooks", False),
     ]
     return [
-        Finding(f"{what}: {count:,} node{'s' * (count != 1)}", alarming)
+        Remark(f"{what}: {count:,} node{'s' * (count != 1)}", alarming)
         for count, what, alarming in counted
         if count
     ]
 
 
-def _findings(graph: Graph, row: NodeRow) -> Iterator[Finding]:
+def _findings(graph: TaskGraph, row: NodeRow) -> Iterator[Remark]:
     marks = graph.marks
     became = state(graph, row)
     if became not in {"", NOT_EXECUTED}:
-        yield Finding(became, row.status not in {NodeStatus.READY, NodeStatus.RUNNING})
+        yield Remark(became, row.status not in {NodeStatus.READY, NodeStatus.RUNNING})
     if graph.difference is not None and row.index in graph.difference.nodes:
         differs = graph.difference.nodes[row.index]
-        yield Finding(DIFFERENCES[differs], differs is not Differs.AFTERWARDS)
+        yield Remark(DIFFERENCES[differs], differs is not Differs.AFTERWARDS)
     yield from _nonfinite(graph, row)
     if row.index in marks.growth:
-        yield Finding(f"{GROWTH} {text.TIMES}{text.rounded(marks.growth[row.index])}", True)
+        yield Remark(f"{GROWTH} {text.TIMES}{text.rounded(marks.growth[row.index])}", True)
     if row.index in marks.zero:
-        yield Finding(f"{ZERO} all zero", True)
+        yield Remark(f"{ZERO} all zero", True)
     hooks = marks.hooks.get(row.index, ())
     if hooks:
         names = [text.shorten(hook.name, 24) for hook in hooks[:MOST_HOOKS]]
         more = [f"{len(hooks) - MOST_HOOKS} more"] * (len(hooks) > MOST_HOOKS)
-        yield Finding(f"{HOOK} {', '.join([*names, *more])}", False)
+        yield Remark(f"{HOOK} {', '.join([*names, *more])}", False)
     if row.index in graph.cut:
         fed, feeds = graph.cut[row.index]
         said = [f"{fed} more above"] * bool(fed) + [f"{feeds} more below"] * bool(feeds)
-        yield Finding(f"{CUT} {', '.join(said)}", False)
+        yield Remark(f"{CUT} {', '.join(said)}", False)
 
 
-def _nonfinite(graph: Graph, row: NodeRow) -> Iterator[Finding]:
+def _nonfinite(graph: TaskGraph, row: NodeRow) -> Iterator[Remark]:
     kind = graph.marks.origins.get(row.index)
     first = " first" if row.index == graph.first_nonfinite else ""
     if kind in BEGINNINGS and (first or graph.moment is None):
-        yield Finding(f"{NON_FINITE}{first or ' also'}: {BEGINNINGS[kind]}", True)
+        yield Remark(f"{NON_FINITE}{first or ' also'}: {BEGINNINGS[kind]}", True)
         first = ""
-    elif kind is Origin.NODE and not first:
+    elif kind is OriginKind.NODE and not first:
         first = " also"
     if row.nonfinite is not None and _is_nonfinite(row):
-        yield Finding(f"{NON_FINITE}{first} {nonfinite(*row.nonfinite)}", True)
+        yield Remark(f"{NON_FINITE}{first} {nonfinite(*row.nonfinite)}", True)
 
 
-def leaf_findings(graph: Graph, leaf: Leaf) -> list[Finding]:
+def leaf_findings(graph: TaskGraph, leaf: Leaf) -> list[Remark]:
     """The same about a parameter's line."""
     found = [each for each in _findings(graph, leaf.row) if each.words != FAILED]
     if leaf.row.index in graph.marks.got_zeros:
-        found.append(Finding(f"{ZERO} all zero", True))
+        found.append(Remark(f"{ZERO} all zero", True))
     if (leaf.edge.producer, leaf.edge.output) in graph.marks.nonfinite and not any(
         each.words.startswith(NON_FINITE) for each in found
     ):
-        found.append(Finding(f"{NON_FINITE} not finite", True))
+        found.append(Remark(f"{NON_FINITE} not finite", True))
     return found
 
 
-def received(graph: Graph, item: Item) -> str:
+def received(graph: TaskGraph, item: Item) -> str:
     """Shapes and dtype of the gradients a node receives, and how many were added up in a slot.
 
     A dtype that most gradients have is left out: the heading tells it. At a moment: what lies in
     the InputBuffer.
     """
-    if item.kind is not Kind.NODE:
+    if item.kind is not ItemKind.NODE:
         return ""
     row = item.nodes[0].row
     if graph.moment is not None and row.index in graph.moment.waiting:
@@ -210,9 +210,9 @@ def received(graph: Graph, item: Item) -> str:
     return f"{MEETING}{meeting} {said}" if meeting else said
 
 
-def about_item(graph: Graph, item: Item) -> list[str]:
+def about_item(graph: TaskGraph, item: Item) -> list[str]:
     """Everything about an item, line by line."""
-    if item.kind is Kind.NODE:
+    if item.kind is ItemKind.NODE:
         return _about_node(graph, item.nodes[0].row)
     rows = [node.row for node in item.nodes]
     lines = [item.title]
@@ -226,7 +226,7 @@ def about_item(graph: Graph, item: Item) -> list[str]:
     return lines + [finding.words for finding in findings(graph, item)]
 
 
-def about_leaf(graph: Graph, leaf: Leaf) -> list[str]:
+def about_leaf(graph: TaskGraph, leaf: Leaf) -> list[str]:
     """Everything about a parameter's line, line by line."""
     lines = _about_node(graph, leaf.row)
     if leaf.row.parameter is not None:
@@ -236,7 +236,7 @@ def about_leaf(graph: Graph, leaf: Leaf) -> list[str]:
     return lines
 
 
-def about_link(graph: Graph, link: Link, items: Sequence[Item]) -> list[str]:
+def about_link(graph: TaskGraph, link: EdgeBundle, items: Sequence[Item]) -> list[str]:
     """Every edge of a link, line by line."""
     names = {
         node.row.index: f"{graph.turn(node.row)} {node.row.short_name}".strip()
@@ -249,7 +249,7 @@ def about_link(graph: Graph, link: Link, items: Sequence[Item]) -> list[str]:
     return lines
 
 
-def link_id(link: Link) -> str:
+def link_id(link: EdgeBundle) -> str:
     """The id of a link in a picture: that of its first edge."""
     edge = link.edges[0]
     if edge.is_call:
@@ -273,7 +273,7 @@ def _is_nonfinite(row: NodeRow) -> bool:
     return row.nonfinite is not None and any(row.nonfinite)
 
 
-def _about_node(graph: Graph, row: NodeRow) -> list[str]:
+def _about_node(graph: TaskGraph, row: NodeRow) -> list[str]:
     marks = graph.marks
     lines = [f"{graph.turn(row)} {row.name}".strip()]
     if row.module:
@@ -298,7 +298,7 @@ def _about_node(graph: Graph, row: NodeRow) -> list[str]:
     return lines
 
 
-def _about_time(graph: Graph, row: NodeRow) -> Iterator[str]:
+def _about_time(graph: TaskGraph, row: NodeRow) -> Iterator[str]:
     if row.thread is not None:
         lane = graph.lanes[row.thread].name
         time = "" if row.duration_ns is None else f", {duration(row.duration_ns)}"
@@ -307,7 +307,7 @@ def _about_time(graph: Graph, row: NodeRow) -> Iterator[str]:
         yield "on the critical path"
 
 
-def _about_gradients(graph: Graph, row: NodeRow) -> Iterator[str]:
+def _about_gradients(graph: TaskGraph, row: NodeRow) -> Iterator[str]:
     marks = graph.marks
     if row.nonfinite is not None and _is_nonfinite(row):
         yield f"{NON_FINITE} {nonfinite(*row.nonfinite)} in what it produced"
@@ -324,7 +324,7 @@ def _about_hook(hook: HookCalls) -> str:
     return f"{HOOK} {hook.kind} hook {hook.name}, {duration(hook.total_ns)}{times}{changed}"
 
 
-def _about_edge(graph: Graph, edge: Edge, names: dict[int, str]) -> str:
+def _about_edge(graph: TaskGraph, edge: Edge, names: dict[int, str]) -> str:
     row = edge.row
     at = row.producer, row.output
     if edge.is_call:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agviz.export import facts, text
-from agviz.graph.items import Kind
+from agviz.graph.items import ItemKind
 from agviz.graph.view import By
 from agviz.words.shapes import write_shape
 from agviz.words.units import duration
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agviz.export.palette import LaneLook
     from agviz.graph.items import Item
     from agviz.graph.model import Leaf
-    from agviz.graph.picture import Picture
+    from agviz.graph.picture import GraphLayout
     from agviz.graph.stacks import Box
     from agviz.traces.rows import Frame, NodeRow, SavedRow
 
@@ -67,7 +67,7 @@ def relative(module: str | None, around: str | None) -> str:
 class Labels:
     """The labels of the boxes of one picture."""
 
-    def __init__(self, picture: Picture, look: Look) -> None:
+    def __init__(self, picture: GraphLayout, look: Look) -> None:
         self._picture = picture
         self._graph = picture.graph
         self._look = look
@@ -84,7 +84,7 @@ class Labels:
             module = self._module(item, box)
             said = "" if received == above else received
             rows.append(self._item(item, line.indent, module, said))
-            if item.kind is Kind.NODE:
+            if item.kind is ItemKind.NODE:
                 rows.extend(self._leaves(item, line.indent))
                 rows.extend(self._saved(item, line.indent))
         first = self._lane([node.row for node in picture.items[box.lines[0].item].nodes])
@@ -95,7 +95,7 @@ class Labels:
         """What is said of an item's module in its line."""
         if self._picture.by is By.MODULE:
             return "" if item.module == box.module else relative(item.module, box.module)
-        return (item.nodes[0].row.module or "") if item.kind is Kind.NODE else ""
+        return (item.nodes[0].row.module or "") if item.kind is ItemKind.NODE else ""
 
     def _title(self, title: str) -> str:
         shown = coloured(self._theme.ink, f"<B>{text.in_label(text.shorten(title))}</B>")
@@ -104,7 +104,7 @@ class Labels:
     def _item(self, item: Item, indent: int, module: str, received: str) -> str:
         rows = [node.row for node in item.nodes]
         name = text.in_label(text.shorten(item.title or rows[0].short_name))
-        if item.kind is not Kind.NODE:
+        if item.kind is not ItemKind.NODE:
             times = f"{text.TIMES}{item.repeats:,} " if item.repeats > 1 else ""
             name = f"{times}<B>{name}</B> · {len(rows):,} nodes"
         ran = facts.is_executed(self._graph, item)
@@ -118,10 +118,10 @@ class Labels:
             (module, received),
             f"node-{item.index}",
             facts.about_item(self._graph, item),
-            rows[0].frame if item.kind is Kind.NODE else None,
+            rows[0].frame if item.kind is ItemKind.NODE else None,
         )
 
-    def _findings(self, findings: Iterable[facts.Finding]) -> str:
+    def _findings(self, findings: Iterable[facts.Remark]) -> str:
         shown = ""
         for words, alarming in findings:
             colour = self._theme.alarm if alarming else self._theme.ink

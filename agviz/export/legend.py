@@ -6,10 +6,10 @@ import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from agviz.analysis.origins import Kind as Origin
+from agviz.analysis.origins import OriginKind
 from agviz.export import facts, labels, text
 from agviz.export.palette import SEVERAL_LANES
-from agviz.graph.items import Kind
+from agviz.graph.items import ItemKind
 from agviz.graph.marks import EXPLODING
 from agviz.graph.model import Differs
 from agviz.traces.rows import GraphTaskStatus
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.export.palette import Theme
-    from agviz.graph.model import Graph, Queue
-    from agviz.graph.picture import Picture
+    from agviz.graph.model import Queue, TaskGraph
+    from agviz.graph.picture import GraphLayout
     from agviz.traces.rows import GraphTaskRow
 
 LONGEST_MESSAGE = 120
@@ -30,7 +30,7 @@ MOST_OTHERS = 4
 """Passes named in the heading beside the one that is drawn."""
 
 
-def heading(picture: Picture, theme: Theme) -> str:
+def heading(picture: GraphLayout, theme: Theme) -> str:
     """The label of the whole picture."""
     graph = picture.graph
     lines = [
@@ -45,7 +45,7 @@ def heading(picture: Picture, theme: Theme) -> str:
     return labels.html_like(labels.table(rows, 'BORDER="0"'))
 
 
-def title(graph: Graph) -> str:
+def title(graph: TaskGraph) -> str:
     """What is drawn, in a few words."""
     if not graph.ran:
         return graph.title
@@ -61,7 +61,7 @@ def call(task: GraphTaskRow) -> str:
     return "backward()" if task.accumulate_grad else "grad()"
 
 
-def summary(graph: Graph) -> str:
+def summary(graph: TaskGraph) -> str:
     """How large it is, and how it ended."""
     task = graph.task
     said = [f"{plural(task.nodes, 'node')}, {plural(task.edges, 'edge')}"]
@@ -79,11 +79,11 @@ def summary(graph: Graph) -> str:
     return " · ".join(said)
 
 
-def _alarms(graph: Graph) -> Iterator[str]:
+def _alarms(graph: TaskGraph) -> Iterator[str]:
     if graph.task.error and graph.moment is None:
         message = text.shorten(f"{graph.task.error}: {graph.task.message}", LONGEST_MESSAGE)
         yield f"{facts.FAILED}: {message}"
-    kind = graph.marks.origins.get(graph.first_nonfinite or 0, Origin.NODE)
+    kind = graph.marks.origins.get(graph.first_nonfinite or 0, OriginKind.NODE)
     for node in graph.nodes:
         row = node.row
         if row.index != graph.first_nonfinite:
@@ -97,7 +97,7 @@ def _alarms(graph: Graph) -> Iterator[str]:
             yield f"{facts.NON_FINITE} first non-finite gradient: {counts} from {place}"
 
 
-def _about_view(graph: Graph) -> Iterator[str]:
+def _about_view(graph: TaskGraph) -> Iterator[str]:
     moment = graph.moment
     if moment is not None:
         rows = [
@@ -117,7 +117,7 @@ def _about_view(graph: Graph) -> Iterator[str]:
             yield from textwrap.wrap(sentence, LONGEST_MESSAGE)
 
 
-def _others(graph: Graph) -> Iterator[str]:
+def _others(graph: TaskGraph) -> Iterator[str]:
     """The passes that are not drawn: those that failed first."""
     others = sorted(
         graph.others, key=lambda task: (task.status is not GraphTaskStatus.FAILED, task.id)
@@ -148,7 +148,7 @@ def _queue(queue: Queue, names: dict[int, str]) -> str:
     return said
 
 
-def _key(picture: Picture, theme: Theme) -> Iterator[str]:
+def _key(picture: GraphLayout, theme: Theme) -> Iterator[str]:
     """What colours and marks mean."""
     said = [text.in_label(mark) for mark in _marks(picture)]
     lines = [
@@ -161,7 +161,7 @@ def _key(picture: Picture, theme: Theme) -> Iterator[str]:
     yield from lines[1:]
 
 
-def _lanes(picture: Picture, theme: Theme) -> Iterator[str]:
+def _lanes(picture: GraphLayout, theme: Theme) -> Iterator[str]:
     for lane in sorted(picture.graph.lanes.values(), key=lambda lane: lane.position):
         look = theme.lane(lane.position)
         said = text.in_label(f"{look.mark} {lane.name}")
@@ -171,9 +171,9 @@ def _lanes(picture: Picture, theme: Theme) -> Iterator[str]:
         yield labels.cell(said, f'BGCOLOR="{theme.mixed().strong}"')
 
 
-def _marks(picture: Picture) -> Iterator[str]:
+def _marks(picture: GraphLayout) -> Iterator[str]:
     graph, marks = picture.graph, picture.graph.marks
-    drawn = [node for item in picture.items if item.kind is Kind.NODE for node in item.nodes]
+    drawn = [node for item in picture.items if item.kind is ItemKind.NODE for node in item.nodes]
     rows = {node.row.index for node in drawn}
     path = duration(marks.critical.total_ns)
     explained = (
@@ -209,6 +209,6 @@ def _marks(picture: Picture) -> Iterator[str]:
     yield from (said for is_there, said in explained if is_there)
 
 
-def _dtypes(graph: Graph) -> str:
+def _dtypes(graph: TaskGraph) -> str:
     several = len(set(graph.marks.dtypes.values())) > 1
     return f"gradients are {graph.marks.dtype}" + " where nothing else is said" * several

@@ -13,12 +13,12 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from agviz.graph.items import Kind, ancestry, common_module
+from agviz.graph.items import ItemKind, ancestry, common_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.graph.items import Item, Link
+    from agviz.graph.items import EdgeBundle, Item
     from agviz.graph.stacks import Box
 
 LINE = 20.0
@@ -48,7 +48,7 @@ TORN = 4.0
 
 
 def columns(
-    items: Sequence[Item], boxes: Sequence[Box], links: Sequence[Link], box_of: Sequence[int]
+    items: Sequence[Item], boxes: Sequence[Box], links: Sequence[EdgeBundle], box_of: Sequence[int]
 ) -> list[int]:
     """For every box the column it stands in, from 0; links never lead to an earlier one.
 
@@ -76,7 +76,7 @@ def columns(
     return column
 
 
-def _order(boxes: Sequence[Box], links: Sequence[Link], box_of: Sequence[int]) -> list[int]:
+def _order(boxes: Sequence[Box], links: Sequence[EdgeBundle], box_of: Sequence[int]) -> list[int]:
     """The boxes with producers first, otherwise as they are."""
     following: list[list[int]] = [[] for _ in boxes]
     missing = [0] * len(boxes)
@@ -96,7 +96,7 @@ def _order(boxes: Sequence[Box], links: Sequence[Link], box_of: Sequence[int]) -
 
 def _height(items: Sequence[Item], box: Box) -> float:
     lines = sum(
-        1 + (len(item.nodes[0].leaves) if item.kind is Kind.NODE else 0)
+        1 + (len(item.nodes[0].leaves) if item.kind is ItemKind.NODE else 0)
         for item in (items[line.item] for line in box.lines)
     )
     return LINE * lines
@@ -132,7 +132,10 @@ def _page_width(spans: Sequence[tuple[float, float]], widths: Sequence[float]) -
 
 
 def _bottoms(
-    order: Sequence[int], heights: Sequence[float], links: Sequence[Link], box_of: Sequence[int]
+    order: Sequence[int],
+    heights: Sequence[float],
+    links: Sequence[EdgeBundle],
+    box_of: Sequence[int],
 ) -> list[float]:
     """For every box, where it would end if all stood in one column."""
     feeding: defaultdict[int, set[int]] = defaultdict(set)
@@ -149,7 +152,7 @@ def _cuts(
     order: Sequence[int],
     boxes: Sequence[Box],
     bottom: Sequence[float],
-    links: Sequence[Link],
+    links: Sequence[EdgeBundle],
     box_of: Sequence[int],
     column_height: float,
 ) -> list[int]:
@@ -184,7 +187,7 @@ def _cuts(
     return cuts[::-1]
 
 
-def _passing(order: Sequence[int], links: Sequence[Link], box_of: Sequence[int]) -> list[int]:
+def _passing(order: Sequence[int], links: Sequence[EdgeBundle], box_of: Sequence[int]) -> list[int]:
     """For every position in ``order``: the number of links from before it to it or after it."""
     place = {box: position for position, box in enumerate(order)}
     change = [0] * (len(order) + 1)

@@ -14,13 +14,13 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.graph.model import Graph, Node
+    from agviz.graph.model import Node, TaskGraph
     from agviz.traces.rows import NodeRow
 
 NAMES_OFFERED = 3
 
 
-def around(graph: Graph, wanted: str | int, depth: int) -> Graph:
+def around(graph: TaskGraph, wanted: str | int, depth: int) -> TaskGraph:
     """A node and what is at most ``depth`` edges away from it, in any direction.
 
     Raises:
@@ -42,7 +42,7 @@ def around(graph: Graph, wanted: str | int, depth: int) -> Graph:
     return _part(graph, kept, f"{plural(depth, 'edge')} around {clean(name)}")
 
 
-def leading_to(graph: Graph, parameter: str) -> Graph:
+def leading_to(graph: TaskGraph, parameter: str) -> TaskGraph:
     """Every node through which gradients come to a parameter.
 
     Raises:
@@ -75,7 +75,7 @@ def leading_to(graph: Graph, parameter: str) -> Graph:
     return _part(replace(graph, nodes=alone), kept, f"what leads to {clean(parameter)}")
 
 
-def find_node(graph: Graph, wanted: str | int) -> Node:
+def find_node(graph: TaskGraph, wanted: str | int) -> Node:
     """A node by its number in execution, or the first by its name, module or parameter.
 
     Raises:
@@ -100,7 +100,7 @@ def find_node(graph: Graph, wanted: str | int) -> Node:
     raise AgvizError(f"No node of this graph was number {wanted} to run: {ran:,} ran.")
 
 
-def parameters(graph: Graph) -> set[str]:
+def parameters(graph: TaskGraph) -> set[str]:
     """The names of all parameters to which gradients come."""
     rows = (row for node in graph.nodes for row in _rows(node))
     return {row.parameter for row in rows if row.parameter is not None}
@@ -117,7 +117,7 @@ def _offer(wanted: str, known: set[str]) -> str:
     return f"; there is {', '.join(map(clean, close))}" if close else ""
 
 
-def _part(graph: Graph, kept: set[int], what: str) -> Graph:
+def _part(graph: TaskGraph, kept: set[int], what: str) -> TaskGraph:
     """The nodes of which the index is in ``kept``, and the edges between them."""
     fed: Counter[int] = Counter()
     feeds: Counter[int] = Counter()

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from agviz.analysis import alignment, diff_words
 from agviz.analysis.default_pass import default_pass, outermost
 from agviz.analysis.diff import diff
-from agviz.analysis.diff_rows import Kind
+from agviz.analysis.diff_rows import DivergenceKind
 from agviz.graph.model import Difference, Differs, build_graph
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from agviz.analysis.diff_rows import Divergence, PassDiff
-    from agviz.graph.model import Graph
+    from agviz.graph.model import TaskGraph
     from agviz.traces.reader import Trace
     from agviz.traces.rows import EdgeRow, NodeRow
 
 _END = (-1, -1)
 
 
-def lay_over(graph: Graph, trace: Trace, other: Trace) -> Graph:
+def lay_over(graph: TaskGraph, trace: Trace, other: Trace) -> TaskGraph:
     """A graph with what only ``other`` has, and marks where the two differ.
 
     The graph task of ``other`` that came at the same place as this one is compared; where it has
@@ -42,7 +42,7 @@ def lay_over(graph: Graph, trace: Trace, other: Trace) -> Graph:
     rows, edges = list(trace.nodes(own)), trace.edges(own)
     rows_there, edges_there = list(other.nodes(theirs)), other.edges(theirs)
     aligned = alignment.align(
-        alignment.Graph(rows, edges), alignment.Graph(rows_there, edges_there)
+        alignment.Adjacency(rows, edges), alignment.Adjacency(rows_there, edges_there)
     )
     place = list(aligned.b_to_a)
     for index, partner in enumerate(place):
@@ -159,8 +159,8 @@ def _words(divergence: Divergence) -> str:
     a, b = divergence.a, divergence.b
     if a is None or b is None:
         return f"only in {'A' if b is None else 'B'}"
-    if divergence.kind in {Kind.RAN, Kind.FAILED}:
+    if divergence.kind in {DivergenceKind.RAN, DivergenceKind.FAILED}:
         return f"{a.status} in A, {b.status} in B"
-    if divergence.kind is Kind.ABSENT:
+    if divergence.kind is DivergenceKind.ABSENT:
         return f"undefined in {'A' if divergence.health_a is None else 'B'}"
     return diff_words.numbers(divergence)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from agviz.graph.items import (
     DEEPEST,
     Item,
-    Kind,
+    ItemKind,
     common_module,
     in_order,
     links_between,
@@ -26,15 +26,15 @@ from agviz.graph.items import (
 )
 from agviz.graph.model import Differs
 from agviz.graph.stacks import whole_rows
-from agviz.graph.view import DEFAULT_BUDGET, By, Fold
+from agviz.graph.view import DEFAULT_BUDGET, By, FoldMode
 from agviz.traces.rows import NodeStatus
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from agviz.graph.items import Link
-    from agviz.graph.model import Graph, Node
+    from agviz.graph.items import EdgeBundle
+    from agviz.graph.model import Node, TaskGraph
 
 FEWEST_REPEATS = 3
 SHORTEST_CHAIN = 3
@@ -54,13 +54,16 @@ class Folded:
 
     items: tuple[Item, ...]
     """Producers before consumers. Every node of the graph is in exactly one."""
-    links: tuple[Link, ...]
+    links: tuple[EdgeBundle, ...]
     notes: tuple[str, ...]
     """What was folded, in sentences for the legend; empty where every node is drawn."""
 
 
 def fold(
-    graph: Graph, budget: int = DEFAULT_BUDGET, what: Fold = Fold.AUTO, by: By = By.MODULE
+    graph: TaskGraph,
+    budget: int = DEFAULT_BUDGET,
+    what: FoldMode = FoldMode.AUTO,
+    by: By = By.MODULE,
 ) -> Folded:
     """Fold a graph to at most ``budget`` items (at least 1).
 
@@ -71,9 +74,9 @@ def fold(
         by: what items are grouped by.
     """
     folding = _Folding(graph, max(budget, 1), by)
-    if what is not Fold.AUTO:
+    if what is not FoldMode.AUTO:
         folding.repeats(always=True)
-    if what is Fold.CHAINS:
+    if what is FoldMode.CHAINS:
         folding.chains(always=True)
     for step in (folding.repeats, folding.chains, folding.modules, folding.ranges):
         if folding.fits:
@@ -84,7 +87,7 @@ def fold(
 
 
 class _Folding:
-    def __init__(self, graph: Graph, budget: int, by: By) -> None:
+    def __init__(self, graph: TaskGraph, budget: int, by: By) -> None:
         self.graph = graph
         self.budget = budget
         self.by = by
@@ -107,7 +110,7 @@ class _Folding:
         return len(self.items) <= self.budget
 
     def is_kept(self, item: Item) -> bool:
-        return item.kind is Kind.NODE and item.index in self.kept
+        return item.kind is ItemKind.NODE and item.index in self.kept
 
     def repeats(self, *, always: bool = False) -> None:
         """Of blocks that follow each other and look the same, draw the first, fold the others."""
@@ -128,7 +131,7 @@ class _Folding:
             last = self.items[end - run.period : end]
             self.items[start:end] = [
                 _merged(
-                    Kind.REPEAT,
+                    ItemKind.REPEAT,
                     self.items[start:end],
                     _repeat_title(first, last) if self.by is By.MODULE else _names(first),
                     repeats=run.count - 1,
@@ -154,7 +157,7 @@ class _Folding:
         for row in rows:
             for part in self._between_kept(row):
                 if len(part) >= shortest:
-                    items.append(_merged(Kind.CHAIN, part, _names(part)))
+                    items.append(_merged(ItemKind.CHAIN, part, _names(part)))
                 else:
                     items.extend(part)
         self.items = in_order(items, self.graph.edges, self.graph)
@@ -169,7 +172,7 @@ class _Folding:
                 module = ".".join(_parts(run[0])[:depth])
                 if excess > 0 and len(run) > 1 and len(_parts(run[0])) >= depth:
                     excess -= len(run) - 1
-                    items.append(_merged(Kind.MODULE, run, module))
+                    items.append(_merged(ItemKind.MODULE, run, module))
                 else:
                     items.extend(reversed(run))
             self.items = items[::-1]
@@ -187,7 +190,7 @@ class _Folding:
                 parts, kept = [singles], 0
             size = -(-(len(singles) - kept) // max(wanted - len(parts), 1))
             self.items = [
-                chunk[0] if len(chunk) == 1 else _merged(Kind.RANGE, chunk, _names(chunk))
+                chunk[0] if len(chunk) == 1 else _merged(ItemKind.RANGE, chunk, _names(chunk))
                 for part in parts
                 for chunk in (part[i : i + size] for i in range(0, len(part), size))
             ]
@@ -198,19 +201,19 @@ class _Folding:
 
     def notes(self) -> Iterator[str]:
         """What was folded, one sentence for each kind of fold."""
-        by_kind: dict[Kind, list[Item]] = {}
+        by_kind: dict[ItemKind, list[Item]] = {}
         for item in self.items:
             by_kind.setdefault(item.kind, []).append(item)
-        repeats = by_kind.get(Kind.REPEAT, [])
+        repeats = by_kind.get(ItemKind.REPEAT, [])
         for item in repeats[:REPEATS_NAMED]:
             each = plural(len(item.nodes) // item.repeats, "node")
             yield f"{item.title}: {item.repeats:,} equal blocks of {each} drawn as one"
         if len(repeats) > REPEATS_NAMED:
             yield f"and {plural(len(repeats) - REPEATS_NAMED, 'more row')} of equal blocks"
         for kind, what in (
-            (Kind.CHAIN, "nodes in a row"),
-            (Kind.MODULE, "modules"),
-            (Kind.RANGE, "stretches of the execution order"),
+            (ItemKind.CHAIN, "nodes in a row"),
+            (ItemKind.MODULE, "modules"),
+            (ItemKind.RANGE, "stretches of the execution order"),
         ):
             folded = by_kind.get(kind, [])
             if folded:
@@ -339,7 +342,7 @@ def _unnumbered(text: str) -> str:
     return re.sub(r"\d+", "#", text)
 
 
-def _merged(kind: Kind, items: Sequence[Item], title: str, *, repeats: int = 1) -> Item:
+def _merged(kind: ItemKind, items: Sequence[Item], title: str, *, repeats: int = 1) -> Item:
     nodes: list[Node] = [node for item in items for node in item.nodes]
     return Item(kind, tuple(nodes), common_module(item.module for item in items), title, repeats)
 

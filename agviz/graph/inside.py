@@ -35,7 +35,7 @@ class Inside:
     """How many nodes of earlier passes ran that the same node had called."""
 
 
-class Passes:
+class NestedPasses:
     """A graph task and those inside of it, as rows of one graph.
 
     Args:

@@ -13,14 +13,14 @@ from agviz.graph.view import By
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agviz.graph.model import Edge, Graph, Node
+    from agviz.graph.model import Edge, Node, TaskGraph
 
 
 DEEPEST = 12
 """Modules within modules; what is deeper keeps its path in its name."""
 
 
-class Kind(StrEnum):
+class ItemKind(StrEnum):
     """Why the nodes of an item are drawn together."""
 
     NODE = "node"
@@ -39,7 +39,7 @@ class Kind(StrEnum):
 class Item:
     """One thing to draw."""
 
-    kind: Kind
+    kind: ItemKind
     nodes: tuple[Node, ...]
     """Producers before consumers."""
     module: str | None
@@ -57,7 +57,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class EdgeBundle:
     """All edges from one item to another."""
 
     producer: int
@@ -66,13 +66,13 @@ class Link:
     edges: tuple[Edge, ...]
 
 
-def single_items(graph: Graph, by: By = By.MODULE) -> list[Item]:
+def single_items(graph: TaskGraph, by: By = By.MODULE) -> list[Item]:
     """One item for each node of the graph, in its order."""
     groups = _groups(graph, by)
     frames = pass_frames(graph, by)
     return [
         Item(
-            Kind.NODE,
+            ItemKind.NODE,
             (node,),
             _within(frames.get(node.row.graph_task), groups.get(node.row.index)),
         )
@@ -80,7 +80,7 @@ def single_items(graph: Graph, by: By = By.MODULE) -> list[Item]:
     ]
 
 
-def pass_frames(graph: Graph, by: By) -> dict[int, str]:
+def pass_frames(graph: TaskGraph, by: By) -> dict[int, str]:
     """The group around each pass that a node called, within that of the node, by graph task."""
     groups = _groups(graph, by) if graph.inside else {}
     rows = {node.row.index: node.row for node in graph.nodes} if graph.inside else {}
@@ -101,7 +101,7 @@ def _within(around: str | None, path: str | None) -> str | None:
     return ".".join(filter(None, (around, path))) or None
 
 
-def _groups(graph: Graph, by: By) -> dict[int, str | None]:
+def _groups(graph: TaskGraph, by: By) -> dict[int, str | None]:
     """What each node is grouped by, within its pass."""
     if by is By.MODULE:
         return {node.row.index: node.row.module for node in graph.nodes}
@@ -116,7 +116,7 @@ def _groups(graph: Graph, by: By) -> dict[int, str | None]:
     }
 
 
-def _stays(graph: Graph) -> dict[int, str]:
+def _stays(graph: TaskGraph) -> dict[int, str]:
     """For every node that was taken up: the thread that did, and for the how manieth time.
 
     Gradients that leave a thread and come back to it begin another stay there, so that no stay is
@@ -152,7 +152,7 @@ def _stays(graph: Graph) -> dict[int, str]:
     return found
 
 
-def links_between(items: Sequence[Item], edges: Iterable[Edge]) -> list[Link]:
+def links_between(items: Sequence[Item], edges: Iterable[Edge]) -> list[EdgeBundle]:
     """The links between items, by producer and consumer; edges within an item are left out."""
     item_of = {node.row.index: place for place, item in enumerate(items) for node in item.nodes}
     gathered: defaultdict[tuple[int, int], list[Edge]] = defaultdict(list)
@@ -160,10 +160,10 @@ def links_between(items: Sequence[Item], edges: Iterable[Edge]) -> list[Link]:
         ends = item_of[edge.row.producer], item_of[edge.row.consumer]
         if ends[0] != ends[1]:
             gathered[ends].append(edge)
-    return [Link(*ends, tuple(gathered[ends])) for ends in sorted(gathered)]
+    return [EdgeBundle(*ends, tuple(gathered[ends])) for ends in sorted(gathered)]
 
 
-def in_order(items: Sequence[Item], edges: Iterable[Edge], graph: Graph) -> list[Item]:
+def in_order(items: Sequence[Item], edges: Iterable[Edge], graph: TaskGraph) -> list[Item]:
     """The items with producers before consumers, otherwise in the order of the graph's nodes."""
     place = {node.row.index: place for place, node in enumerate(graph.nodes)}
     following: list[list[int]] = [[] for _ in items]

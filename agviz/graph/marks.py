@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agviz.analysis.measures import bad, magnitude
-from agviz.analysis.origins import Kind, spread
+from agviz.analysis.origins import OriginKind, spread
 from agviz.graph.critical import NO_PATH, CriticalPath
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Marks:
     """Nodes in which the largest element grew :data:`EXPLODING` times or more, and how much."""
     nonfinite: frozenset[tuple[int, int]] = frozenset()
     """Edges along which something non-finite flowed."""
-    origins: Mapping[int, Kind] = field(default_factory=dict)
+    origins: Mapping[int, OriginKind] = field(default_factory=dict)
     """Nodes at which something became non-finite of what was finite, in the order in which that
     was seen."""
     hooks: Mapping[int, Sequence[HookCalls]] = field(default_factory=dict)
@@ -93,8 +93,8 @@ def read_marks(
     )
 
 
-def _by_origin(origins: Iterable[Origin]) -> dict[int, Kind]:
-    kinds: dict[int, Kind] = {}
+def _by_origin(origins: Iterable[Origin]) -> dict[int, OriginKind]:
+    kinds: dict[int, OriginKind] = {}
     for origin in origins:
         kinds.setdefault(origin.node, origin.kind)
     return kinds

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agviz.analysis.default_pass import default_pass, outermost
 from agviz.errors import TraceError
 from agviz.graph.critical import critical_path
-from agviz.graph.inside import Inside, Passes
+from agviz.graph.inside import Inside, NestedPasses
 from agviz.graph.marks import Marks
 from agviz.traces.rows import (
     EdgeRow,
@@ -75,7 +75,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ThreadLane:
     """One thread, in the order in which lanes are drawn."""
 
     position: int
@@ -95,7 +95,7 @@ class Queue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StateSnapshot:
     """The engine's state right after one event."""
 
     seq: int
@@ -132,7 +132,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class TaskGraph:
     """One graph task, ready to be folded and drawn."""
 
     title: str
@@ -144,12 +144,12 @@ class Graph:
     edges: tuple[Edge, ...]
     meeting: Mapping[int, int]
     """For every node where gradients are added up: how many, in the slot with most of them."""
-    lanes: Mapping[int, Lane]
+    lanes: Mapping[int, ThreadLane]
     """By thread id: the threads that took up a node."""
     first_nonfinite: int | None
     """Index of the node at which gradients became non-finite first."""
     marks: Marks = field(default_factory=Marks)
-    moment: Moment | None = None
+    moment: StateSnapshot | None = None
     """The moment at which it is shown; None: as it ended."""
     difference: Difference | None = None
     """How it differs from another recording; None: it is not compared."""
@@ -185,7 +185,7 @@ class Graph:
 
 def read_graph(
     trace: Trace, graph_task: int | None = None, *, saved: bool = False, inside: bool = True
-) -> Graph:
+) -> TaskGraph:
     """Read one graph task, and those that its nodes called.
 
     Args:
@@ -207,7 +207,7 @@ def read_graph(
             f"Graph task {graph_task} of {trace.path} ended before its graph was walked: "
             "there is nothing to draw."
         )
-    passes = Passes(trace, saved=saved)
+    passes = NestedPasses(trace, saved=saved)
     passes.add(task)
     if inside:
         passes.add_inside(known)
@@ -239,7 +239,7 @@ def build_graph(
     calls: Sequence[EdgeRow] = (),
     inside: Mapping[int, Inside] | None = None,
     others: tuple[GraphTaskRow, ...] = (),
-) -> Graph:
+) -> TaskGraph:
     """Build the graph from rows; an edge to or from a node that is not there is left out."""
     rows = list(rows)
     count = len(rows)
@@ -269,7 +269,7 @@ def build_graph(
         if row.duration_ns is not None and row.graph_task == task.id
     }
     path = critical_path([*order, *sorted(folded)], known, times)
-    return Graph(
+    return TaskGraph(
         title=title,
         task=task,
         nodes=tuple(Node(rows[index], tuple(leaves.get(index, ()))) for index in order),
@@ -287,7 +287,7 @@ def build_graph(
     )
 
 
-def as_it_ran(graph: Graph) -> Graph:
+def as_it_ran(graph: TaskGraph) -> TaskGraph:
     """The same with the nodes in the order in which they were taken up, as far as they were."""
     ran = [node.row for node in graph.nodes if node.row.order is not None]
     # Turns are counted in each pass; the clock is the same for all.
@@ -364,7 +364,7 @@ def _shape(edge: EdgeRow, rows: Sequence[NodeRow]) -> tuple[int, ...] | None:
     return produced[edge.output] if edge.output < len(produced) else None
 
 
-def _lanes(rows: Iterable[NodeRow], threads: Iterable[ThreadRow]) -> dict[int, Lane]:
+def _lanes(rows: Iterable[NodeRow], threads: Iterable[ThreadRow]) -> dict[int, ThreadLane]:
     queues = {thread.id: thread.queue for thread in threads}
     used = sorted(
         {row.thread for row in rows if row.thread is not None},
@@ -373,7 +373,7 @@ def _lanes(rows: Iterable[NodeRow], threads: Iterable[ThreadRow]) -> dict[int, L
     names = {thread: queue_label(queues.get(thread, -1)) for thread in used}
     shared = Counter(names.values())
     return {
-        thread: Lane(
+        thread: ThreadLane(
             position,
             names[thread] if shared[names[thread]] == 1 else f"{names[thread]} (thread {thread})",
         )

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError
 from agviz.graph.critical import NO_PATH
-from agviz.graph.model import Leaf, Moment, Node, Queue
+from agviz.graph.model import Leaf, Node, Queue, StateSnapshot
 from agviz.traces.rows import NodeStatus
 from agviz.words.labels import queue_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agviz.graph.model import Graph
+    from agviz.graph.model import TaskGraph
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
     from agviz.traces.state import BackwardState
@@ -24,7 +24,7 @@ QUEUED_SHOWN = 6
 _TAKEN_UP = {NodeStatus.RUNNING, NodeStatus.DONE, NodeStatus.SKIPPED, NodeStatus.FAILED}
 
 
-def at_event(graph: Graph, trace: Trace, seq: int) -> Graph:
+def at_event(graph: TaskGraph, trace: Trace, seq: int) -> TaskGraph:
     """The graph right after the event with this ``seq``.
 
     Raises:
@@ -84,7 +84,7 @@ def at_event(graph: Graph, trace: Trace, seq: int) -> Graph:
         nodes=nodes,
         marks=marks,
         first_nonfinite=first if first is not None and first in done else None,
-        moment=Moment(
+        moment=StateSnapshot(
             seq=seq,
             time_ns=state.time_ns - task.begin_ns,
             queues=tuple(_queues(graph, state, trace, places)),
@@ -116,7 +116,7 @@ def _row_then(row: NodeRow, status: NodeStatus, node: int, state: BackwardState)
 
 
 def _queues(
-    graph: Graph, state: BackwardState, trace: Trace, places: Mapping[int, int]
+    graph: TaskGraph, state: BackwardState, trace: Trace, places: Mapping[int, int]
 ) -> list[Queue]:
     threads = {thread.id: thread.name for thread in trace.threads}
     found = []

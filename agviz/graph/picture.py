@@ -11,13 +11,13 @@ from agviz.graph.fold import fold
 from agviz.graph.items import ancestry, pass_frames
 from agviz.graph.model import as_it_ran
 from agviz.graph.stacks import LONGEST_STACK, Box, stack
-from agviz.graph.view import DEFAULT_BUDGET, By, Fold
+from agviz.graph.view import DEFAULT_BUDGET, By, FoldMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agviz.graph.items import Item, Link
-    from agviz.graph.model import Graph
+    from agviz.graph.items import EdgeBundle, Item
+    from agviz.graph.model import TaskGraph
 
 DRAWN_SEPARATELY = 40
 """Up to this many items, rows are drawn as boxes below each other and not as lines of one."""
@@ -34,14 +34,14 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class GraphLayout:
     """Everything that is drawn of a graph, and where."""
 
-    graph: Graph
+    graph: TaskGraph
     by: By
     items: tuple[Item, ...]
     boxes: tuple[Box, ...]
-    links: tuple[Link, ...]
+    links: tuple[EdgeBundle, ...]
     """Those between boxes; :attr:`agviz.graph.stacks.Line.link` holds those within them."""
     column_of: tuple[int, ...]
     """For every box: its column."""
@@ -54,13 +54,13 @@ class Picture:
 
 
 def compose(
-    graph: Graph,
+    graph: TaskGraph,
     budget: int = DEFAULT_BUDGET,
-    what: Fold = Fold.AUTO,
+    what: FoldMode = FoldMode.AUTO,
     by: By = By.MODULE,
     *,
     one_column: bool = False,
-) -> Picture:
+) -> GraphLayout:
     """Fold the graph to ``budget`` items and put them into boxes and modules.
 
     Args:
@@ -86,7 +86,7 @@ def compose(
     column_of = [0] * len(boxes) if one_column else columns(items, boxes, between, box_of)
     ends = [(box_of[link.producer], box_of[link.consumer]) for link in between]
     torn = _left_and_entered_again(boxes, ends) - passes
-    return Picture(
+    return GraphLayout(
         graph=graph,
         by=by,
         items=items,

@@ -15,7 +15,7 @@ from agviz.graph.items import ancestry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.graph.items import Item, Link
+    from agviz.graph.items import EdgeBundle, Item
 
 LONGEST_STACK = 16
 """Lines of the row itself in one box."""
@@ -31,7 +31,7 @@ class Line:
     """Position of the item."""
     indent: int
     """0 for the row itself; side branches stand below the line that feeds them."""
-    link: Link | None
+    link: EdgeBundle | None
     """The link from the line above it that feeds it; None for the first line."""
 
 
@@ -46,7 +46,7 @@ class Box:
 
 def stack(
     items: Sequence[Item],
-    links: Sequence[Link],
+    links: Sequence[EdgeBundle],
     *,
     longest: int = LONGEST_STACK,
     framed: frozenset[str] = frozenset(),
@@ -89,7 +89,7 @@ def stack(
     return _Stacker(items, links, homes, longest).boxes()
 
 
-def whole_rows(items: Sequence[Item], links: Sequence[Link]) -> list[Box]:
+def whole_rows(items: Sequence[Item], links: Sequence[EdgeBundle]) -> list[Box]:
     """Rows of any length, each within one module."""
     return _Stacker(items, links, [item.module for item in items], len(items)).boxes()
 
@@ -100,15 +100,15 @@ class _Stacker:
     def __init__(
         self,
         items: Sequence[Item],
-        links: Sequence[Link],
+        links: Sequence[EdgeBundle],
         homes: Sequence[str | None],
         longest: int,
     ) -> None:
         self.items = items
         self.homes = homes
         self.longest = longest
-        self.incoming: list[list[Link]] = [[] for _ in items]
-        self.outgoing: list[list[Link]] = [[] for _ in items]
+        self.incoming: list[list[EdgeBundle]] = [[] for _ in items]
+        self.outgoing: list[list[EdgeBundle]] = [[] for _ in items]
         for link in links:
             self.incoming[link.consumer].append(link)
             self.outgoing[link.producer].append(link)
@@ -152,7 +152,7 @@ class _Stacker:
                 aside[link.consumer] = bool(lines) and not is_row
         return aside
 
-    def _ends(self, producer: int, link: Link) -> bool:
+    def _ends(self, producer: int, link: EdgeBundle) -> bool:
         """Whether nothing but a parameter follows, and nobody needs the other gradients."""
         return (
             len(self.outgoing[producer]) == 1
@@ -175,7 +175,7 @@ class _Stacker:
             to_write.extend((next_link, deeper) for next_link in reversed(below))
         return lines
 
-    def _next_link(self, item: int) -> Link | None:
+    def _next_link(self, item: int) -> EdgeBundle | None:
         """The link to the item that stands below in the same row."""
         onward = [link for link in self.outgoing[item] if not self.is_branch[link.consumer]]
         if len(onward) != 1 or len(self.incoming[onward[0].consumer]) != 1:

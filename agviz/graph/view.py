@@ -15,7 +15,7 @@ from agviz.graph.moment import at_event
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from agviz.graph.model import Graph
+    from agviz.graph.model import TaskGraph
     from agviz.traces.reader import Trace
 
 DEFAULT_BUDGET = 400
@@ -33,7 +33,7 @@ class By(StrEnum):
     """The thread that took them up."""
 
 
-class Fold(StrEnum):
+class FoldMode(StrEnum):
     """What is drawn as one."""
 
     AUTO = "auto"
@@ -45,7 +45,7 @@ class Fold(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class GraphView:
     """A choice of what to draw; the default is everything, by module.
 
     Args:
@@ -65,7 +65,7 @@ class View:
 
     graph_task: int | None = None
     by: By = By.MODULE
-    fold: Fold = Fold.AUTO
+    fold: FoldMode = FoldMode.AUTO
     budget: int | None = None
     around: str | int | None = None
     depth: int = 2
@@ -80,7 +80,7 @@ class View:
             raise AgvizError(f"{self.depth} is no number of edges")
 
 
-def read_view(trace: Trace, view: View, other: Trace | None = None) -> Graph:
+def read_view(trace: Trace, view: GraphView, other: Trace | None = None) -> TaskGraph:
     """The graph that a view is of.
 
     Args:

@@ -25,7 +25,7 @@ _SECONDS_TO_DRAW: Final = 10.0
 _WIDTH: Final = 120
 
 
-class Told(TypedDict):
+class ReportData(TypedDict):
     """What one report tells the end of the run of a test: plain, so that workers can send it."""
 
     test: str
@@ -57,9 +57,9 @@ class Told(TypedDict):
     not_comparable: int
 
 
-def nothing(run: Run) -> Told:
+def nothing(run: Run) -> ReportData:
     """Of a test that left nothing."""
-    return Told(
+    return ReportData(
         test=run.test,
         rerun=run.rerun,
         part=run.part,
@@ -80,7 +80,9 @@ def nothing(run: Run) -> Told:
     )
 
 
-def leave(folder: Path, told: Told, failing: Failing | None, *, is_asked: bool = False) -> Told:
+def leave(
+    folder: Path, told: ReportData, failing: Failing | None, *, is_asked: bool = False
+) -> ReportData:
     """Write picture and summary beside a trace, and say what it tells.
 
     Args:
@@ -114,12 +116,12 @@ def leave(folder: Path, told: Told, failing: Failing | None, *, is_asked: bool =
     return told
 
 
-def _brief(told: Told, failing: Failing) -> Iterator[str]:
+def _brief(told: ReportData, failing: Failing) -> Iterator[str]:
     late = "; its deadline is missed without agviz, too" if failing.has_missed_deadline else ""
     yield f"{told['heading']}{late}: {told['command']}"
 
 
-def _in_full(told: Told, found: Verdict, threads: Sequence[str]) -> Iterator[str]:
+def _in_full(told: ReportData, found: Verdict, threads: Sequence[str]) -> Iterator[str]:
     yield from lines(found)
     yield from threads
     yield f"look: agviz view {shlex.quote(told['trace'])}"

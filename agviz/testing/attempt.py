@@ -62,7 +62,7 @@ class Attempt:
         """Whether the test then ran once more, without this."""
         self.is_told = False
         """Whether a failure was reported already."""
-        self.live = Live(self)
+        self.live = RunningTrace(self)
         self._recording = _Recording(
             folder / TRACE,
             Options(values=choice.values, check_forward=choice.check_forward, provenance=False),
@@ -168,7 +168,7 @@ class Attempt:
             self.folder.rmdir()
 
 
-class Live(Recorded):
+class RunningTrace(Recorded):
     """The trace of a test that may still be running."""
 
     def __init__(self, attempt: Attempt) -> None:

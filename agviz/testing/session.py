@@ -15,13 +15,13 @@ import agviz_engine
 from agviz.analysis.measures import bad
 from agviz.errors import AgvizError
 from agviz.testing import checks
-from agviz.testing.artefacts import Told, leave, nothing
+from agviz.testing.artefacts import ReportData, leave, nothing
 from agviz.testing.attempt import PATIENCE, TRACE, Attempt
 from agviz.testing.deadlines import Deadline
 from agviz.testing.failing import Failing
 from agviz.testing.fixture import Agviz, not_recorded
 from agviz.testing.paths import shown
-from agviz.testing.settings import Choice, Settings, read_choice
+from agviz.testing.settings import Choice, PluginSettings, read_choice
 from agviz.testing.slug import TEARDOWN, Run, slug
 from agviz.testing.terminal import show
 from agviz.testing.timeouts import set_timer
@@ -47,7 +47,7 @@ _DIED_EARLY: Final = (
 _ENGINE: Final = str(Path(agviz_engine.__file__).parent) + os.sep
 
 
-class Session:
+class PluginSession:
     """Records each test from the beginning of its setup to the end of its call.
 
     Args:
@@ -55,7 +55,7 @@ class Session:
         settings: what holds for all tests.
     """
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, settings: PluginSettings) -> None:
         self._config = config
         self._settings = settings
         self._provenance = Provenance()
@@ -63,7 +63,7 @@ class Session:
         """Of the test that runs: of its setup and call, and then of its teardown."""
         self._verified: list[Verified] = []
         """The same, where its passes run on both engines instead."""
-        self._told: dict[Run, Told] = {}
+        self._told: dict[Run, ReportData] = {}
         """As reports came in: in this process, or from workers."""
 
     def handle(self, item: pytest.Item) -> Agviz:
@@ -199,13 +199,13 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hear what a report tells, wherever it was made."""
-        told: list[Told] = getattr(report, "agviz", [])
+        told: list[ReportData] = getattr(report, "agviz", [])
         for each in told:
             self._remember(each)
         if report.when not in {"setup", "call", "teardown"}:  # pytest-xdist says "???"
             self._explain_crash(report)
 
-    def _remember(self, told: Told) -> None:
+    def _remember(self, told: ReportData) -> None:
         self._told[Run(told["test"], told["rerun"], told["part"])] = told
 
     @pytest.hookimpl(optionalhook=True)
@@ -296,7 +296,7 @@ class Session:
         attempts: Sequence[Attempt],
         error: BaseException | None = None,
         path: Path | None = None,
-    ) -> list[Told]:
+    ) -> list[ReportData]:
         """What a failure is explained by: each part that shows something, else the last."""
         *before, last = attempts
         told = [self._part(last, _failing(last, error, path))]
@@ -309,7 +309,7 @@ class Session:
                 each["section"] = ""
         return told
 
-    def _part(self, attempt: Attempt, failing: Failing | None = None) -> Told:
+    def _part(self, attempt: Attempt, failing: Failing | None = None) -> ReportData:
         """What becomes of a recording that has ended."""
         told = nothing(attempt.run)
         is_asked = attempt.choice.mode == "on"
@@ -332,7 +332,7 @@ class Session:
         )
         return told
 
-    def _attach(self, item: pytest.Item, report: pytest.TestReport, told: list[Told]) -> None:
+    def _attach(self, item: pytest.Item, report: pytest.TestReport, told: list[ReportData]) -> None:
         """Put sections and properties into a report, and all of it for the end of the run."""
         cast("Any", report).agviz = told
         for each in told:

@@ -22,7 +22,7 @@ OUTPUT: Final = "agviz-results"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PluginSettings:
     """What holds for the whole run."""
 
     mode: str
@@ -47,7 +47,7 @@ class Choice:
     max_norm: float | None = None
 
 
-def read_settings(config: pytest.Config) -> Settings:
+def read_settings(config: pytest.Config) -> PluginSettings:
     """What command line, environment and ini file say.
 
     Raises:
@@ -74,7 +74,7 @@ def read_settings(config: pytest.Config) -> Settings:
             raise pytest.UsageError("--agviz-compare needs the values of gradients")
         mode = "retain-on-failure" if mode == "off" else mode
     hide = config.getoption("hide_agviz_summary")
-    return Settings(
+    return PluginSettings(
         mode=mode,
         output=output,
         values=cast("Values", values),
@@ -86,7 +86,7 @@ def read_settings(config: pytest.Config) -> Settings:
     )
 
 
-def read_choice(item: pytest.Item, settings: Settings) -> Choice:
+def read_choice(item: pytest.Item, settings: PluginSettings) -> Choice:
     """What holds for a test: its own markers, the nearest first, go before the settings.
 
     Raises:

@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from agviz.testing.artefacts import Told
-    from agviz.testing.settings import Settings
+    from agviz.testing.artefacts import ReportData
+    from agviz.testing.settings import PluginSettings
 
 _MOST: Final = 20
 
 
-def show(reporter: pytest.TerminalReporter, settings: Settings, told: Sequence[Told]) -> None:
+def show(
+    reporter: pytest.TerminalReporter, settings: PluginSettings, told: Sequence[ReportData]
+) -> None:
     """Print what was recorded, compared or verified, and what could not be."""
     reporter.section("agviz")
     for line in _lines(settings, told):
         reporter.line(line)
 
 
-def _lines(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
+def _lines(settings: PluginSettings, told: Sequence[ReportData]) -> Iterator[str]:
     problems = Counter(
         problem
         for problem, _ in {(each["problem"], each["test"]) for each in told if each["problem"]}
@@ -60,7 +62,7 @@ def _torch_version() -> str:
     return ""
 
 
-def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
+def _recorded(settings: PluginSettings, told: Sequence[ReportData]) -> Iterator[str]:
     recorded = len({each["test"] for each in told if each["has_recorded"]})
     if not recorded:
         tests = plural(len({each["test"] for each in told}), "test")
@@ -92,7 +94,7 @@ def _recorded(settings: Settings, told: Sequence[Told]) -> Iterator[str]:
         yield f"{compared} compared with {shown(settings.baseline)}; {without} not in it"
 
 
-def _verified(told: Sequence[Told]) -> Iterator[str]:
+def _verified(told: Sequence[ReportData]) -> Iterator[str]:
     passes = sum(each["verified"] for each in told)
     not_comparable = sum(each["not_comparable"] for each in told)
     if not passes + not_comparable:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.after_import import after_import
-from agviz.testing.artefacts import Told, nothing
+from agviz.testing.artefacts import ReportData, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agviz.testing.slug import Run
-    from agviz.verify.findings import Findings
+    from agviz.verify.findings import ComparisonReport
     from agviz.verify.session import Verification
 
 
@@ -27,7 +27,7 @@ class Verified:
         self.is_told = False
         """Whether it was reported already."""
         self._verification: Verification | None = None
-        self._findings: Findings | None = None
+        self._findings: ComparisonReport | None = None
         self._problem = ""
         self._forget: Callable[[], None] = lambda: None
 
@@ -68,7 +68,7 @@ class Verified:
             f" {finding.place}: {differences}"
         )
 
-    def told(self) -> Told:
+    def told(self) -> ReportData:
         """For the end of the run."""
         told = nothing(self.run)
         told["problem"] = self._problem

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from agviz.analysis.verdict import Verdict
     from agviz.traces.reader import Trace
-    from agviz.tui.model import Recording
+    from agviz.tui.model import LoadedPass
 
 
 @dataclass
-class Answered(Message):
+class VerdictsFound(Message):
     """What is known."""
 
     verdicts: tuple[Verdict, ...]
@@ -25,7 +25,7 @@ class Answered(Message):
     """What is to be said of other passes, in sentences; empty: nothing."""
 
 
-def why_unusual(trace: Trace, recording: Recording) -> Answered:
+def why_unusual(trace: Trace, recording: LoadedPass) -> VerdictsFound:
     """What is unusual about the pass that is shown, or else where something is."""
     from agviz.analysis.outcome import Outcome
     from agviz.analysis.verdict import beside_passes, verdicts
@@ -34,19 +34,19 @@ def why_unusual(trace: Trace, recording: Recording) -> Answered:
     number = recording.key.graph_task
     found = verdicts(trace, number)
     if any(verdict.is_found for verdict in found):
-        return Answered(found, "")
+        return VerdictsFound(found, "")
     # So that no ✓ of a pass stands alone where the program fails or waits behind it.
     if any(verdict.outcome is Outcome.NOTHING_UNUSUAL for verdict in found):
         beside = beside_passes(trace)
         found = (*sorted(beside, key=lambda verdict: not verdict.is_found), *found)
-    return Answered(found, others(Findings(trace), Order(trace.graph_tasks), number))
+    return VerdictsFound(found, others(Findings(trace), Order(trace.graph_tasks), number))
 
 
-def why_parameter(name: str) -> Callable[[Trace, Recording], Answered]:
+def why_parameter(name: str) -> Callable[[Trace, LoadedPass], VerdictsFound]:
     """A question: why a parameter's gradient is None or zero, or that it is not."""
 
-    def question(trace: Trace, recording: Recording) -> Answered:
-        return Answered(tuple(_of_parameter(trace, name, recording.key.graph_task)), "")
+    def question(trace: Trace, recording: LoadedPass) -> VerdictsFound:
+        return VerdictsFound(tuple(_of_parameter(trace, name, recording.key.graph_task)), "")
 
     return question
 

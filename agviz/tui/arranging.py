@@ -11,7 +11,7 @@ from textual.widgets import Static
 from agviz.tui.board import Board
 from agviz.tui.hints import Hints
 from agviz.tui.panels.events import Events
-from agviz.tui.panels.graph import Graph
+from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.panel import Panel, Panels
 from agviz.tui.panels.queues import Queues
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-PANELS: tuple[type[Panel], ...] = (Threads, Graph, Events, Inspector, Queues)
+PANELS: tuple[type[Panel], ...] = (Threads, GraphPanel, Events, Inspector, Queues)
 _LEAST_THREADS, _MOST_THREADS = 5, 12
 
 

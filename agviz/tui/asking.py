@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from agviz.tui.answers import Answered, why_parameter, why_unusual
+from agviz.tui.answers import VerdictsFound, why_parameter, why_unusual
 from agviz.tui.board import Board
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.screens.answer import Answer
@@ -49,7 +49,7 @@ class Asking(Board):
         """``:why``."""
         self.reader.ask(why_parameter(argument) if argument else why_unusual)
 
-    def on_answered(self, message: Answered) -> None:
+    def on_verdicts_found(self, message: VerdictsFound) -> None:
         """Show what was found."""
         self.app.push_screen(Answer(message))
 

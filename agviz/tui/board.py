@@ -16,7 +16,7 @@ from textual.screen import Screen
 
 from agviz.tui.model import Playhead, View
 from agviz.tui.panels.panel import Panel
-from agviz.tui.together import Together
+from agviz.tui.repaint import Repaint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
-    from agviz.analysis.verdict import Mark
+    from agviz.analysis.verdict import PassMark
     from agviz.traces.rows import GraphTaskRow
     from agviz.tui.commands import Usage
-    from agviz.tui.model import Recording
+    from agviz.tui.model import LoadedPass
     from agviz.tui.reader_thread import Move, ReaderThread
 
 
@@ -56,9 +56,9 @@ class Board(Screen[None]):
         self.reader = reader
         self.tasks: list[list[GraphTaskRow]] = []
         """The graph tasks of each file."""
-        self.unusual: list[Mapping[int, Mark]] = []
+        self.unusual: list[Mapping[int, PassMark]] = []
         """What is unusual about graph tasks of each file, by graph task."""
-        self.together = Together(self)
+        self.together = Repaint(self)
 
     @classmethod
     def all_commands(cls) -> dict[str, Usage]:
@@ -94,7 +94,7 @@ class Board(Screen[None]):
                 self.view = replace(self.view, follows=False)
             self.reader.go(graph_task, seq)
 
-    def run_to(self, node: int, recording: Recording) -> None:
+    def run_to(self, node: int, recording: LoadedPass) -> None:
         """Go to the moment at which a node was taken up."""
         execution = recording.columns.execution_of(node)
         if execution is None:

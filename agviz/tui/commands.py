@@ -9,7 +9,7 @@ from agviz.errors import AgvizError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agviz.tui.model import Recording
+    from agviz.tui.model import LoadedPass
 
 
 class CommandError(AgvizError):
@@ -72,7 +72,7 @@ def number(argument: str, default: int = 1) -> int:
         raise CommandError(f"{argument} is no whole number.") from None
 
 
-def node(argument: str, recording: Recording) -> int:
+def node(argument: str, recording: LoadedPass) -> int:
     """The node that is meant by its number in execution order, or by a part of its names.
 
     Raises:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.reader import Trace
     from agviz.tui.model import Beyond
-    from agviz.tui.passes import Findings, Order, Place
+    from agviz.tui.passes import Findings, Order, PassPosition
 
 
 _NEVER: Final = 2**63 - 1
@@ -89,7 +89,7 @@ def _to_last_stop(playhead: Playhead) -> None:
         playhead.beyond = playhead.beyond._replace(seq=_NEVER)
 
 
-def _at(trace: Trace, place: Place) -> Landing:
+def _at(trace: Trace, place: PassPosition) -> Landing:
     behind = 0 if place.seq < 0 else trace.position(place.seq, place.graph_task) + 1
     return Landing(place.graph_task, behind)
 

@@ -11,7 +11,7 @@ from agviz.words.units import duration, plural, size
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
-    from agviz.tui.model import Recording
+    from agviz.tui.model import LoadedPass
 
 
 SHORT: Final[dict[type[e.Event], str]] = {
@@ -44,7 +44,7 @@ SHORT: Final[dict[type[e.Event], str]] = {
 """A word for each kind of event, where there is no room for the name of its class."""
 
 
-def describe(event: e.Event, recording: Recording) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of event
+def describe(event: e.Event, recording: LoadedPass) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of event
     """What happened, without the kind of the event, its time and its thread."""
 
     def node(index: int) -> str:

@@ -17,7 +17,7 @@ from agviz.tui.searching import Searching
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agviz.tui.model import Recording
+    from agviz.tui.model import LoadedPass
     from agviz_engine import events as e
 
 _NONFINITE: Final = "nonfinite"
@@ -62,7 +62,7 @@ class Filtering(Searching):
         return [lead + name for name in names if " " not in name and name.startswith(word)]
 
 
-def read_filter(text: str, recording: Recording, selected: int | None) -> Filter:
+def read_filter(text: str, recording: LoadedPass, selected: int | None) -> Filter:
     """The filter that some words mean.
 
     Raises:

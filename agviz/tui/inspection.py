@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from agviz.tui.at_hand import at_hand
-from agviz.tui.gauge import Entry, measured
 from agviz.tui.highlighting import highlight
 from agviz.tui.model import State
+from agviz.tui.stop_tensors import stop_tensors
+from agviz.tui.tensor_lines import Entry, measured
 from agviz.tui.text import Line, Span, left, tail, wrap
 from agviz.words.health import nonfinite
 from agviz.words.labels import queue_label
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.traces.rows import EdgeRow, NodeRow, SavedRow
-    from agviz.tui.model import Story, View
+    from agviz.tui.model import NodeDetails, View
 
 _LABEL = 15
 _MOST_SLOTS = 100
@@ -34,12 +34,12 @@ _WIDE = 52
 """Where the panel is narrower, columns are as narrow as what stands in them."""
 
 
-def inspect(view: View, story: Story, width: int) -> list[Entry]:
+def inspect(view: View, story: NodeDetails, width: int) -> list[Entry]:
     """The description of a node for lines of ``width`` cells."""
     node = story.node
     return [
         *_standing(view, node, width),
-        *at_hand(view, width),
+        *stop_tensors(view, width),
         *_facts(view, node, width),
         *_relatives(story, width),
         *_problems(node, story.events, width),
@@ -100,7 +100,7 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
         yield from _fact("Parameter", node.parameter + dimensions, width, "place")
 
 
-def _relatives(story: Story, width: int) -> Iterator[Entry]:
+def _relatives(story: NodeDetails, width: int) -> Iterator[Entry]:
     """What the node began, and what its own graph task was begun by."""
     places = [("Inside", f"↓ {place.text}", place) for place in story.inside]
     if story.around is not None:
@@ -134,7 +134,7 @@ def _problems(node: NodeRow, story: Iterable[e.Event], width: int) -> Iterator[E
                 yield from _fact("Checked", text, width, "nonfinite" if bad else "done")
 
 
-def _gradients_in(view: View, story: Story, width: int) -> list[Entry]:
+def _gradients_in(view: View, story: NodeDetails, width: int) -> list[Entry]:
     node = story.node
     buffered = view.moment.buffer(node.index)
     arrived = {each.slot: each for each in story.arrived}
@@ -166,7 +166,7 @@ def _gradients_in(view: View, story: Story, width: int) -> list[Entry]:
     return entries + _more(node.num_inputs, _MOST_SLOTS)
 
 
-def _gradients_out(story: Story, width: int) -> list[Entry]:
+def _gradients_out(story: NodeDetails, width: int) -> list[Entry]:
     node = story.node
     given = {
         (event.node, event.slot): event
@@ -243,7 +243,7 @@ def _saved(
     return entries
 
 
-def _stack(story: Story, width: int) -> list[Entry]:
+def _stack(story: NodeDetails, width: int) -> list[Entry]:
     """The user's frames with their lines of source, the innermost first."""
     frames = [frame for frame in reversed(story.node.stack) if not frame.hidden]
     if len(frames) < 2 and not any(line.text for line in story.source):
@@ -258,7 +258,7 @@ def _stack(story: Story, width: int) -> list[Entry]:
     return entries
 
 
-def _edges(view: View, story: Story, width: int) -> list[Entry]:
+def _edges(view: View, story: NodeDetails, width: int) -> list[Entry]:
     into, out = story.edges_in, story.edges_out
     entries = []
     if into:

@@ -31,7 +31,7 @@ class Heard(Message):
 
 
 @dataclass
-class Told(Message):
+class Replied(Message):
     """A question was answered."""
 
     then: Callable[[Any], None]
@@ -113,7 +113,7 @@ class Link(threading.Thread):
         while (asked := self._questions.get()) is not None:
             question, then = asked
             try:
-                self._post(Told(then, question(self._client)))
+                self._post(Replied(then, question(self._client)))
             except AgvizError as error:
                 self._post(Refused(str(error)))
             self._questions.task_done()

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from agviz.debugger.client import Client, Stopped
     from agviz.debugger.launch import Debuggee
-    from agviz.tui.beside import Beside
-    from agviz.tui.link import Refused, Told
-    from agviz.tui.model import AtHand, Key, Mark, View
+    from agviz.tui.link import Refused, Replied
+    from agviz.tui.model import Key, Mark, StopTensors, View
+    from agviz.tui.other_tasks import OtherTasks
     from agviz.tui.reader_thread import ReaderThread
     from agviz_engine.instruments import Health
 
@@ -61,8 +61,8 @@ class Linked(Session):
         self.marks: Mapping[int, Mark] = _NO_MARKS
         self.marked: Key | None = None
         """The graph task that the marks are of."""
-        self.at_hand: AtHand | None = None
-        self.beside: Beside | None = None
+        self.stop_tensors: StopTensors | None = None
+        self.other_tasks: OtherTasks | None = None
         self.thread: int | None = None
         """The thread by whose nodes one goes, whichever graph task is shown; None: any."""
 
@@ -96,15 +96,15 @@ class Linked(Session):
 
     def alive(self, view: View) -> View:
         """``view`` with what is known of the program."""
-        key = view.recording.key
+        key, others = view.recording.key, self.other_tasks
         return replace(
             view,
             is_live=True,
             thread=self.thread,
             marks=self.marks if self.marked == key else _NO_MARKS,
-            at_hand=self.at_hand,
+            stop_tensors=self.stop_tensors,
             stands=frozenset(self.stops),
-            beside=self.beside if self.beside is not None and self.beside.key == key else None,
+            other_tasks=others if others is not None and others.key == key else None,
         )
 
     def show_alive(self) -> None:
@@ -143,7 +143,7 @@ class Linked(Session):
 
         self.ask_program(quietly, take)
 
-    def on_told(self, message: Told) -> None:
+    def on_replied(self, message: Replied) -> None:
         """A question was answered."""
         message.then(message.answer)
 

@@ -24,11 +24,11 @@ from agviz.debugger.stops import HOLDS
 from agviz.traces.nodes import short_name
 from agviz.tui.app import AgvizApp
 from agviz.tui.arranging import PANELS
-from agviz.tui.beside import Beside, turns_after
 from agviz.tui.breaking import Breaking
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.looking import Looking
 from agviz.tui.model import Key, Playhead
+from agviz.tui.other_tasks import OtherTasks, turns_after
 from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
 from agviz.tui.prompt import Prompt
 from agviz.tui.reader_thread import Start
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from agviz.debugger.client import Client, Stops
     from agviz.debugger.launch import Debuggee
     from agviz.debugger.stops import Hold, How
-    from agviz.tui.beside import TurnsRead
     from agviz.tui.link import Heard
     from agviz.tui.model import View
+    from agviz.tui.other_tasks import TurnsRead
     from agviz.tui.panels.panel import Panel
-    from agviz.tui.reader_thread import Arrived, Listed, Loaded, Move, ReaderThread
+    from agviz.tui.reader_thread import Listed, Loaded, Move, PlayheadMoved, ReaderThread
     from agviz.tui.screens.leave import Choice
     from agviz.tui.session import Session
 
@@ -157,7 +157,7 @@ class LiveSession(Breaking, Looking):
             self.is_over = True
             self._is_stepping = False
             self.stops.clear()
-            self.at_hand = None
+            self.stop_tensors = None
             self.reader.poll()
             if notice.why:
                 self.notify(notice.why, severity="error", markup=False)
@@ -209,19 +209,19 @@ class LiveSession(Breaking, Looking):
         self.find_marks()
         self._look_beside(message.recording.key)
 
-    def on_arrived(self, message: Arrived) -> None:
+    def on_playhead_moved(self, message: PlayheadMoved) -> None:
         """Show another moment; the end is no end while the program goes on."""
         message.moved = message.moved or not self.is_over
 
     def on_turns_read(self, message: TurnsRead) -> None:
         """Show what threads do in other graph tasks than the one that is shown by now."""
-        known = self.beside
+        known = self.other_tasks
         if self.view is None or self.view.recording.key != message.key:
             return
         if known is None or known.key != message.key:
-            known = Beside(message.key)
+            known = OtherTasks(message.key)
         if known.until == message.after:
-            self.beside = known.more(message.turns, message.until)
+            self.other_tasks = known.more(message.turns, message.until)
             self.show_alive()
             if message.turns:
                 self._look_beside(message.key)
@@ -437,7 +437,7 @@ class LiveSession(Breaking, Looking):
             self.looked_at = None
         else:
             self.stops.pop(stop.thread, None)
-        self.at_hand = None
+        self.stop_tensors = None
         self._is_stepping = False
         self.show_alive()
         self._show_stand()
@@ -471,7 +471,7 @@ class LiveSession(Breaking, Looking):
 
     def _look_beside(self, key: Key) -> None:
         """Read on what threads do in other graph tasks than one, up to now."""
-        known, last = self.beside, max((stop.seq for stop in self.stops.values()), default=-1)
+        known, last = self.other_tasks, max((stop.seq for stop in self.stops.values()), default=-1)
         after = known.until if known is not None and known.key == key else -1
         if last >= 0 or self.is_over:
             self.reader.ask(turns_after(key, after, last if last >= 0 else 2**62))

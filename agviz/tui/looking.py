@@ -12,14 +12,14 @@ from agviz.debugger.python_input import is_whole
 from agviz.errors import AgvizError
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.linked import Linked, in_words
-from agviz.tui.model import AtHand
+from agviz.tui.model import StopTensors
 from agviz.tui.panels.output import ANSWER, INPUT
 from agviz.tui.prompt import COMMAND, SHELL, Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agviz.debugger.client import Client, Shown, TensorAtHand
+    from agviz.debugger.client import Client, Shown, StopTensor
     from agviz.tui.panels.inspector import Inspector
     from agviz.tui.python_field import PythonField
 
@@ -49,9 +49,9 @@ class Looking(Linked):
             return
         thread, node = stop.thread, stop.node
 
-        def take(found: list[TensorAtHand]) -> None:
+        def take(found: list[StopTensor]) -> None:
             if self.stop is stop:
-                self.at_hand = AtHand(stop.graph_task, node, stop.seq, tuple(found))
+                self.stop_tensors = StopTensors(stop.graph_task, node, stop.seq, tuple(found))
                 self.show_alive()
 
         self.ask_quietly(lambda client: client.tensors(thread, samples=True), take)
@@ -102,7 +102,7 @@ class Looking(Linked):
 
     def complete_print(self, argument: str) -> Iterable[str]:
         """What can be looked at."""
-        found = () if self.at_hand is None else self.at_hand.tensors
+        found = () if self.stop_tensors is None else self.stop_tensors.tensors
         known = [f"{each.what} {each.name}".rstrip() for each in found]
         return [each for each in known if each.startswith(argument)]
 
@@ -164,7 +164,7 @@ class Looking(Linked):
         self.python_runs -= 1
         self.output.add(output, ANSWER)
 
-    def _list_tensors(self, found: list[TensorAtHand]) -> None:
+    def _list_tensors(self, found: list[StopTensor]) -> None:
         for each in found:
             self.answer(f"{each.what} {each.name}".rstrip() + f"  {in_words(each.health)}")
 

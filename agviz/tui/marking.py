@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agviz.debugger.breakpoints import Breakpoint
     from agviz.traces.reader import Trace
-    from agviz.tui.model import Key, Recording
+    from agviz.tui.model import Key, LoadedPass
 
 
 @dataclass
@@ -25,11 +25,11 @@ class Marked(Message):
     marks: dict[int, Mark]
 
 
-def find_marks(breakpoints: Sequence[Breakpoint]) -> Callable[[Trace, Recording], Marked]:
+def find_marks(breakpoints: Sequence[Breakpoint]) -> Callable[[Trace, LoadedPass], Marked]:
     """A question for the reader thread. One that says nothing of nodes marks none."""
     wanted = [each for each in breakpoints if each.is_of_a_node]
 
-    def question(trace: Trace, recording: Recording) -> Marked:
+    def question(trace: Trace, recording: LoadedPass) -> Marked:
         marks: dict[int, Mark] = {}
         if wanted:
             for node in trace.identities(recording.key.graph_task):

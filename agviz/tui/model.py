@@ -17,15 +17,15 @@ from agviz.words.labels import numbered, queue_label, with_origin
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agviz.debugger.client import TensorAtHand
+    from agviz.debugger.client import StopTensor
     from agviz.traces.health import HealthRow
     from agviz.traces.outline import Arrived as ArrivedGradients
     from agviz.traces.rows import EdgeRow, Frame, GraphTaskRow, Meta, NodeRow, SavedRow, ThreadRow
     from agviz.traces.state import BackwardState, QueueContents
-    from agviz.tui.beside import Beside
     from agviz.tui.columns import Columns, NodeFacts
     from agviz.tui.histogram import Sample
-    from agviz.tui.relatives import Place
+    from agviz.tui.other_tasks import OtherTasks
+    from agviz.tui.relatives import RelatedPass
     from agviz_engine.events import Event
 
 PAGE: Final = 200
@@ -75,7 +75,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
+class LoadedPass:
     """One graph task of one file, as far as it was read; the columns grow while it is shown."""
 
     key: Key
@@ -96,7 +96,7 @@ class Recording:
     read: int = 0
     """Version of the columns: a view of more of them is another view."""
 
-    def is_same(self, other: Recording | None) -> bool:
+    def is_same(self, other: LoadedPass | None) -> bool:
         """Whether both are states of one and the same, one of which may know more."""
         return other is not None and other.columns is self.columns
 
@@ -270,7 +270,7 @@ class Degree(NamedTuple):
     """Its outputs up to the last one that is needed."""
 
 
-class Story(NamedTuple):
+class NodeDetails(NamedTuple):
     """What was read of one node."""
 
     node: NodeRow
@@ -285,9 +285,9 @@ class Story(NamedTuple):
     edges_out: tuple[EdgeRow, ...]
     """The first of them, by output."""
     degree: Degree
-    inside: tuple[Place, ...] = ()
+    inside: tuple[RelatedPass, ...] = ()
     """The graph tasks that it began."""
-    around: Place | None = None
+    around: RelatedPass | None = None
     """The node that began its graph task."""
     measures: tuple[Measure, ...] = ()
     """What was measured of its gradients, in order of ``seq``."""
@@ -314,25 +314,25 @@ class Mark(StrEnum):
 _MARKS = {Mark.STOPS: "◆", Mark.ONCE: "◈", Mark.DISABLED: "◇"}
 
 
-class AtHand(NamedTuple):
+class StopTensors(NamedTuple):
     """What a stopped program lets one look at."""
 
     graph_task: int
     node: int
     seq: int
     """Of the event behind which it stands."""
-    tensors: tuple[TensorAtHand, ...]
+    tensors: tuple[StopTensor, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
     """Everything a panel needs to draw itself."""
 
-    recording: Recording
+    recording: LoadedPass
     moment: Moment
     selected: int | None = None
     """The node the user looks at."""
-    story: Story | None = None
+    story: NodeDetails | None = None
     """What was read of a node, once it was."""
     thread: int | None = None
     """Only this thread; None: all."""
@@ -344,11 +344,11 @@ class View:
     """Whether there is a program that can be stopped."""
     marks: Mapping[int, Mark] = field(default_factory=dict)
     """Breakpoints, by node."""
-    at_hand: AtHand | None = None
+    stop_tensors: StopTensors | None = None
     """The tensors of the node that a program stands at."""
     stands: frozenset[int] = frozenset()
     """Threads of the program that stand still."""
-    beside: Beside | None = None
+    other_tasks: OtherTasks | None = None
     """What the program's threads do in other graph tasks."""
     why: str = ""
     """Why the playhead was put where it is; empty: the user has put it there."""
@@ -365,12 +365,14 @@ class View:
     def threads(self) -> list[int]:
         """Threads that have a part in what is shown, by id."""
         threads = {*self.recording.thread_ids, *self.stands}
-        return sorted(threads if self.beside is None else {*threads, *self.beside.threads})
+        return sorted(
+            threads if self.other_tasks is None else {*threads, *self.other_tasks.threads}
+        )
 
     @property
-    def tensors(self) -> Sequence[TensorAtHand]:
+    def tensors(self) -> Sequence[StopTensor]:
         """Those of the node that was read, where the playhead is where the program stands."""
-        found, event = self.at_hand, self.moment.event
+        found, event = self.stop_tensors, self.moment.event
         if found is None or event is None or self.story is None:
             return ()
         key = self.recording.key.graph_task, self.story.node.index, event.seq

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.outside import outside
-from agviz.analysis.verdict import Mark, marks
+from agviz.analysis.verdict import PassMark, marks
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow
 
 _OPENED: Final = {
-    Mark.FAILED: "opened at the first failure",
-    Mark.CUT: "opened where the recording was cut off",
-    Mark.NON_FINITE: "opened at the first non-finite gradient",
-    Mark.LOSS: "opened where the loss is not finite",
+    PassMark.FAILED: "opened at the first failure",
+    PassMark.CUT: "opened where the recording was cut off",
+    PassMark.NON_FINITE: "opened at the first non-finite gradient",
+    PassMark.LOSS: "opened where the loss is not finite",
 }
 
 
 _SAID: Final = {
-    Mark.FAILED: "failed",
-    Mark.CUT: "did not end",
-    Mark.LOSS: "began with a loss that is not finite",
+    PassMark.FAILED: "failed",
+    PassMark.CUT: "did not end",
+    PassMark.LOSS: "began with a loss that is not finite",
 }
 
 
 CUT_BEHIND: Final = "opened at the end: cut off behind it"
 
 
-class Place(NamedTuple):
+class PassPosition(NamedTuple):
     """A moment of a graph task."""
 
     graph_task: int
@@ -90,8 +90,8 @@ class Findings:
         found = marks(trace)
         self.nonfinite = trace.nonfinite_graph_tasks()
         """Graph tasks with such a gradient, in order of the first; reentrant ones, too."""
-        inside = dict.fromkeys(self.nonfinite, Mark.NON_FINITE)
-        self.marks: Mapping[int, Mark] = {
+        inside = dict.fromkeys(self.nonfinite, PassMark.NON_FINITE)
+        self.marks: Mapping[int, PassMark] = {
             **{
                 number: mark
                 for number, mark in inside.items()
@@ -103,10 +103,10 @@ class Findings:
         self.is_checked = trace.meta.values != "none" or trace.has_checks()
         """Whether gradients were looked at for NaN and infinities."""
         unmeasured = () if self.is_checked else trace.graph_tasks
-        unknown = dict.fromkeys([task.id for task in unmeasured], Mark.NOT_MEASURED)
-        self.shown: Mapping[int, Mark] = {**unknown, **self.marks}
+        unknown = dict.fromkeys([task.id for task in unmeasured], PassMark.NOT_MEASURED)
+        self.shown: Mapping[int, PassMark] = {**unknown, **self.marks}
         """The same for lists, where ✓ stands at what is left."""
-        self._marked = [number for number, mark in found.items() if mark is not Mark.UNDER_WAY]
+        self._marked = [number for number, mark in found.items() if mark is not PassMark.UNDER_WAY]
 
     def beside(self, root: int, by: int) -> int | None:
         """The next outermost pass that is marked (1), or the previous one (-1)."""
@@ -123,35 +123,35 @@ class Findings:
         return _OPENED.get(mark, f"opened at the first pass that is {mark}")
 
 
-def marked_place(trace: Trace, graph_task: int, mark: Mark) -> Place:
+def marked_place(trace: Trace, graph_task: int, mark: PassMark) -> PassPosition:
     """Where in a pass, or in one inside it, one sees why it is marked."""
     family = trace.family(graph_task)
-    if mark is Mark.CUT:
+    if mark is PassMark.CUT:
         # The innermost one that has not ended is where the program was.
         open_ones = [number for number in family if trace.graph_task(number).end_seq is None]
         number = open_ones[-1] if open_ones else graph_task
         last = trace.events(number, trace.event_count(number) - 1, 1)
-        return Place(number, last[0].seq if last else -1)
+        return PassPosition(number, last[0].seq if last else -1)
     found = []
     for number in family:
         seq = None
-        if mark is Mark.NON_FINITE:
+        if mark is PassMark.NON_FINITE:
             seq = trace.first_nonfinite_flow(number)
-        elif mark is Mark.FAILED:
+        elif mark is PassMark.FAILED:
             seq = trace.first_failure(number)
         if seq is not None:
-            found.append(Place(number, seq))
-    return min(found, key=lambda place: place.seq, default=Place(graph_task, -1))
+            found.append(PassPosition(number, seq))
+    return min(found, key=lambda place: place.seq, default=PassPosition(graph_task, -1))
 
 
-def cut_behind(trace: Trace) -> Place | None:
+def cut_behind(trace: Trace) -> PassPosition | None:
     """The end of the last pass, where the process was ended from outside after it; else None."""
     between = outside(trace)
     if between is None or between.is_growing or between.is_exit or between.graph_task is None:
         return None
     number = between.graph_task
     last = trace.events(number, trace.event_count(number) - 1, 1)
-    return Place(number, last[0].seq if last else -1)
+    return PassPosition(number, last[0].seq if last else -1)
 
 
 def others(findings: Findings, order: Order, graph_task: int | None) -> str:
@@ -163,18 +163,18 @@ def others(findings: Findings, order: Order, graph_task: int | None) -> str:
         graph_task: the one that is left out; None: none.
     """
     root = None if graph_task is None else order.root(graph_task)
-    by_mark: dict[Mark, list[int]] = {}
+    by_mark: dict[PassMark, list[int]] = {}
     for number in order.outermost:
         mark = findings.marks.get(number)
-        if mark is not None and mark is not Mark.UNDER_WAY and number != root:
+        if mark is not None and mark is not PassMark.UNDER_WAY and number != root:
             by_mark.setdefault(mark, []).append(number)
     return " ".join(_said(mark, order, numbers) for mark, numbers in by_mark.items())
 
 
-def _said(mark: Mark, order: Order, numbers: Sequence[int]) -> str:
+def _said(mark: PassMark, order: Order, numbers: Sequence[int]) -> str:
     first = f"pass {order.name(numbers[0])}"
     more = f" and {plural(len(numbers) - 1, 'other')}" if len(numbers) > 1 else ""
-    if mark is Mark.NON_FINITE:
+    if mark is PassMark.NON_FINITE:
         return f"Gradients are not finite in {first}{more}: x goes there."
     are = "are" if more else "is"
     return f"P{first[1:]}{more} {_SAID.get(mark, f'{are} marked “{mark}”')}: c and C go there."

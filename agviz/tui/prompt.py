@@ -127,7 +127,7 @@ class Prompt(Horizontal):
         event.stop()
         self.action_earlier(event.by)
 
-    def on_python_field_grown(self, event: PythonField.Grown) -> None:
+    def on_python_field_line_count_changed(self, event: PythonField.LineCountChanged) -> None:
         """Show that further lines go on."""
         event.stop()
         if self.kind == SHELL:

@@ -41,7 +41,7 @@ class PythonField(TextArea):
         by: int
 
     @dataclass
-    class Grown(Message):
+    class LineCountChanged(Message):
         """There are more lines, or less."""
 
         lines: int
@@ -130,7 +130,7 @@ class PythonField(TextArea):
         lines = min(self.document.line_count, _MOST_SHOWN)
         if self.styles.height is None or self.styles.height.value != lines:
             self.styles.height = lines
-            self.post_message(self.Grown(lines))
+            self.post_message(self.LineCountChanged(lines))
 
     @property
     def _is_behind_blanks(self) -> bool:

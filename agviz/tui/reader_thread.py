@@ -25,7 +25,7 @@ from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.columns import Columns
 from agviz.tui.crossing import onward, to_stop
-from agviz.tui.model import PAGE, Key, Moment, Playhead, Recording, Story
+from agviz.tui.model import PAGE, Key, LoadedPass, Moment, NodeDetails, Playhead
 from agviz.tui.passes import CUT_BEHIND, Findings, Order, cut_behind, marked_place
 from agviz.tui.relatives import next_nonfinite
 from agviz.tui.seeking import Search, Sought
@@ -36,7 +36,7 @@ from agviz.tui.watching import FileWatch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.analysis.verdict import Mark, Verdict
+    from agviz.analysis.verdict import PassMark, Verdict
     from agviz.traces.outline import Piece
     from agviz.traces.rows import GraphTaskRow
     from agviz.traces.state import BackwardState
@@ -67,7 +67,7 @@ class Listed(Message):
     """Whether the files were opened; False: they hold more, or the playhead is where it was."""
     is_growing: bool
     """Whether a program writes to one of them."""
-    marks: list[Mapping[int, Mark]]
+    marks: list[Mapping[int, PassMark]]
     """What is unusual about graph tasks, file by file; of a file that grows, when it was opened or
     that was last asked for."""
     start: Start | None
@@ -112,7 +112,7 @@ class Filtered(Message):
 class Loaded(Message):
     """A graph task was opened."""
 
-    recording: Recording
+    recording: LoadedPass
     moment: Moment
     """Of its beginning; of a graph task that was opened before, where the playhead stood."""
     follows: bool
@@ -127,21 +127,21 @@ class Loaded(Message):
 class Grown(Message):
     """More of a graph task was read, or it has gone on."""
 
-    recording: Recording
+    recording: LoadedPass
     """It shares its columns with the one that was loaded."""
     pieces: list[Piece]
     """To be added to its columns."""
 
 
 @dataclass
-class Arrived(Message):
+class PlayheadMoved(Message):
     """The playhead was asked to move and stands here now."""
 
     key: Key
     moment: Moment
     moved: bool
     """False where it was there before."""
-    story: Story | None
+    story: NodeDetails | None
     """Of the moment's node."""
     said: str = ""
     """Why it is no further; empty: it is where it was asked to be."""
@@ -164,7 +164,7 @@ class StoryRead(Message):
     """A node was read."""
 
     key: Key
-    story: Story
+    story: NodeDetails
 
 
 @dataclass
@@ -221,12 +221,12 @@ class ReaderThread(threading.Thread):
         self._tasks: list[tuple[int, int]] = []
         """Of each file, when they were last listed: how many graph tasks, and the last of them."""
         self._told_left_out: Key | None = None
-        self._recording: Recording | None = None
+        self._recording: LoadedPass | None = None
         self._track: TraceTrack
         self._playhead: Playhead
         self._last: BackwardState | None = None
         self._follows = False
-        self._stories: dict[tuple[Key, int, int], Story] = {}
+        self._stories: dict[tuple[Key, int, int], NodeDetails] = {}
         """Those told last, by graph task, its number of events and node."""
         self._near: set[int] = set()
         """Pages around the playhead, or what was last located, that were told."""
@@ -248,7 +248,7 @@ class ReaderThread(threading.Thread):
         self._requests.put(lambda: self._load(start.key, self._behind(start), why=start.why))
 
     def move(self, move: Move) -> None:
-        """Move the playhead of the loaded graph task: posts :class:`Arrived`."""
+        """Move the playhead of the loaded graph task: posts :class:`PlayheadMoved`."""
         self._moves.put(move)
         self._requests.put(self._move)
 
@@ -303,7 +303,7 @@ class ReaderThread(threading.Thread):
         """Find where an event stands: posts :class:`Located`."""
         self._requests.put(lambda: self._locate(seq))
 
-    def ask(self, question: Callable[[Trace, Recording], Message | None]) -> None:
+    def ask(self, question: Callable[[Trace, LoadedPass], Message | None]) -> None:
         """Have a question answered about the loaded graph task; its answer is posted."""
         self._requests.put(lambda: self._answer(question))
 
@@ -388,7 +388,7 @@ class ReaderThread(threading.Thread):
         if before is not None and is_there:
             self._load(before.key, self._playhead.position)
 
-    def _holds(self, recording: Recording) -> bool:
+    def _holds(self, recording: LoadedPass) -> bool:
         """Whether what was loaded is in the file that has its name now."""
         trace = self._traces[recording.key.file]
         numbers = [task.id for task in trace.graph_tasks]
@@ -451,7 +451,7 @@ class ReaderThread(threading.Thread):
         outline = trace.outline(number)
         columns = Columns(outline.nodes)
         columns.add(outline.more(_FIRST_PIECE))
-        self._recording = Recording(
+        self._recording = LoadedPass(
             key=key,
             path=trace.path,
             meta=trace.meta,
@@ -530,7 +530,7 @@ class ReaderThread(threading.Thread):
         return state
 
     @property
-    def _loaded(self) -> Recording:
+    def _loaded(self) -> LoadedPass:
         if self._recording is None:
             raise RuntimeError("no graph task is loaded")
         return self._recording
@@ -647,7 +647,7 @@ class ReaderThread(threading.Thread):
         moment = self._moment()
         story = None if moment.node is None else self._story_of(moment.node)
         moved = self._playhead.position != before
-        self._post(Arrived(self._loaded.key, moment, moved, story, said))
+        self._post(PlayheadMoved(self._loaded.key, moment, moved, story, said))
 
     def _follow(self, *, on: bool) -> None:
         self._follows = on
@@ -753,7 +753,7 @@ class ReaderThread(threading.Thread):
         if node is not None and self._recording is not None:
             self._post(StoryRead(self._recording.key, self._story_of(node)))
 
-    def _story_of(self, node: int) -> Story:
+    def _story_of(self, node: int) -> NodeDetails:
         key, count = self._loaded.key, self._loaded.event_count
         known = self._stories.pop((key, count, node), None)
         if known is None:
@@ -770,7 +770,7 @@ class ReaderThread(threading.Thread):
             self._read_around(offset)
             self._post(Located(key, seq, offset))
 
-    def _answer(self, question: Callable[[Trace, Recording], Message | None]) -> None:
+    def _answer(self, question: Callable[[Trace, LoadedPass], Message | None]) -> None:
         if self._recording is not None:
             message = question(self._traces[self._recording.key.file], self._recording)
             if message is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agviz.tui.passes import Findings, Order
 
 
-class Place(NamedTuple):
+class RelatedPass(NamedTuple):
     """A moment of another graph task."""
 
     graph_task: int
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class NonfiniteFound(Message):
     """Where to go; None: nowhere."""
 
-    place: Place | None
+    place: RelatedPass | None
     said: str
     """What there is to say of it; empty: nothing."""
 
@@ -59,7 +59,9 @@ def next_nonfinite(
     if len(numbers) > 1:
         which = f"number {numbers.index(target) + 1:,} of {len(numbers):,}"
         said = f"The first non-finite gradient of {call}, {which} with any; x goes on."
-    return NonfiniteFound(Place(target, task.begin_seq if found is None else found, call), said)
+    return NonfiniteFound(
+        RelatedPass(target, task.begin_seq if found is None else found, call), said
+    )
 
 
 def _all_finite(findings: Findings, order: Order) -> str:
@@ -71,16 +73,16 @@ def _all_finite(findings: Findings, order: Order) -> str:
     return " ".join(text for text in (said, others(findings, order, None)) if text)
 
 
-def inside(trace: Trace, graph_task: int, node: int) -> list[Place]:
+def inside(trace: Trace, graph_task: int, node: int) -> list[RelatedPass]:
     """The graph tasks that a node began, at their beginning."""
     return [
-        Place(row.id, row.begin_seq, f"{_call(row)}, {plural(row.nodes, 'node')}")
+        RelatedPass(row.id, row.begin_seq, f"{_call(row)}, {plural(row.nodes, 'node')}")
         for row in trace.graph_tasks
         if (row.parent, row.parent_node) == (graph_task, node)
     ]
 
 
-def around(trace: Trace, graph_task: int) -> Place | None:
+def around(trace: Trace, graph_task: int) -> RelatedPass | None:
     """The node that began a graph task, where it was taken up; None: no node did."""
     task = trace.graph_task(graph_task)
     if task.parent < 0:
@@ -89,7 +91,7 @@ def around(trace: Trace, graph_task: int) -> Place | None:
     if seq is None:
         return None  # its graph task was not recorded
     name = trace.node(task.parent, task.parent_node, most_outputs=0).short_name
-    return Place(task.parent, seq, f"{_call(trace.graph_task(task.parent))}, {name}")
+    return RelatedPass(task.parent, seq, f"{_call(trace.graph_task(task.parent))}, {name}")
 
 
 def _call(row: GraphTaskRow) -> str:

@@ -19,7 +19,7 @@ from agviz.tui.filtering import Filtering
 from agviz.tui.following import Following
 from agviz.tui.model import Key, View
 from agviz.tui.panels.events import Events
-from agviz.tui.panels.graph import Graph
+from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.panel import Panel
 from agviz.tui.prompt import Prompt
 from agviz.tui.reader_thread import Start
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from agviz.analysis.verdict import Verdict
     from agviz.tui.reader_thread import (
-        Arrived,
         Filtered,
         Grown,
         Listed,
         Loaded,
         Located,
         PageRead,
+        PlayheadMoved,
         ReaderCrashed,
         ReadFailed,
         StoryRead,
@@ -154,7 +154,7 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
         if view.selected is None and len(recording.columns):
             self.look_at(recording.columns.node_at(0), self.view)
 
-    def on_arrived(self, message: Arrived) -> None:
+    def on_playhead_moved(self, message: PlayheadMoved) -> None:
         """Show another moment."""
         view = self.view
         if view is None or view.recording.key != message.key:
@@ -253,7 +253,7 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
 
     def action_help(self) -> None:
         """Explain the focused panel and its keys."""
-        panel = self.focused_panel or self.query_one(Graph)
+        panel = self.focused_panel or self.query_one(GraphPanel)
         here: list[tuple[str, str]] = []
         everywhere: list[tuple[str, str]] = []
         keys: dict[tuple[object, str], list[str]] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.source import source_line
 from agviz.tui import relatives
 from agviz.tui.histogram import sample_of
-from agviz.tui.model import Degree, Measure, SourceLine, Story
+from agviz.tui.model import Degree, Measure, NodeDetails, SourceLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ _MOST_MEASURES: Final = 64
 _MOST_SLOTS: Final = 8
 
 
-def tell(trace: Trace, outline: Outline, graph_task: int, node: int) -> Story:
+def tell(trace: Trace, outline: Outline, graph_task: int, node: int) -> NodeDetails:
     """Read everything about a node."""
     row = trace.node(graph_task, node, most_outputs=MOST_EDGES)
     story = outline.story(node)
     into, edges_in = outline.edges_into(node, MOST_EDGES)
     edges_out, outputs = trace.fan_out(graph_task, node)
-    return Story(
+    return NodeDetails(
         row,
         tuple(story.events),
         tuple(story.arrived),

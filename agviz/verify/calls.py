@@ -20,13 +20,13 @@ from agviz_engine.node import node_ref
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.verify.state import State
+    from agviz.verify.state import ProgramState
 
 _NODES = (Node, cast("Any", torch._C)._FunctionBase)
 _LEAF = "torch::autograd::AccumulateGrad"
 
 
-class Call:
+class BackwardCall:
     """A call of ``run_backward``: what it reaches, and what came of it.
 
     Nodes and tensors are known by their place in a walk from the roots, so that calls of several
@@ -65,14 +65,14 @@ class Call:
 
 
 @dataclass
-class Run:
+class PassRun:
     """A pass on one engine."""
 
-    before: State
+    before: ProgramState
     """As it was before the pass, of all that any run of it has reached so far."""
     native: bool
     watched: bool
-    calls: list[Call] = field(default_factory=list)
+    calls: list[BackwardCall] = field(default_factory=list)
     """The pass itself, then the reentrant calls made in it."""
     returned: Any = None
     error: BaseException | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from agviz.verify.findings import Difference
+from agviz.verify.findings import PassDifference
 from agviz.verify.values import compare
 from agviz.words.shapes import write_shape
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from agviz.verify.calls import Call, Run
+    from agviz.verify.calls import BackwardCall, PassRun
     from agviz.verify.values import Value
 
 NameOf: TypeAlias = "Callable[[Tensor], str | None]"
 
 
-def differences(native: Run, other: Run, name_of: NameOf) -> list[Difference]:
+def differences(native: PassRun, other: PassRun, name_of: NameOf) -> list[PassDifference]:
     """How exceptions and gradients of two runs differ: one difference at most, the first."""
     if native.failure() != other.failure():
         raised = (run.failure() or "raised nothing" for run in (native, other))
-        return [Difference("exception", "outcome", *raised)]
+        return [PassDifference("exception", "outcome", *raised)]
     if native.not_taken != other.not_taken:
         taken = (run.not_taken or "taken down" for run in (native, other))
-        return [Difference("gradient", "what came of it", *taken)]
+        return [PassDifference("gradient", "what came of it", *taken)]
     if len(native.calls) != len(other.calls):
         counts = (str(len(run.calls) - 1) for run in (native, other))
-        return [Difference("order", "number of reentrant calls", *counts)]
+        return [PassDifference("order", "number of reentrant calls", *counts)]
     found = [
         difference
         for number, (expected, got) in enumerate(zip(native.calls, other.calls, strict=True))
@@ -39,24 +39,26 @@ def differences(native: Run, other: Run, name_of: NameOf) -> list[Difference]:
         return found
     first, more = found[0], f"{len(found) - 1:,} more gradients differ"
     note = f"{first.note}; {more}" if first.note else more
-    return [Difference(first.kind, first.where, first.native, first.agviz, note)]
+    return [PassDifference(first.kind, first.where, first.native, first.agviz, note)]
 
 
 def _prefix(number: int) -> str:
     return f"reentrant call {number}, " if number else ""
 
 
-def _of_call(prefix: str, native: Call, other: Call, name_of: NameOf) -> Iterator[Difference]:
+def _of_call(
+    prefix: str, native: BackwardCall, other: BackwardCall, name_of: NameOf
+) -> Iterator[PassDifference]:
     """The gradients that differ, in the order in which they came to be."""
     counts = len(native.returned), len(other.returned)
     if counts[0] != counts[1]:
-        yield Difference("gradient", f"{prefix}number of gradients returned", *map(str, counts))
+        yield PassDifference("gradient", f"{prefix}number of gradients returned", *map(str, counts))
         return
     for position, (expected, got) in enumerate(zip(native.returned, other.returned, strict=True)):
         yield from _of_gradient(f"{prefix}gradient {position} of those returned", expected, got)
     counts = len(native.gradients), len(other.gradients)
     if counts[0] != counts[1]:
-        yield Difference("gradient", f"{prefix}number of tensors reached", *map(str, counts))
+        yield PassDifference("gradient", f"{prefix}number of tensors reached", *map(str, counts))
         return
     ran = {label: place for order in other.order.values() for place, label in enumerate(order)}
     last = len(ran)
@@ -67,11 +69,11 @@ def _of_call(prefix: str, native: Call, other: Call, name_of: NameOf) -> Iterato
         )
 
 
-def _of_gradient(where: str, native: Value | None, other: Value | None) -> Iterator[Difference]:
+def _of_gradient(where: str, native: Value | None, other: Value | None) -> Iterator[PassDifference]:
     found = compare(native, other)
     if found is not None:
         where = f"{where}, {found.where}" if found.where else where
-        yield Difference("gradient", where, found.native, found.agviz, found.note)
+        yield PassDifference("gradient", where, found.native, found.agviz, found.note)
 
 
 def _name(tensor: Tensor, position: int, name_of: NameOf) -> str:
@@ -79,7 +81,7 @@ def _name(tensor: Tensor, position: int, name_of: NameOf) -> str:
     return name_of(tensor) or f"{kind} {position} of shape {write_shape(tensor.shape)}"
 
 
-def order_differences(native: Run, agviz: Run) -> list[Difference]:
+def order_differences(native: PassRun, agviz: PassRun) -> list[PassDifference]:
     """The first place where nodes ran in another order; nothing where our order is not known."""
     for number, (expected, got) in enumerate(zip(native.calls, agviz.calls, strict=False)):
         if got.seen:
@@ -88,10 +90,10 @@ def order_differences(native: Run, agviz: Run) -> list[Difference]:
     return []
 
 
-def _of_order(prefix: str, native: Call, agviz: Call) -> Iterator[Difference]:
+def _of_order(prefix: str, native: BackwardCall, agviz: BackwardCall) -> Iterator[PassDifference]:
     threads = _threads(native), _threads(agviz)
     if len(threads[0]) != len(threads[1]):
-        yield Difference("order", f"{prefix}number of threads", *(str(len(t)) for t in threads))
+        yield PassDifference("order", f"{prefix}number of threads", *(str(len(t)) for t in threads))
         return
     for number, (expected, got) in enumerate(zip(*threads, strict=True)):
         if got and got[-1] == agviz.failed_at and got[:-1] == expected:
@@ -100,13 +102,13 @@ def _of_order(prefix: str, native: Call, agviz: Call) -> Iterator[Difference]:
         for position in range(max(len(expected), len(got))):
             nodes = tuple(_at(order, position) for order in (expected, got))
             if nodes[0] != nodes[1]:
-                yield Difference(
+                yield PassDifference(
                     "order", f"{prefix}{thread}node {position} of {len(expected)}", *nodes
                 )
                 return
 
 
-def _threads(call: Call) -> list[list[str]]:
+def _threads(call: BackwardCall) -> list[list[str]]:
     orders = list(call.order.values())
     return orders if len(orders) < 2 else sorted(orders)
 

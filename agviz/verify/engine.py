@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 
 import agviz_engine
-from agviz.verify.calls import Call, Run
+from agviz.verify.calls import BackwardCall, PassRun
 from agviz.verify.comparison import differences, order_differences
-from agviz.verify.findings import Finding, Findings, Outcome
-from agviz.verify.state import State
+from agviz.verify.findings import ComparisonOutcome, ComparisonReport, PassComparison
+from agviz.verify.state import ProgramState
 from agviz.verify.watching import Watcher, watched_natively
 from agviz.words.shapes import write_shape
 from agviz_engine.thread_state import current
@@ -92,13 +92,13 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         self, ours: Any, watcher: Watcher, name_of: NameOf, *, steps: range | None = None
     ) -> None:
         super().__init__()
-        self.findings = Findings()
+        self.findings = ComparisonReport()
         self._ours = ours
         self._watcher = watcher
         self._name_of = name_of
         self._steps = steps
         self._one_at_a_time = threading.Lock()
-        self._run: Run | None = None
+        self._run: PassRun | None = None
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
         """As torch's."""
@@ -121,11 +121,11 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         if _C._current_graph_task_id() != -1:
             return self._call(self._run, arguments, native=current().current_graph_task is None)
         alone = self._one_at_a_time.acquire(timeout=_OTHER_THREAD_SECONDS)
-        finding = Finding(
+        finding = PassComparison(
             number=self.findings.passes,
             call="backward" if arguments.accumulates else "grad",
             place=_place(),
-            outcome=Outcome.NOT_COMPARED,
+            outcome=ComparisonOutcome.NOT_COMPARED,
         )
         try:
             finding.reason = self._why_not(finding.number, alone=alone)
@@ -152,16 +152,16 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             return "a CUDA graph is being captured"
         return ""
 
-    def _verify(self, arguments: _Arguments, finding: Finding) -> Any:
+    def _verify(self, arguments: _Arguments, finding: PassComparison) -> Any:
         """Run a pass three times, see Note [Three runs], and fill in what was found."""
         kept = arguments.keeping_the_graph()
-        before = State()
+        before = ProgramState()
         native = self._execute(kept, before, native=True)
         finding.reason = self._why_once_only(native)
         if finding.reason:
-            finding.outcome = Outcome.NOT_COMPARABLE
+            finding.outcome = ComparisonOutcome.NOT_COMPARABLE
             return native.give()
-        after = State(like=before)
+        after = ProgramState(like=before)
         finding.nodes, finding.reentrant = native.calls[0].nodes, len(native.calls) - 1
         finding.gradients = sum(len(c.gradients) + len(c.returned) for c in native.calls)
         finding.raised = native.failure()
@@ -170,18 +170,18 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         control = self._execute(kept, before, native=True, watched=True)
         finding.reason = self._why_unsteady(native, control)
         if finding.reason:
-            finding.outcome = Outcome.NOT_COMPARABLE
+            finding.outcome = ComparisonOutcome.NOT_COMPARABLE
         else:
             before.restore()
             ours = self._execute(arguments, before, native=False, watched=True)
             self._fill_in(finding, native, control, ours)
-            if finding.outcome is Outcome.EQUAL:
+            if finding.outcome is ComparisonOutcome.EQUAL:
                 del native, control, after
                 return ours.give()
         after.restore()
         return native.give()
 
-    def _why_once_only(self, run: Run) -> str:
+    def _why_once_only(self, run: PassRun) -> str:
         if run.not_taken:
             return f"its gradients can't be taken down ({run.not_taken})"
         changed = run.before.gradients.changed()
@@ -190,24 +190,28 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         name = self._name_of(changed) or f"a tensor of shape {write_shape(changed.shape)}"
         return f"it changes {name} itself, not only its gradient (an optimizer step in a hook?)"
 
-    def _why_unsteady(self, first: Run, then: Run) -> str:
+    def _why_unsteady(self, first: PassRun, then: PassRun) -> str:
         found = differences(first, then, self._name_of)
         if not found:
             return ""
         return f"torch's own engine does not repeat it: {found[0].told('first', 'then')}"
 
-    def _fill_in(self, finding: Finding, native: Run, control: Run, ours: Run) -> None:
+    def _fill_in(
+        self, finding: PassComparison, native: PassRun, control: PassRun, ours: PassRun
+    ) -> None:
         finding.hooks = sum(call.hooks for call in ours.calls)
         finding.order_compared = all(call.seen for call in ours.calls)
         finding.differences = differences(native, ours, self._name_of)
         finding.differences += order_differences(control, ours)
-        finding.outcome = Outcome.DIFFERENT if finding.differences else Outcome.EQUAL
+        finding.outcome = (
+            ComparisonOutcome.DIFFERENT if finding.differences else ComparisonOutcome.EQUAL
+        )
 
     def _execute(
-        self, arguments: _Arguments, before: State, *, native: bool, watched: bool = False
-    ) -> Run:
+        self, arguments: _Arguments, before: ProgramState, *, native: bool, watched: bool = False
+    ) -> PassRun:
         """Run a pass on one engine, to its end or to its exception."""
-        run = self._run = Run(before, native=native, watched=watched)
+        run = self._run = PassRun(before, native=native, watched=watched)
         try:
             run.returned = self._call(run, arguments, native=native)
         except KeyboardInterrupt:
@@ -218,12 +222,12 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             self._run = None
         return run
 
-    def _call(self, run: Run | None, arguments: _Arguments, *, native: bool) -> Any:
+    def _call(self, run: PassRun | None, arguments: _Arguments, *, native: bool) -> Any:
         """A call of the engine, taken down where it belongs to a run."""
         if run is None:
             return self._pass_on(arguments, native=native)
         with _taking_down(run):
-            call = Call(arguments.get(0, "tensors"), arguments.written_to)
+            call = BackwardCall(arguments.get(0, "tensors"), arguments.written_to)
             run.before.gradients.add(tensor for _, tensor in call.tensors)
             run.calls.append(call)
         if run.not_taken:
@@ -237,7 +241,9 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                 call.end(returned)
         return returned
 
-    def _watching(self, run: Run, call: Call) -> contextlib.AbstractContextManager[None]:
+    def _watching(
+        self, run: PassRun, call: BackwardCall
+    ) -> contextlib.AbstractContextManager[None]:
         if not run.watched:
             return contextlib.nullcontext()
         return watched_natively(call) if run.native else self._watcher.watched(call)
@@ -248,7 +254,7 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
 
 
 @contextlib.contextmanager
-def _taking_down(run: Run) -> Iterator[None]:
+def _taking_down(run: PassRun) -> Iterator[None]:
     """What goes wrong in our own work is no exception of the program."""
     try:
         yield

@@ -10,7 +10,7 @@ KEPT_FINDINGS = 1_000
 """Passes that are kept one by one; beyond that only those that are not equal are."""
 
 
-class Outcome(StrEnum):
+class ComparisonOutcome(StrEnum):
     """How a pass came out."""
 
     EQUAL = "equal"
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Difference:
+class PassDifference:
     """The first difference of its kind in a pass."""
 
     kind: str
@@ -41,7 +41,7 @@ class Difference:
 
 
 @dataclass
-class Finding:
+class PassComparison:
     """One backward pass, its reentrant calls included."""
 
     number: int
@@ -50,7 +50,7 @@ class Finding:
     """``backward`` or ``grad``."""
     place: str
     """File and line of the program that called it."""
-    outcome: Outcome
+    outcome: ComparisonOutcome
     nodes: int = 0
     reentrant: int = 0
     gradients: int = 0
@@ -62,15 +62,15 @@ class Finding:
     """The exception that both engines raised."""
     reason: str = ""
     """Why it is not comparable, or was not compared."""
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[PassDifference] = field(default_factory=list)
 
 
-class Findings:
+class ComparisonReport:
     """All passes of a program: counts of everything, and the findings worth keeping."""
 
     def __init__(self) -> None:
-        self.kept: list[Finding] = []
-        self.outcomes: Counter[Outcome] = Counter()
+        self.kept: list[PassComparison] = []
+        self.outcomes: Counter[ComparisonOutcome] = Counter()
         self.kinds: Counter[str] = Counter()
         """In how many passes there was a difference of each kind."""
         self.passes = 0
@@ -80,26 +80,26 @@ class Findings:
         self.order_compared = 0
         self.raised = 0
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: PassComparison) -> None:
         """Count ``finding``, and keep it if it is one of the first or is not equal."""
         self.passes += 1
         self.outcomes[finding.outcome] += 1
         self.kinds.update({difference.kind for difference in finding.differences})
         self.reentrant += finding.reentrant
-        if finding.outcome in {Outcome.EQUAL, Outcome.DIFFERENT}:
+        if finding.outcome in {ComparisonOutcome.EQUAL, ComparisonOutcome.DIFFERENT}:
             self.gradients += finding.gradients
             self.order_compared += finding.order_compared
             self.raised += bool(finding.raised)
             self.hooks += finding.hooks
-        if len(self.kept) < KEPT_FINDINGS or finding.outcome is Outcome.DIFFERENT:
+        if len(self.kept) < KEPT_FINDINGS or finding.outcome is ComparisonOutcome.DIFFERENT:
             self.kept.append(finding)
 
     @property
     def compared(self) -> int:
         """Passes that ran on both engines and could be compared."""
-        return self.outcomes[Outcome.EQUAL] + self.outcomes[Outcome.DIFFERENT]
+        return self.outcomes[ComparisonOutcome.EQUAL] + self.outcomes[ComparisonOutcome.DIFFERENT]
 
     @property
-    def first_difference(self) -> Finding | None:
+    def first_difference(self) -> PassComparison | None:
         """The first pass that came out differently."""
-        return next((f for f in self.kept if f.outcome is Outcome.DIFFERENT), None)
+        return next((f for f in self.kept if f.outcome is ComparisonOutcome.DIFFERENT), None)

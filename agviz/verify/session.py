@@ -16,7 +16,7 @@ from agviz.verify.watching import Watcher
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-    from agviz.verify.findings import Findings
+    from agviz.verify.findings import ComparisonReport
 
 
 class Verification:
@@ -53,7 +53,7 @@ class Verification:
         Variable._execution_engine = self._engine
         self._modules = register_module_forward_pre_hook(self._engine.module_entered)
 
-    def stop(self) -> Findings | None:
+    def stop(self) -> ComparisonReport | None:
         """Give torch its engine back; return what was found, or None where it never began."""
         if self._engine is None:
             return None

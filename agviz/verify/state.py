@@ -60,7 +60,7 @@ class _Held(NamedTuple):
     """A copy of the tensor itself, where a hook may change it unseen."""
 
 
-class Gradients:
+class GradientBackup:
     """The ``.grad`` of a number of tensors.
 
     Torch adds to a gradient in place, and programs hold on to ``.grad`` (DDP's buckets, flattened
@@ -145,15 +145,15 @@ class Buffers:
                     module._buffers[name] = buffer
 
 
-class State:
+class ProgramState:
     """All that a pass changes and that is put back before it runs again.
 
     Random numbers are taken down at once; gradients and buffers as a run reaches them.
     """
 
-    def __init__(self, like: State | None = None) -> None:
+    def __init__(self, like: ProgramState | None = None) -> None:
         self.random = RandomState.take()
-        self.gradients: Gradients = Gradients(like.gradients.tensors if like else ())
+        self.gradients: GradientBackup = GradientBackup(like.gradients.tensors if like else ())
         self.buffers: Buffers = Buffers(like.buffers.modules if like else ())
 
     def restore(self) -> None:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
-    from agviz.verify.calls import Call
+    from agviz.verify.calls import BackwardCall
     from agviz_engine import events
     from agviz_engine.instruments import Live
 
 
 @contextlib.contextmanager
-def watched_natively(call: Call) -> Iterator[None]:
+def watched_natively(call: BackwardCall) -> Iterator[None]:
     """Note the order in which the native engine runs the nodes of ``call``: a hook on each."""
     handles = []
     for node in call.labels:
@@ -42,10 +42,10 @@ class Watcher(Instrument):
 
     def __init__(self) -> None:
         self._expected = _Expected()
-        self._by_task: dict[int, Call] = {}
+        self._by_task: dict[int, BackwardCall] = {}
 
     @contextlib.contextmanager
-    def watched(self, call: Call) -> Iterator[None]:
+    def watched(self, call: BackwardCall) -> Iterator[None]:
         """The graph task that begins next on this thread is that of ``call``."""
         call.seen = False
         self._expected.call = call
@@ -88,4 +88,4 @@ class Watcher(Instrument):
 
 
 class _Expected(threading.local):
-    call: Call | None = None
+    call: BackwardCall | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import LARGEST, counts, magnitude
-from agviz.analysis.origins import Kind
+from agviz.analysis.origins import OriginKind
 from agviz.analysis.patterns.finding import Finding
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _HOOKS: Final[Mapping[str, str]] = {
 
 def root_gradient(evidence: Evidence) -> Finding | None:
     """The caller's own gradient was non-finite."""
-    if evidence.kind is not Kind.ROOT or evidence.wrong is None:
+    if evidence.kind is not OriginKind.ROOT or evidence.wrong is None:
         return None
     return Finding(
         "non-finite gradient given to backward",
@@ -35,7 +35,7 @@ def root_gradient(evidence: Evidence) -> Finding | None:
 
 def replaced(evidence: Evidence) -> Finding | None:
     """Somebody changed the gradient in the debugger."""
-    if evidence.kind is not Kind.REPLACED or evidence.wrong is None:
+    if evidence.kind is not OriginKind.REPLACED or evidence.wrong is None:
         return None
     return Finding(
         "gradient changed by hand",
@@ -47,7 +47,7 @@ def replaced(evidence: Evidence) -> Finding | None:
 
 def hook(evidence: Evidence) -> Finding | None:
     """A hook replaced a finite gradient by one that is not."""
-    if evidence.kind is not Kind.HOOK:
+    if evidence.kind is not OriginKind.HOOK:
         return None
     found = next((hook for hook in evidence.hooks if hook.gave is not None), None)
     if found is None or found.gave is None:
@@ -63,7 +63,7 @@ def hook(evidence: Evidence) -> Finding | None:
 
 def old_grad(evidence: Evidence) -> Finding | None:
     """``.grad`` was non-finite before a finite gradient was added to it."""
-    if evidence.kind is not Kind.ACCUMULATED or evidence.had_grad is False:
+    if evidence.kind is not OriginKind.ACCUMULATED or evidence.had_grad is False:
         return None
     if evidence.wrong is None or not evidence.received or evidence.hooks:
         return None  # a hook may have changed .grad itself

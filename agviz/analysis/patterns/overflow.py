@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import LARGEST, bad, magnitude, number
-from agviz.analysis.origins import Kind
+from agviz.analysis.origins import OriginKind
 from agviz.analysis.patterns.finding import Finding
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _levels(rises: Sequence[tuple[str, float]]) -> int:
 def overflow(evidence: Evidence) -> Finding | None:
     """A product or a sum of finite numbers that is larger than its dtype can hold."""
     wrong = evidence.wrong
-    if wrong is None or not wrong.posinf + wrong.neginf or evidence.kind is Kind.ROOT:
+    if wrong is None or not wrong.posinf + wrong.neginf or evidence.kind is OriginKind.ROOT:
         return None
     limit = LARGEST.get(wrong.dtype)
     if limit is None or any(bad(row.health) for row in evidence.saved.values()):
@@ -77,9 +77,9 @@ def overflow(evidence: Evidence) -> Finding | None:
     if any(bad(given.health) for given in evidence.received):
         return None
     largest = max((magnitude(given.health) for given in evidence.received), default=0.0)
-    if evidence.kind is Kind.SUM:
+    if evidence.kind is OriginKind.SUM:
         reason = _sum(evidence, limit)
-    elif evidence.kind is Kind.ACCUMULATED:
+    elif evidence.kind is OriginKind.ACCUMULATED:
         added = f"a gradient up to {number(largest)} was added to .grad, and the sum is beyond"
         reason = f"{added} {number(limit)}" if largest > limit / 2 else None
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.evidence import SQUARE, base_name
 from agviz.analysis.measures import LARGEST, bad, counts, magnitude, places
-from agviz.analysis.origins import Kind
+from agviz.analysis.origins import OriginKind
 from agviz.analysis.patterns.finding import Finding
 from agviz.analysis.patterns.fused import fused
 from agviz.words.units import plural
@@ -147,7 +147,7 @@ def singular_here(evidence: Evidence) -> Finding | None:
 def of_node(evidence: Evidence) -> Singular | None:
     """Which derivative of the node is infinite, and where; None where none is known to be."""
     rule = RULES.get(evidence.function)
-    if rule is None or evidence.kind is not Kind.NODE:
+    if rule is None or evidence.kind is not OriginKind.NODE:
         return None
     return rule(evidence)
 

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 from agviz.export import facts, text
 from agviz.export.legend import summary, title
 from agviz.export.look import Look
-from agviz.graph.items import Kind
+from agviz.graph.items import ItemKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.graph.items import Item
     from agviz.graph.model import Leaf
-    from agviz.graph.picture import Cluster, Picture
+    from agviz.graph.picture import Cluster, GraphLayout
     from agviz.traces.rows import NodeRow
 
 MOST_RUNS = 20_000
 """Executions drawn in the lanes; of more, the lanes show what the picture shows."""
 
 
-def page(picture: Picture, svg: str, look: Look | None = None) -> str:
+def page(picture: GraphLayout, svg: str, look: Look | None = None) -> str:
     """The page.
 
     Args:
@@ -62,7 +62,7 @@ def page(picture: Picture, svg: str, look: Look | None = None) -> str:
     )
 
 
-def _data(picture: Picture, look: Look) -> dict[str, Any]:
+def _data(picture: GraphLayout, look: Look) -> dict[str, Any]:
     """What the script knows of the picture. Times are ns since the graph task began."""
     graph = picture.graph
     begin = graph.task.begin_ns
@@ -116,7 +116,7 @@ def _data(picture: Picture, look: Look) -> dict[str, Any]:
     }
 
 
-def _frames(picture: Picture) -> Iterator[tuple[int, int, Cluster]]:
+def _frames(picture: GraphLayout) -> Iterator[tuple[int, int, Cluster]]:
     """Every frame with its number and that of the frame around it, as they are drawn."""
     number = 0
     waiting = [(0, column) for column in reversed(picture.columns)]
@@ -130,7 +130,7 @@ def _frames(picture: Picture) -> Iterator[tuple[int, int, Cluster]]:
         waiting.extend((own, inner) for inner in reversed(cluster.clusters))
 
 
-def _fed(picture: Picture) -> dict[int, list[int]]:
+def _fed(picture: GraphLayout) -> dict[int, list[int]]:
     """For every node of a line, the items that feed it, by the index of its first node."""
     item_of = {node.row.index: at for at, item in enumerate(picture.items) for node in item.nodes}
     fed: dict[int, set[int]] = {}
@@ -150,10 +150,10 @@ def _written(
     """The lines of an item: their ids, the nodes in them, how many count there, what feeds them."""
     rows = [node.row for node in item.nodes]
     folded = 0
-    if item.kind is not Kind.NODE:
+    if item.kind is not ItemKind.NODE:
         folded = sum(leaf.use == 1 for node in item.nodes for leaf in node.leaves)
     yield f"node-{item.index}", rows, len(rows) + folded, fed.get(item.index, [])
-    if item.kind is Kind.NODE:
+    if item.kind is ItemKind.NODE:
         leaves: tuple[Leaf, ...] = item.nodes[0].leaves
         for leaf in leaves:
             name = f"node-{leaf.row.index}-use-{leaf.use}"
@@ -168,12 +168,12 @@ def _span(rows: list[NodeRow], begin: int) -> tuple[int | None, int | None]:
     return min(starts) - begin, max(ends) - begin if len(ends) == len(starts) else None
 
 
-def _box_id(picture: Picture, item: int) -> str:
+def _box_id(picture: GraphLayout, item: int) -> str:
     box = picture.boxes[picture.box_of[item]]
     return f"box-{picture.items[box.lines[0].item].index}"
 
 
-def _runs(picture: Picture, begin: int) -> list[list[Any]]:
+def _runs(picture: GraphLayout, begin: int) -> list[list[Any]]:
     """Executions: turn, start, duration or null, lane and name, in the order of their starts."""
     lanes = {thread: lane.position for thread, lane in picture.graph.lanes.items()}
     rows: dict[int, NodeRow] = {}

@@ -34,7 +34,7 @@ class _Widths(NamedTuple):
     time: int
 
 
-class Graph(LineList):
+class GraphPanel(LineList):
     """One line per node, or per fold of neighbours."""
 
     HEADING = "Graph"

@@ -12,15 +12,15 @@ from agviz.tui.panels.line_list import LineList
 from agviz.tui.text import Line, Span
 
 if TYPE_CHECKING:
-    from agviz.tui.gauge import Entry
     from agviz.tui.model import View
+    from agviz.tui.tensor_lines import Entry
 
 
 class Inspector(LineList):
     """Facts about a node, and links to its neighbours."""
 
     HEADING = "Inspector"
-    DRAWS = ("recording", "moment", "selected", "story", "at_hand")
+    DRAWS = ("recording", "moment", "selected", "story", "stop_tensors")
     EMPTY = "No node is selected yet: press n, or choose one in the list of nodes."
     HELP = (
         "The selected node: where it stands at the playhead, the gradients it received and gave,"

@@ -16,8 +16,8 @@ from agviz.words.units import duration, plural, ticks
 if TYPE_CHECKING:
     from textual import events
 
-    from agviz.tui.beside import Elsewhere
     from agviz.tui.model import View
+    from agviz.tui.other_tasks import OtherExecution
 
 _ZOOM = Binding.Group("Zoom", compact=True)
 
@@ -32,7 +32,7 @@ class Threads(Panel):
     """Lanes over a common axis of time, with the playhead across them."""
 
     HEADING = "Threads"
-    DRAWS = ("recording", "moment", "thread", "stands", "beside")
+    DRAWS = ("recording", "moment", "thread", "stands", "other_tasks")
     HELP = (
         "A lane per thread that took part, with the nodes it executed in time. █ has happened at"
         " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
@@ -98,8 +98,8 @@ class Threads(Panel):
                 else nothing
                 for thread in view.threads
             }
-        if has_grown or before is None or before.beside is not view.beside:
-            beside = {} if view.beside is None else view.beside.threads
+        if has_grown or before is None or before.other_tasks is not view.other_tasks:
+            beside = {} if view.other_tasks is None else view.other_tasks.threads
             self._beside = {
                 thread: executions.lane(self._span[1]) for thread, executions in beside.items()
             }
@@ -341,13 +341,13 @@ class Threads(Panel):
             column = end
         return line
 
-    def _cells(self, thread: int) -> list[tuple[int, Elsewhere | None]]:
+    def _cells(self, thread: int) -> list[tuple[int, OtherExecution | None]]:
         """For every cell the execution it shows, or -1, and what is there in other graph tasks."""
         own = self._lanes[thread].cells(self._shown, self._playhead_ns)
         view, lane = self.shown, self._beside.get(thread)
-        if lane is None or view.beside is None:
+        if lane is None or view.other_tasks is None:
             return [(index, None) for index in own]
-        other, executions = lane.cells(self._shown), view.beside.threads[thread]
+        other, executions = lane.cells(self._shown), view.other_tasks.threads[thread]
         return [
             (index, executions[place] if index < 0 <= place else None)
             for index, place in zip(own, other, strict=True)

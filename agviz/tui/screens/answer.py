@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from agviz.analysis.verdict import Verdict
-    from agviz.tui.answers import Answered
+    from agviz.tui.answers import VerdictsFound
 
 _LOOKS: Final = {
     Outcome.FOUND: "-bad",
@@ -39,7 +39,7 @@ class Answer(ModalScreen[None]):
         Binding("G", "scroll(1_000_000)", "End", show=False, id="answer.last"),
     ]
 
-    def __init__(self, answer: Answered) -> None:
+    def __init__(self, answer: VerdictsFound) -> None:
         super().__init__()
         self.answer = answer
 

@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input
 
-from agviz.analysis.verdict import Mark
+from agviz.analysis.verdict import PassMark
 from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.model import Key
 from agviz.tui.text import left, right
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow
 
     Tasks = Sequence[Sequence[GraphTaskRow]]
-    Marks = Sequence[Mapping[int, Mark]]
+    Marks = Sequence[Mapping[int, PassMark]]
 
 _GLYPHS: Final = {
-    Mark.FAILED: "✗",
-    Mark.CUT: "✗",
-    Mark.UNDER_WAY: "●",
-    Mark.NON_FINITE: "!",
-    Mark.LOSS: "!",
-    Mark.NOT_MEASURED: "?",
+    PassMark.FAILED: "✗",
+    PassMark.CUT: "✗",
+    PassMark.UNDER_WAY: "●",
+    PassMark.NON_FINITE: "!",
+    PassMark.LOSS: "!",
+    PassMark.NOT_MEASURED: "?",
 }
 _ENDS: Final = {
-    GraphTaskStatus.FAILED: Mark.FAILED,
-    GraphTaskStatus.CUT: Mark.CUT,
-    GraphTaskStatus.RUNNING: Mark.UNDER_WAY,
+    GraphTaskStatus.FAILED: PassMark.FAILED,
+    GraphTaskStatus.CUT: PassMark.CUT,
+    GraphTaskStatus.RUNNING: PassMark.UNDER_WAY,
 }
-_WORST: Final = {mark: place for place, mark in enumerate(Mark)}
+_WORST: Final = {mark: place for place, mark in enumerate(PassMark)}
 _ORDERS: Final = ("number", "time", "nodes", "mark")
 
 
@@ -270,18 +270,18 @@ class TaskPicker(ModalScreen[Key | None]):
     def _fits(self, file: int, row: GraphTaskRow, words: Sequence[str]) -> bool:
         call, end = _call(row), self._end(file, row)
         text = f"#{row.id} {call} {end} {row.nodes} nodes".lower()
-        if self._mark(file, row) is Mark.NON_FINITE:
+        if self._mark(file, row) is PassMark.NON_FINITE:
             text += " non-finite nan inf"
         return all(word in text for word in words)
 
-    def _mark(self, file: int, row: GraphTaskRow) -> Mark | None:
+    def _mark(self, file: int, row: GraphTaskRow) -> PassMark | None:
         return self._marks[file].get(row.id, _ENDS.get(row.status))
 
     def _end(self, file: int, row: GraphTaskRow) -> str:
         """How it ended, in words."""
         mark = self._mark(file, row)
         end = "finished" if mark is None else str(mark)
-        if mark is Mark.NOT_MEASURED:
+        if mark is PassMark.NOT_MEASURED:
             end = f"finished, {mark}"
         if row.status is GraphTaskStatus.FAILED:
             end = f"failed: {row.error}"
@@ -295,7 +295,7 @@ class TaskPicker(ModalScreen[Key | None]):
         mark = self._mark(file, row)
         number = max(4, len(f"{rows[-1].id:,}"))
         time = duration(row.end_ns - row.begin_ns) if row.end_ns is not None else ""
-        look = "" if mark in {None, Mark.NOT_MEASURED} else "bold"
+        look = "" if mark in {None, PassMark.NOT_MEASURED} else "bold"
         return Text.assemble(
             (f" {'✓' if mark is None else _GLYPHS.get(mark, '✗')} ", look),
             f"{right(f'{row.id:,}', number)}  {left(_call(row), 9)}",

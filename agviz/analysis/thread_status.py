@@ -1,4 +1,4 @@
-"""Where threads stand in backward passes that have not ended, and which nodes wait for what."""
+"""What threads do in backward passes that have not ended, and which nodes wait for what."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Wait(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
-    """Where one thread of the recorded process stands."""
+class ThreadStatus:
+    """What one thread of the recorded process does."""
 
     name: str
     thread: ThreadRow | None
@@ -111,15 +111,15 @@ class Stand:
         return self.name if self.thread is None else f"thread {self.thread.id} ({self.name})"
 
 
-def find_stands(
+def find_thread_statuses(
     trace: Trace,
     tasks: Sequence[GraphTaskRow],
     nodes: Mapping[int, Sequence[NodeRow]],
     dump: DumpRow | None,
     now_ns: int,
     held: Sequence[HeldRow] = (),
-) -> list[Stand]:
-    """Where the threads stand: held ones first, those that take no part last.
+) -> list[ThreadStatus]:
+    """What each thread does: held ones first, those that take no part last.
 
     Args:
         trace: the trace.
@@ -130,8 +130,8 @@ def find_stands(
         held: where a debugger stopped threads, which is no time in a node.
     """
     running: defaultdict[int, list[NodeRow]] = defaultdict(list)
-    for found in nodes.values():
-        for node in found:
+    for rows in nodes.values():
+        for node in rows:
             if node.status is NodeStatus.RUNNING and node.thread is not None:
                 running[node.thread].append(node)
     threads = {thread.id: thread for thread in trace.threads}
@@ -141,7 +141,7 @@ def find_stands(
     for thread in threads.values():
         if thread.native_id in dumped and _own(dumped[thread.native_id].stack):
             taking_part.add(thread.id)
-    stands = []
+    found = []
     for number in sorted(taking_part):
         thread = threads.get(number) or ThreadRow(number, f"thread {number}", -1, 0)
         inside = tuple(sorted(running[number], key=lambda node: node.start_ns or 0))
@@ -150,8 +150,8 @@ def find_stands(
         called = [task for task in tasks if task.thread == number]
         waits = number not in stopped and _is_waiting(called, inside, seen)
         frame = None if seen is None else visible(inside_engine(seen.stack))
-        stands.append(
-            Stand(
+        found.append(
+            ThreadStatus(
                 name=thread.name,
                 thread=thread,
                 running=inside,
@@ -163,8 +163,10 @@ def find_stands(
                 source="" if frame is None else source_line(frame, trace.path),
             )
         )
-    others = [Stand(name=seen.name, thread=None, stack=seen.stack) for seen in dumped.values()]
-    return [*sorted(stands, key=lambda stand: not stand.is_held), *others]
+    others = [
+        ThreadStatus(name=seen.name, thread=None, stack=seen.stack) for seen in dumped.values()
+    ]
+    return [*sorted(found, key=lambda status: not status.is_held), *others]
 
 
 def _is_waiting(

@@ -19,8 +19,7 @@ from rich.console import Console
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
-from agviz.analysis.course import courses
-from agviz.analysis.gauges import LIVE_BYTES, Gauges
+from agviz.analysis.counters import LIVE_BYTES, CounterReplay, counter_series
 from agviz.analysis.passes import Passes
 from agviz.cli.chart import sparkline
 from agviz.errors import TraceError
@@ -34,7 +33,7 @@ from tests.event_simulator import Simulator, random_graph
 def replayed(trace: Trace, graph_task: int, steps: int) -> dict[str, list[int]]:
     """The same from the state after each event: the largest value by gauge and step."""
     passes = Passes(trace, graph_task)
-    gauges, task = Gauges(passes), trace.graph_task(graph_task)
+    gauges, task = CounterReplay(passes), trace.graph_task(graph_task)
     end_ns = passes.last_ns() if task.end_ns is None else task.end_ns
     length = max(1, end_ns - task.begin_ns)
     told: dict[str, dict[int, list[int]]] = {}
@@ -60,7 +59,9 @@ def agrees(trace: Trace) -> int:
     count = 0
     for task in trace.graph_tasks:
         for steps in (1, 3, 40, 777):
-            found = {course.gauge: course.values for course in courses(trace, task.id, steps)}
+            found = {
+                course.gauge: course.values for course in counter_series(trace, task.id, steps)
+            }
             assert found == replayed(trace, task.id, steps)
             count += sum(map(len, found.values()))
     return count
@@ -146,7 +147,7 @@ def test_steps_hold_the_largest_value_of_their_time(path: Path, steps: int) -> N
     with Trace.open(path) as trace:
         task = trace.graph_tasks[2]
         assert task.end_ns is not None
-        found = {course.gauge: course for course in courses(trace, task.id, steps)}
+        found = {course.gauge: course for course in counter_series(trace, task.id, steps)}
         told = trace.events(limit=10**9)
     assert next(iter(found)) == LIVE_BYTES
     for device in (0, 1):
@@ -175,9 +176,9 @@ def test_gauges_that_stay_at_zero_are_left_out(tmp_path: Path) -> None:
         simulator = Simulator(registry, Random(0))
         simulator.backward(random_graph(simulator.rng, 5))
     with Trace.open(tmp_path / "t.agviz") as trace:
-        names = [course.gauge for course in courses(trace, 0, 10)]
+        names = [course.gauge for course in counter_series(trace, 0, 10)]
         with pytest.raises(TraceError, match="no graph task 1"):
-            courses(trace, 1, 10)
+            counter_series(trace, 1, 10)
     assert names == [LIVE_BYTES, "ReadyQueue CPU, MainThread"]
 
 

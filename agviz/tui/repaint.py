@@ -15,7 +15,7 @@ _DRAWING_S: Final = 0.001
 """Panels need some turns of the loop to find what has changed in them."""
 
 
-class Together:
+class Repaint:
     """Holds back what is to be painted until an answer came, or for as long as nobody notices.
 
     Two pictures in a row take twice the time of one, and the second has to wait for the next turn

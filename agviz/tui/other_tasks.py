@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from agviz.traces.process import Turn
     from agviz.traces.reader import Trace
-    from agviz.tui.model import Key, Recording
+    from agviz.tui.model import Key, LoadedPass
 
 _MOST: Final = 20_000
 """Executions that are kept of one thread; earlier ones are told, later ones are not."""
 _AT_ONCE: Final = 5_000
 
 
-class Elsewhere(NamedTuple):
+class OtherExecution(NamedTuple):
     """A node that a thread took up in another graph task."""
 
     seq: int
@@ -38,13 +38,13 @@ class Executions:
         self._starts = array("q")
         self._ends = array("q")
         """-1: it has not ended."""
-        self._told: list[Elsewhere] = []
+        self._told: list[OtherExecution] = []
         self._open: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
         return len(self._told)
 
-    def __getitem__(self, place: int) -> Elsewhere:
+    def __getitem__(self, place: int) -> OtherExecution:
         return self._told[place]
 
     def add(self, turn: Turn) -> None:
@@ -56,7 +56,7 @@ class Executions:
                 self._ends[place] = turn.time_ns
         elif len(self._told) < _MOST:
             self._open[key] = len(self._told)
-            self._told.append(Elsewhere(turn.seq, *key, turn.name))
+            self._told.append(OtherExecution(turn.seq, *key, turn.name))
             self._starts.append(turn.time_ns)
             self._ends.append(-1)
 
@@ -66,7 +66,7 @@ class Executions:
 
 
 @dataclass(frozen=True)
-class Beside:
+class OtherTasks:
     """What was read of other graph tasks while one goes on. A copy knows more of the same."""
 
     key: Key
@@ -75,11 +75,11 @@ class Beside:
     """``seq`` up to which it was read."""
     threads: dict[int, Executions] = field(default_factory=dict)
 
-    def more(self, turns: Iterable[Turn], until: int) -> Beside:
+    def more(self, turns: Iterable[Turn], until: int) -> OtherTasks:
         """The same, read on."""
         for turn in turns:
             self.threads.setdefault(turn.thread, Executions()).add(turn)
-        return Beside(self.key, until, self.threads)
+        return OtherTasks(self.key, until, self.threads)
 
 
 @dataclass
@@ -92,7 +92,7 @@ class TurnsRead(Message):
     until: int
 
 
-def turns_after(key: Key, after: int, now: int) -> Callable[[Trace, Recording], TurnsRead | None]:
+def turns_after(key: Key, after: int, now: int) -> Callable[[Trace, LoadedPass], TurnsRead | None]:
     """A question for the reader thread; it is not answered where another graph task is loaded.
 
     Args:
@@ -101,7 +101,7 @@ def turns_after(key: Key, after: int, now: int) -> Callable[[Trace, Recording], 
         now: the last ``seq`` that is wanted, where the graph task goes on.
     """
 
-    def question(trace: Trace, recording: Recording) -> TurnsRead | None:
+    def question(trace: Trace, recording: LoadedPass) -> TurnsRead | None:
         if recording.key != key:
             return None
         task = recording.task

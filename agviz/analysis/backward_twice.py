@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecondTime:
+class BackwardTwice:
     """A node's saved tensors were needed, and an earlier graph task had released them."""
 
     graph_task: int
@@ -114,7 +114,7 @@ class SecondTime:
         }
 
 
-def second_time(trace: Trace, graph_task: int, node: NodeRow) -> SecondTime:
+def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwice:
     """Where the saved tensors of a node were released.
 
     Args:
@@ -127,7 +127,7 @@ def second_time(trace: Trace, graph_task: int, node: NodeRow) -> SecondTime:
     """
     first = _released_by(trace, graph_task, node)
     shared: set[int] = set() if first is None else _shared(trace, graph_task, first)
-    return SecondTime(
+    return BackwardTwice(
         graph_task=graph_task,
         node=node,
         call=_call(trace, graph_task),

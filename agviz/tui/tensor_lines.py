@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agviz.traces.health import HealthRow
     from agviz.tui.histogram import Sample
     from agviz.tui.model import Measure
-    from agviz.tui.relatives import Place
+    from agviz.tui.relatives import RelatedPass
 
 _INDENT = 2
 _MOST_BAR = 40
@@ -48,7 +48,7 @@ class Entry:
         line: Line | Callable[[], Line],
         node: int | None = None,
         command: str = "",
-        place: Place | None = None,
+        place: RelatedPass | None = None,
     ) -> None:
         self._line = line
         self.node = node

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.debugger.client import WHATS
 from agviz.traces.health import HealthRow
-from agviz.tui.gauge import Entry, measured
 from agviz.tui.histogram import Sample
 from agviz.tui.model import Measure
+from agviz.tui.tensor_lines import Entry, measured
 from agviz.tui.text import Span, left
 from agviz.words.shapes import write_shape
 from agviz.words.units import size
@@ -16,14 +16,14 @@ from agviz.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.debugger.client import TensorAtHand
+    from agviz.debugger.client import StopTensor
     from agviz.tui.model import View
 
 _LABEL: Final = 15
 _WORDS: Final = {"grad": ".grad", "parameter": "parameter", "gradient": "gradient"}
 
 
-def at_hand(view: View, width: int) -> Iterator[Entry]:
+def stop_tensors(view: View, width: int) -> Iterator[Entry]:
     """Lines of at most ``width`` cells; none where the playhead is not where the program stands.
 
     ``enter`` on one of them prints a part of that tensor.
@@ -39,7 +39,7 @@ def at_hand(view: View, width: int) -> Iterator[Entry]:
     yield Entry([])
 
 
-def _lines(each: TensorAtHand, width: int) -> Iterator[Entry]:
+def _lines(each: StopTensor, width: int) -> Iterator[Entry]:
     health = each.health
     title = _WORDS.get(each.what, f"{each.what} {each.name}")
     room = max(8, width - _LABEL - 11)
@@ -55,7 +55,7 @@ def _lines(each: TensorAtHand, width: int) -> Iterator[Entry]:
     yield from measured(Measure(row, _sample(each), ""), width)
 
 
-def _sample(each: TensorAtHand) -> Sample | None:
+def _sample(each: StopTensor) -> Sample | None:
     found, health = each.sample, each.health
     if found is None:
         return None

@@ -1,0 +1,160 @@
+"""What goes up and down during a backward pass: depths of ReadyQueues, live gradient memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.passes import Passes
+from agviz_engine import events
+from agviz_engine.events import CPU_QUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.state import BackwardState
+    from agviz_engine.events import Event
+
+LIVE_BYTES: Final = "live gradient bytes"
+"""Name of the gauge of the gradients in InputBuffers, those of running nodes included."""
+
+
+class Reading(NamedTuple):
+    """A gauge took a new value."""
+
+    time_ns: int
+    gauge: str
+    """``ReadyQueue ...`` (in NodeTasks) or :data:`LIVE_BYTES` (in bytes)."""
+    value: int
+
+
+class QueueNames:
+    """What the gauges of ReadyQueues are called."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._tasks = {task.id: task for task in trace.graph_tasks}
+        names = {thread.id: thread.name for thread in trace.threads}
+        common = Counter(names.values())
+        self._threads = {
+            number: f"{name} #{number}" if common[name] > 1 else name
+            for number, name in names.items()
+        }
+
+    def of(self, graph_task: int, queue: int) -> str:
+        """The queue that is meant by ``queue`` in an event of ``graph_task``, one of the trace."""
+        if queue != CPU_QUEUE:
+            return f"ReadyQueue device {queue}"
+        task = self._tasks[graph_task]
+        while task.parent in self._tasks and task.parent < task.id:
+            task = self._tasks[task.parent]
+        name = self._threads.get(task.thread, f"thread {task.thread}")
+        return f"ReadyQueue CPU, {name}"
+
+
+class CounterReplay:
+    """Replays ``passes`` and reads the gauges; the events come from the caller, in order."""
+
+    def __init__(self, passes: Passes) -> None:
+        self._tasks = passes.known
+        self._state: BackwardState | None = None
+        if passes.tasks:
+            first = min(passes.tasks.values(), key=lambda task: task.begin_seq)
+            self._state = passes.trace.state_at(first.id, 0)
+        self._bytes = 0
+        self._names = QueueNames(passes.trace)
+
+    def apply(self, event: Event) -> list[Reading]:
+        """Move on by one event; gives what it changed.
+
+        Raises:
+            agviz.traces.state.ImpossibleEventError: the event can't happen at this point.
+        """
+        state = self._state
+        if state is None or event.seq <= state.seq or event.graph_task not in self._tasks:
+            return []
+        state.apply(event)
+        readings = []
+        if isinstance(event, events.QueuePush | events.QueuePop):
+            readings.append(
+                Reading(event.time_ns, self._names.of(event.graph_task, event.queue), event.size)
+            )
+        if state.live_bytes != self._bytes:
+            self._bytes = state.live_bytes
+            readings.append(Reading(event.time_ns, LIVE_BYTES, self._bytes))
+        return readings
+
+
+class CounterSeries(NamedTuple):
+    """One gauge during one graph task."""
+
+    gauge: str
+    unit: str
+    """``bytes`` or ``tasks``."""
+    peak: int
+    values: list[int]
+    """The largest value within each step; all steps take the same time."""
+
+
+def counter_series(trace: Trace, graph_task: int, steps: int) -> list[CounterSeries]:
+    """What went up and down, live gradient memory first; gauges that stayed at zero are left out.
+
+    Args:
+        trace: the trace.
+        graph_task: whose time is looked at; what others do at that time counts, too.
+        steps: number of values of each gauge, 1 or more.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    task = trace.graph_task(graph_task)
+    end_ns = Passes(trace, graph_task).last_ns() if task.end_ns is None else task.end_ns
+    known = {task.id for task in trace.graph_tasks}
+    names = QueueNames(trace)
+    found: dict[str, _Steps] = {}
+    for depth in trace.depths(graph_task, end_ns, steps):
+        if depth.graph_task in known:
+            name = names.of(depth.graph_task, depth.queue)
+            found.setdefault(name, _Steps(steps)).read(depth.step, depth.largest, depth.last)
+    for live in trace.live_bytes(graph_task, end_ns, steps):
+        found.setdefault(LIVE_BYTES, _Steps(steps)).read(live.step, live.largest, live.last)
+    return [
+        CounterSeries(name, "bytes" if name == LIVE_BYTES else "tasks", max(values), values)
+        for name, read in sorted(found.items(), key=lambda item: (item[0] != LIVE_BYTES, item[0]))
+        if max(values := list(read.finish())) > 0
+    ]
+
+
+def in_steps(changes: Iterable[tuple[int, int]], end_ns: int, steps: int) -> list[int]:
+    """The largest value of a gauge within each of ``steps`` steps from 0 to ``end_ns``.
+
+    Args:
+        changes: times from 0 on, and the value from then on; in order.
+        end_ns: where the last step ends.
+        steps: their number, 1 or more.
+    """
+    found = _Steps(steps)
+    for time_ns, value in changes:
+        found.read(min(time_ns * steps // max(1, end_ns), steps - 1), value, value)
+    return list(found.finish())
+
+
+class _Steps:
+    """The values of one gauge, while they are read."""
+
+    def __init__(self, steps: int) -> None:
+        self._largest: list[int | None] = [None] * steps
+        self._last = [0] * steps
+        """What the gauge showed at the end of each step that has a value."""
+
+    def read(self, step: int, largest: int, last: int) -> None:
+        known = self._largest[step]
+        self._largest[step] = largest if known is None else max(known, largest)
+        self._last[step] = last
+
+    def finish(self) -> Iterator[int]:
+        """The largest value of each step; a gauge keeps its value until it is read again."""
+        kept = 0
+        for largest, last in zip(self._largest, self._last, strict=True):
+            yield kept if largest is None else max(kept, largest)
+            kept = kept if largest is None else last
