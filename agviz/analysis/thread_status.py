@@ -26,13 +26,10 @@ if TYPE_CHECKING:
     )
 
 _ENGINE: Final = re.compile(r"(?:^|/)agviz_engine/[^/]+\.py$")
-_WAITING: Final = ("ready_queue.py", "device_threads.py")
-"""Files of the engine in which a thread waits for others."""
+WAITS: Final = ("ready_queue", "leaving", "stand_in")
+"""Kinds of calls in which a thread waits for others."""
 _NATIVE: Final = "native_run.py"
 """The file of the engine in which torch runs a node with its hooks."""
-_LEAVING: Final = "_wait_for_hosts"
-"""The function of the engine in which a caller waits for device threads."""
-
 
 HOOKS: Final = {
     "tensor_pre": "tensor hook",
@@ -77,7 +74,8 @@ class ThreadStatus:
     @property
     def call(self) -> DumpedCall | None:
         """The hook or final callback that it is in the midst of; None: none, or not known."""
-        return self.calls[-1] if self.calls and self.calls[-1].kind != "node" else None
+        calls = [call for call in self.calls if call.kind not in WAITS]
+        return calls[-1] if calls and calls[-1].kind != "node" else None
 
     @property
     def depth(self) -> int:
@@ -139,7 +137,7 @@ def find_thread_statuses(
     taking_part = {*running, *(task.thread for task in tasks)}
     dumped = {} if dump is None else {seen.native_id: seen for seen in dump.threads}
     for thread in threads.values():
-        if thread.native_id in dumped and _own(dumped[thread.native_id].stack):
+        if thread.native_id in dumped and dumped[thread.native_id].calls:
             taking_part.add(thread.id)
     found = []
     for number in sorted(taking_part):
@@ -174,8 +172,7 @@ def _is_waiting(
 ) -> bool:
     """Whether a thread waits at its ReadyQueue."""
     if seen is not None:
-        own = _own(seen.stack)
-        return bool(own) and (own[-1].file.endswith(_WAITING) or own[-1].function == _LEAVING)
+        return bool(seen.calls) and seen.calls[-1].kind in WAITS
     if not called:
         return False
     innermost = called[-1]
@@ -189,10 +186,6 @@ def named(call: DumpedCall) -> str:
     """A hook or callback by its name, and where that is defined."""
     where = "" if call.definition is None else f" ({call.definition.file}:{call.definition.line})"
     return f"{call.name or 'or several'}{where}"
-
-
-def _own(stack: Sequence[Frame]) -> list[Frame]:
-    return [frame for frame in stack if _ENGINE.search(frame.file)]
 
 
 def inside_engine(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:

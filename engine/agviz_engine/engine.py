@@ -67,6 +67,7 @@ from agviz_engine.thread_state import (
     LEAVING,
     NO_DEVICE,
     NODE,
+    STAND_IN,
     EngineThread,
     ThreadLocalState,
     current,
@@ -389,7 +390,9 @@ class Engine:
                 stand_in.total_depth, stand_in.checkpoint_valid = 0, True
                 stand_in.live = None
 
+        doing = thread.enter(STAND_IN)
         self.reentrant_pool.run(reentrant_thread_init)
+        thread.doing = doing
 
     def _host(self, graph_task: GraphTask, body: Callable[[], None]) -> None:
         """Run ``body``, which must not raise, in a native graph task that stands for ours.

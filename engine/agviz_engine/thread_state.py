@@ -35,6 +35,8 @@ READY_QUEUE: Final = "ready_queue"
 """The thread waits for a task."""
 LEAVING: Final = "leaving"
 """The thread that called backward waits for device threads to leave the graph task."""
+STAND_IN: Final = "stand_in"
+"""The thread waits for one of the pool that stands in for it."""
 
 
 Doing: TypeAlias = (

@@ -20,8 +20,8 @@ class Call(NamedTuple):
     """A call that the engine made and that has not returned."""
 
     kind: str
-    """``node``, ``final_callback``, the kind of hook, as ``HookCalled`` has it, ``ready_queue`` or
-    ``leaving``: a wait for tasks, or for device threads."""
+    """``node``, ``final_callback``, the kind of hook, as ``HookCalled`` has it, ``ready_queue``,
+    ``leaving`` or ``stand_in``: a wait for tasks, or for other threads."""
     graph_task: int
     """-1 where a thread of the engine waits between graph tasks."""
     node: int
