@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agviz.graph.model import Graph
+    from agviz.traces.engine_state import EngineState
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
-    from agviz.traces.state import BackwardState
 
 QUEUED_SHOWN = 6
 """Nodes of a ReadyQueue that are named."""
@@ -96,7 +96,7 @@ def at_event(graph: Graph, trace: Trace, seq: int) -> Graph:
     )
 
 
-def _row_then(row: NodeRow, status: NodeStatus, node: int, state: BackwardState) -> NodeRow:
+def _row_then(row: NodeRow, status: NodeStatus, node: int, state: EngineState) -> NodeRow:
     """A node's row without what had not happened yet."""
     if status is NodeStatus.UNKNOWN:
         return row
@@ -115,7 +115,7 @@ def _row_then(row: NodeRow, status: NodeStatus, node: int, state: BackwardState)
 
 
 def _queues(
-    graph: Graph, state: BackwardState, trace: Trace, places: Mapping[int, int]
+    graph: Graph, state: EngineState, trace: Trace, places: Mapping[int, int]
 ) -> list[Queue]:
     threads = {thread.id: thread.name for thread in trace.threads}
     found = []

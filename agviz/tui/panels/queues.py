@@ -13,7 +13,7 @@ from agviz.tui.panels.line_list import LineList
 from agviz.tui.text import Line, Span, count, left, right, tail
 
 if TYPE_CHECKING:
-    from agviz.traces.state import QueueContents, QueuedTask
+    from agviz.traces.rows import QueueContents, QueuedTask
     from agviz.tui.model import View
 
 
