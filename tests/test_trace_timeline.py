@@ -468,7 +468,12 @@ def test_a_node_may_fail_after_it_has_finished(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_an_event_is_near_an_anchor(tmp_path: Path, is_closed: bool) -> None:
     """The events of the outer graph task are few, but far apart."""
-    path = recorded(tmp_path / "t.agviz", lambda: [many_calls() for _ in range(3)])
+
+    def three_times() -> None:
+        for _ in range(3):
+            many_calls()
+
+    path = recorded(tmp_path / "t.agviz", three_times)
     if not is_closed:
         database = sqlite3.connect(path, isolation_level=None)
         database.execute("DELETE FROM anchor")

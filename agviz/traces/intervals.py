@@ -7,16 +7,15 @@ a closed recording, or from the events of one that grows, which only ever adds l
 
 from __future__ import annotations
 
+import heapq
 from array import array
-from bisect import bisect_right
-from itertools import compress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from itertools import accumulate, compress
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from agviz.traces.rows import NodeStatus
 from agviz.traces.schema import (
-    ACCUMULATED,
-    CHECKED,
-    COMPUTED,
     FAILED,
     FINISHED,
     POPPED,
@@ -37,8 +36,16 @@ _OUTCOMES: Final = {
     FAILED: NodeStatus.FAILED,
     SKIPPED: NodeStatus.SKIPPED,
 }
-_DECREMENT: Final = -1
-"""In place of the slot: a dependency was decremented."""
+DECREMENT: Final = -1
+"""In place of a slot: a dependency was decremented."""
+NO_ARRIVAL: Final = -2
+"""In place of a slot: NaN or infinities were found, or the dependencies were computed."""
+
+
+Arrival: TypeAlias = tuple[int, ...]
+"""What arrived at a node: ``seq``, time, node, slot of the InputBuffer and bytes in it; or in
+place of the latter :data:`DECREMENT` and remaining dependencies; or :data:`NO_ARRIVAL`: NaN or
+infinities were found in an output of the node or, of node -1, the dependencies were computed."""
 
 
 class Span(NamedTuple):
@@ -59,19 +66,29 @@ class Span(NamedTuple):
     """0 until the dependencies are computed."""
 
 
-class NodeEvent(NamedTuple):
-    """An event that moves a node on, with what the timeline needs of it."""
+class _Changes:
+    """The sum of what came in at some moments."""
 
-    seq: int
-    t: int
-    thread: int
-    graph_task: int
-    kind: int
-    node: int
-    slot: int
-    """Of a gradient's arrival; of a push: the queue."""
-    value: int
-    """Of a gradient's arrival: bytes in the slot; of a decrement: remaining dependencies."""
+    __slots__ = ("_seqs", "_times", "_totals")
+
+    def __init__(self) -> None:
+        self._seqs, self._times, self._totals = array("q"), array("q"), array("q", [0])
+
+    def add(self, seq: int, t: int, by: int) -> None:
+        """More came in, later than all else."""
+        self._seqs.append(seq)
+        self._times.append(t)
+        self._totals.append(self._totals[-1] + by)
+
+    def total(self, seq: int) -> int:
+        """The sum right after an event."""
+        return self._totals[bisect_right(self._seqs, seq)]
+
+    def between(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Moment, time and difference of each change between two events."""
+        for place in range(bisect_left(self._seqs, first), bisect_right(self._seqs, last)):
+            by = self._totals[place + 1] - self._totals[place]
+            yield self._seqs[place], self._times[place], by
 
 
 class Order:
@@ -165,17 +182,16 @@ class Intervals:
         self._nodes = array("q")
         self._slots = array("q")
         self._values = array("q")
-        self._before = array("q")
-        """The one before that concerns the same node."""
-        self._last = array("q")
-        """The last one of each node."""
-        self._held: dict[int, dict[int, int]] = {}
-        """Bytes by slot, of nodes that have not ended."""
-        self._live = 0
-        self.live_seqs = array("q")
-        self.live_times = array("q")
-        self.live_totals = array("q")
-        """Bytes in InputBuffers after each change of them."""
+        self._of_node: tuple[list[int], list[int]] = [], []
+        """Their places by node, and where those of each node begin; made where asked for."""
+        self._in_slot: dict[tuple[int, int], int] = {}
+        """Bytes by node and slot."""
+        self._held = array("q")
+        """Bytes by node."""
+        self._arrived = _Changes()
+        """Bytes that arrived in InputBuffers, in all."""
+        self._released = _Changes()
+        """Bytes that were in those of nodes that ended, in all."""
 
     @property
     def size(self) -> int:
@@ -198,7 +214,7 @@ class Intervals:
         )
         self.outcome = bytearray(size)
         self.queues, self.threads, self.end_times = (array("q", [-1]) * size for _ in range(3))
-        self._last = array("q", [-1]) * size
+        self._held = array("q", bytes(8 * size))
 
     def fill(self, columns: Sequence[Sequence[int]]) -> None:
         """Take in what happened to the nodes until the end of the recording.
@@ -216,9 +232,17 @@ class Intervals:
         self.failed = {node: seq for node, seq in enumerate(failed) if seq != NEVER}
         self.until = NEVER
 
-    def happened(self, event: NodeEvent) -> None:
-        """Take in the next event. Raises IndexError where there is no such node."""
-        seq, t, thread, _, kind, node, queue, _ = event
+    def happened(self, seq: int, t: int, thread: int, kind: int, node: int, queue: int) -> None:
+        """Take in the next event that moves a node on. Raises IndexError: there is no such node.
+
+        Args:
+            seq: of the event.
+            t: its time.
+            thread: its thread.
+            kind: one of :data:`agviz.traces.schema.MOVES`.
+            node: the node.
+            queue: that it was pushed into.
+        """
         if not 0 <= node < self.size:
             raise IndexError(node)
         orders = self.orders
@@ -245,55 +269,51 @@ class Intervals:
         elif kind == FAILED:
             self.failed[node] = seq
 
-    def arrive(self, events: Iterable[NodeEvent], until: int) -> None:
+    def arrive(self, arrivals: Sequence[Arrival], until: int) -> None:
         """Take in what arrived at nodes up to an event, behind what happened to them up to it.
 
         Args:
-            events: arrivals, decrements, findings and DependenciesComputed, in order.
+            arrivals: in order.
             until: ``seq`` of the event.
 
         Raises:
             IndexError: there is no such node.
         """
-        size, pushed, left_out = self.size, self.pushed, self.left_out
+        own = [arrival for arrival in arrivals if arrival[3] != NO_ARRIVAL]
+        if len(own) < len(arrivals):
+            self._note_others(arrivals)
+        if own:
+            seqs, _, nodes, slots, values = zip(*own, strict=True)
+            if not 0 <= min(nodes) <= max(nodes) < self.size:
+                raise IndexError
+            self._seqs.extend(seqs)
+            self._nodes.extend(nodes)
+            self._slots.extend(slots)
+            self._values.extend(values)
+            self._sum_up(own)
         ended = self.orders.ended
-        end, last_end = ended.count(self.arrivals_until), ended.count(until)
-        for seq, t, _, _, kind, node, slot, value in events:
-            if kind == COMPUTED:
-                self.computed = seq
-                continue
-            if not 0 <= node < size:
-                raise IndexError(node)
-            if kind == CHECKED:
-                self.nonfinite.setdefault(node, seq)
-                continue
-            while end < last_end and ended.seqs[end] < seq:
-                self._let_go(ended.nodes[end])
-                end += 1
-            self._before.append(self._last[node])
-            self._last[node] = len(self._seqs)
-            self._seqs.append(seq)
-            self._nodes.append(node)
-            self._values.append(value)
-            self._slots.append(slot if kind == ACCUMULATED else _DECREMENT)
-            if kind == ACCUMULATED and seq < pushed[node] and node not in left_out:
-                slots = self._held.setdefault(node, {})
-                self._change(seq, t, value - slots.get(slot, 0))
-                slots[slot] = value
-        for node in ended.nodes[end:last_end]:
-            self._let_go(node)
+        for node in ended.nodes[ended.count(self.arrivals_until) : ended.count(until)]:
+            if self._held[node]:
+                self._released.add(self.ended[node], self.end_times[node], self._held[node])
         self.arrivals_until = until
 
-    def _let_go(self, node: int) -> None:
-        held = sum(self._held.pop(node, {}).values())
-        self._change(self.ended[node], self.end_times[node], -held)
+    def _note_others(self, arrivals: Iterable[Arrival]) -> None:
+        for seq, _, node, slot, _ in arrivals:
+            if slot == NO_ARRIVAL and node < 0:
+                self.computed = seq
+            elif slot == NO_ARRIVAL:
+                self.nonfinite.setdefault(node, seq)
 
-    def _change(self, seq: int, t: int, by: int) -> None:
-        if by:
-            self._live += by
-            self.live_seqs.append(seq)
-            self.live_times.append(t)
-            self.live_totals.append(self._live)
+    def _sum_up(self, arrivals: Iterable[Arrival]) -> None:
+        in_slot, held, arrived, left_out = self._in_slot, self._held, self._arrived, self.left_out
+        for seq, t, node, slot, value in arrivals:
+            if slot != DECREMENT and node not in left_out:
+                place = node, slot
+                by = value - in_slot.get(place, 0)
+                if by:
+                    in_slot[place] = value
+                    held[node] += by
+                    arrived.add(seq, t, by)
 
     @property
     def orders(self) -> _Orders:
@@ -349,24 +369,29 @@ class Intervals:
             return self.dependencies[node]
         if min(self.pushed[node], self.started[node], self.ended[node]) <= seq:
             return 0
-        place = self._last[node]
-        while place >= 0 and (self._seqs[place] > seq or self._slots[place] != _DECREMENT):
-            place = self._before[place]
-        return self._values[place] if place >= 0 else self.dependencies[node]
+        for place in reversed(self._arrivals_at(node, seq)):
+            if self._slots[place] == DECREMENT:
+                return self._values[place]
+        return self.dependencies[node]
 
     def buffer(self, node: int, seq: int) -> dict[int, int]:
         """A node's InputBuffer: slots that hold a gradient, and their bytes."""
         if node in self.left_out or self.ended[node] <= seq or self.span.end_seq <= seq:
             return {}
-        found: dict[int, int] = {}
-        until = min(self.pushed[node] - 1, seq)
-        place = self._last[node]
-        while place >= 0:
-            slot = self._slots[place]
-            if self._seqs[place] <= until and slot != _DECREMENT and slot not in found:
-                found[slot] = self._values[place]
-            place = self._before[place]
-        return dict(sorted(found.items()))
+        found = {self._slots[place]: self._values[place] for place in self._arrivals_at(node, seq)}
+        found.pop(DECREMENT, None)
+        return found
+
+    def _arrivals_at(self, node: int, seq: int) -> list[int]:
+        """Places of what arrived at a node up to an event."""
+        if len(self._of_node[0]) != len(self._seqs):
+            places = sorted(range(len(self._nodes)), key=self._nodes.__getitem__)
+            counts = Counter(self._nodes)
+            ends = accumulate((counts[each] for each in range(self.size)), initial=0)
+            self._of_node = places, list(ends)
+        by_node, begins = self._of_node
+        first, end = begins[node], begins[node + 1]
+        return by_node[first : bisect_right(by_node, seq, first, end, key=self._seqs.__getitem__)]
 
     def buffers(self, seq: int) -> dict[int, dict[int, int]]:
         """All InputBuffers that hold a gradient, by node: bytes by slot."""
@@ -378,8 +403,20 @@ class Intervals:
         """Bytes of the gradients in InputBuffers, those of running nodes included."""
         if self.span.end_seq <= seq:
             return 0
-        place = bisect_right(self.live_seqs, seq)
-        return self.live_totals[place - 1] if place else 0
+        return self._arrived.total(seq) - self._released.total(seq)
+
+    def live_changes(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Moment, time and difference of each change of that between two events."""
+        span = self.span
+        until = min(last, span.end_seq - 1)
+        arrived, released = (
+            self._arrived.between(first, until),
+            self._released.between(first, until),
+        )
+        yield from heapq.merge(arrived, ((seq, t, -by) for seq, t, by in released))
+        left = self.live_bytes(span.end_seq - 1)
+        if left and first <= span.end_seq <= last:
+            yield span.end_seq, span.end_t, -left
 
     def executed(self, seq: int) -> int:
         """Number of nodes that finished."""

@@ -12,23 +12,31 @@ import heapq
 from bisect import bisect_right
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.database import DURING, place
 from agviz.traces.engine_state import EngineState, QueueReplay
-from agviz.traces.intervals import NEVER, NO_NUMBER, Intervals, NodeEvent, Span
+from agviz.traces.intervals import (
+    DECREMENT,
+    NEVER,
+    NO_ARRIVAL,
+    NO_NUMBER,
+    Intervals,
+    Span,
+)
 from agviz.traces.schema import (
     ACCUMULATED,
     ARRIVALS,
     CHECKED,
     COMPUTED,
+    DECREMENTED,
     MOVES,
     POPPED,
     PUSHED,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agviz.traces.database import Database
     from agviz.traces.rows import GraphTaskRow
@@ -57,12 +65,13 @@ _WITH_TIMES: Final = (
 _NODES: Final = f"SELECT idx, {_NODE} FROM node WHERE graph_task = ? ORDER BY idx"  # noqa: S608
 _LAST: Final = f"SELECT ifnull(max(seq), {NEVER}) FROM anchor WHERE graph_task = ?"  # noqa: S608
 _FINDING: Final = f"(kind = {CHECKED} AND b + c + d > 0)"
-_EVENT: Final = (
-    "SELECT seq, t, thread, graph_task, kind, ifnull(node, -1),"  # noqa: S608 - numbers
-    f" CASE kind WHEN {PUSHED} THEN ifnull(a, 0) ELSE ifnull(b, 0) END,"
-    f" CASE kind WHEN {ACCUMULATED} THEN ifnull(d, 0) ELSE ifnull(b, 0) END FROM event"
-)
 _ARRIVES: Final = f"(kind IN {(COMPUTED, *ARRIVALS)} OR {_FINDING})"
+_MOVE: Final = "seq, t, thread, kind, ifnull(node, -1), ifnull(a, -1)"
+_ARRIVAL: Final = (
+    f"seq, t, ifnull(node, -1), CASE kind WHEN {ACCUMULATED} THEN max(ifnull(b, 0), 0)"
+    f" WHEN {DECREMENTED} THEN {DECREMENT} ELSE {NO_ARRIVAL} END,"
+    f" CASE kind WHEN {ACCUMULATED} THEN ifnull(d, 0) ELSE ifnull(b, 0) END"
+)
 
 
 class Steps(NamedTuple):
@@ -245,7 +254,7 @@ class Timeline:
             total = sum(task.live_bytes(first - 1) for task in tasks)
             if total:
                 yield LiveBytes(first - 1, 0, total)
-            for seq, t, by in heapq.merge(*(_changes(task, first, last) for task in tasks)):
+            for seq, t, by in heapq.merge(*(task.live_changes(first, last) for task in tasks)):
                 total += by
                 yield LiveBytes(seq, t, total)
             for task in tasks:
@@ -311,64 +320,50 @@ class Timeline:
             raise self._database.damaged("a node is missing")
 
     def _arrivals(self, tasks: Iterable[Intervals]) -> None:
-        """Read what arrived at the nodes of graph tasks."""
+        """Read what arrived at the nodes of graph tasks; of a file that grows, it was read."""
         for task in tasks:
-            # Of a file that grows, it is read with the rest.
             if self.is_closed and task.arrivals_until != NEVER:
-                number, low = task.span.id, task.arrivals_until
-                last = self._database.value(_LAST, number)
-                while events := self._events(f"{_ARRIVES} AND +graph_task = ?", low, last, number):
-                    low = events[-1].seq
-                    self._take(task, (), events, low)
-                self._take(task, (), (), NEVER)
+                self._read_arrivals(task, self._database.value(_LAST, task.span.id))
+                task.arrivals_until = NEVER
 
     def _follow(self, tasks: Sequence[Intervals]) -> None:
         """Read on what happened to nodes, and what arrived at them, from the events."""
-        by_id = {task.span.id: task for task in tasks}
         for task in tasks:
             if task.span.nodes and not task.size:
                 rows = self._database.integers(_NODES, task.span.id)
                 indexes, *columns = zip(*rows, strict=True) if rows else ((), *[()] * 3)
                 self._check(indexes)
                 task.describe(columns)
-        only, numbers = ("AND +graph_task = ?", list(by_id)) if len(by_id) == 1 else ("", [])
-        low = min(task.until for task in tasks)
-        high = min(self._until, max(task.span.last_seq for task in tasks))
-        while low < high:
-            events = self._events(f"(kind IN {MOVES} OR {_ARRIVES}) {only}", low, high, *numbers)
-            low = events[-1].seq if len(events) == _ROWS_PER_QUERY else high
-            found: dict[int, list[NodeEvent]] = {number: [] for number in by_id}
-            for event in events:
-                if event.graph_task in found and event.seq > by_id[event.graph_task].until:
-                    found[event.graph_task].append(event)
-            for number, own in found.items():
-                task = by_id[number]
-                moves = [event for event in own if event.kind in MOVES]
-                arrivals = [event for event in own if event.kind not in MOVES]
-                task.until = max(task.until, low)
-                self._take(task, moves, arrivals, task.until)
+            last = min(self._until, task.span.last_seq)
+            for moves in self._events(_MOVE, f"kind IN {MOVES}", task, last):
+                for move in moves:
+                    self._take(task.happened, *move)
+            self._read_arrivals(task, last)
+            task.until = last
 
-    def _take(
-        self,
-        task: Intervals,
-        moves: Iterable[NodeEvent],
-        arrivals: Iterable[NodeEvent],
-        until: int,
-    ) -> None:
+    def _read_arrivals(self, task: Intervals, last: int) -> None:
+        for arrivals in self._events(_ARRIVAL, _ARRIVES, task, last):
+            self._take(task.arrive, arrivals, arrivals[-1][0])
+        task.arrive((), last)
+
+    def _take(self, take: Callable[..., None], *arguments: Any) -> None:
         try:
-            for event in moves:
-                task.happened(event)
-            task.arrive(arrivals, until)
+            take(*arguments)
         except IndexError as error:
             raise self._database.damaged("an event concerns a node that is not there") from error
 
-    def _events(self, condition: str, low: int, high: int, *numbers: int) -> list[NodeEvent]:
-        """The next events of those behind ``low`` and up to ``high``."""
-        rows = self._database.integers(
-            f"{_EVENT} WHERE {condition} AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
-            *(*numbers, low, high, _ROWS_PER_QUERY),
-        )
-        return list(map(NodeEvent._make, rows))
+    def _events(
+        self, columns: str, condition: str, task: Intervals, last: int
+    ) -> Iterator[list[tuple[int, ...]]]:
+        """The events of a graph task that were not read yet, some at a time."""
+        low = task.arrivals_until
+        while rows := self._database.integers(
+            f"SELECT {columns} FROM event WHERE +graph_task = ? AND seq > ? AND seq <= ?"  # noqa: S608 - our words
+            f" AND {condition} ORDER BY seq LIMIT ?",
+            *(task.span.id, low, last, _ROWS_PER_QUERY),
+        ):
+            low = rows[-1][0]
+            yield rows
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -376,20 +371,6 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
         found = [number for _, number in run]
         yield found[0], found[-1]
-
-
-def _changes(task: Intervals, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """Moment, time and difference of each change of a graph task's live bytes."""
-    low, high = (bisect_right(task.live_seqs, seq) for seq in (first - 1, last))
-    before = task.live_bytes(first - 1)
-    end = task.span.end_seq
-    for number in range(low, high):
-        if task.live_seqs[number] < end:
-            total = task.live_totals[number]
-            yield task.live_seqs[number], task.live_times[number], total - before
-            before = total
-    if before and end <= last:
-        yield end, task.span.end_t, -before
 
 
 def live_bytes(changes: Iterable[LiveBytes], steps: Steps) -> Iterator[Bytes]:
