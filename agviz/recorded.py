@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from agviz.analysis.failure import Failure
     from agviz.analysis.gradients import Gradients
     from agviz.export.digraph import Picture
+    from agviz.traces.engine_state import EngineState
     from agviz.traces.rows import EdgeRow, GraphTaskRow
-    from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
 
 _PER_PAGE = 5_000
@@ -174,7 +174,7 @@ class Recorded:
 
         return why(self.trace, parameter, graph_task)
 
-    def state_at(self, event: EventRow | Event | NonFiniteRow | int) -> BackwardState:
+    def state_at(self, event: EventRow | Event | NonFiniteRow | int) -> EngineState:
         """The engine's state right after an event, or the event with this ``seq``.
 
         Raises:

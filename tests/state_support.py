@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
-import zlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from agviz.traces.state import BackwardState, GraphShape
-from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from agviz_engine import events
-
-
-class Shapes(Instrument):
-    """Keeps the graphs that pass by, as a replay needs them."""
-
-    def __init__(self) -> None:
-        self.found: dict[int, GraphShape] = {}
-
-    def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
-        assert live.graph_task is not None
-        nodes: list[Any] = list(live.graph_task.nodes)
-        dependencies = [0] * len(nodes)
-        for node in nodes:
-            for edge in filter(None, node.next_edges):
-                dependencies[edge[0].index] += 1
-        numbers = [node.sequence_nr for node in nodes]
-        queues = bytes(node.device + 1 for node in nodes)
-        self.found[event.graph_task] = GraphShape(numbers, dependencies, queues=queues)
+    from agviz.traces.engine_state import EngineState
+    from agviz.traces.state import BackwardState
+    from agviz_engine.instruments import Registry
 
 
-def picture(state: BackwardState) -> Any:
-    """Everything that a state says."""
-    return (
-        state.seq,
-        state.time_ns,
-        state.live_bytes,
-        state.knows_all,
-        state.running(),
-        state.queues(),
-        [
-            (
-                number,
-                state.depth(number),
-                state.nonfinite(number),
-                state.queue_length(number, -1),
-                statuses := state.statuses(number),
-                state.executed(number),
-                state.buffers(number),
-                [state.remaining(number, node) for node in range(len(statuses))],
-                [state.is_nonfinite(number, node) for node in range(len(statuses))],
-                [state.sequence_nr(number, node) for node in range(len(statuses))],
-            )
-            for number in state.graph_tasks
-        ],
-    )
+def picture(state: BackwardState | EngineState) -> dict[str, Any]:
+    """Everything that a state says; queues that hold nothing are left out."""
+    return {
+        "seq": state.seq,
+        "live bytes": state.live_bytes,
+        "knows all": state.knows_all,
+        "running": state.running(),
+        "queues": [(q.queue, q.thread, list(q.tasks)) for q in state.queues() if len(q.tasks)],
+        **{f"graph task {number}": _of_task(state, number) for number in state.graph_tasks},
+    }
+
+
+def _of_task(state: BackwardState | EngineState, number: int) -> dict[str, Any]:
+    statuses = state.statuses(number)
+    nodes = range(len(statuses))
+    return {
+        "depth": state.depth(number),
+        "nonfinite": state.nonfinite(number),
+        "statuses": statuses,
+        "each status": [state.status(number, node) for node in nodes],
+        "executed": state.executed(number),
+        "buffers": {node: slots for node, slots in state.buffers(number).items() if slots},
+        "remaining": [state.remaining(number, node) for node in nodes],
+        "sequence numbers": [state.sequence_nr(number, node) for node in nodes],
+    }
 
 
 def simulate(
@@ -83,22 +62,3 @@ def simulate(
     simulator.backward(inner, fail_at=size // 2)
     simulator.backward(outer, reentrant=inner)
     return simulator
-
-
-def try_to_use(data: bytes, shape: Callable[[int], GraphShape]) -> bool:
-    """Whether the bytes were taken; then everything can be asked of the state."""
-    try:
-        state = BackwardState(shape).unpack(data)
-    except ValueError:
-        return False
-    picture(state)
-    state.pack()
-    return True
-
-
-def flipped(packed: bytes, rng: Random) -> bytearray:
-    """The bytes of a packed state, with some bits turned."""
-    data = bytearray(zlib.decompress(packed))
-    for _ in range(rng.choice([1, 3, 30])):
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    return data

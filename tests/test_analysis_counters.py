@@ -19,7 +19,13 @@ from rich.console import Console
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
-from agviz.analysis.counters import LIVE_BYTES, CounterReplay, counter_series
+from agviz.analysis.counters import (
+    LIVE_BYTES,
+    CounterReadings,
+    QueueNames,
+    Reading,
+    counter_series,
+)
 from agviz.analysis.passes import Passes
 from agviz.cli.chart import sparkline
 from agviz.errors import TraceError
@@ -33,15 +39,30 @@ from tests.event_simulator import Simulator, random_graph
 def replayed(trace: Trace, graph_task: int, steps: int) -> dict[str, list[int]]:
     """The same from the state after each event: the largest value by gauge and step."""
     passes = Passes(trace, graph_task)
-    gauges, task = CounterReplay(passes), trace.graph_task(graph_task)
+    state, task = trace.replay(), trace.graph_task(graph_task)
+    names, known, live = QueueNames(trace), {t.id for t in trace.graph_tasks}, 0
     end_ns = passes.last_ns() if task.end_ns is None else task.end_ns
     length = max(1, end_ns - task.begin_ns)
     told: dict[str, dict[int, list[int]]] = {}
-    for event in passes.events():
-        for reading in gauges.apply(event):
-            step = (reading.time_ns - task.begin_ns) * steps // length
-            place = min(max(step, 0), steps - 1)
-            told.setdefault(reading.gauge, {}).setdefault(place, []).append(reading.value)
+    read = list[Reading]()
+    for event in trace.events(limit=trace.event_count()):
+        if event.graph_task not in known:
+            continue
+        state.apply(event)
+        if not task.begin_seq <= event.seq <= (task.end_seq or event.seq):
+            continue
+        if isinstance(event, events.QueuePush | events.QueuePop):
+            name = names.of(event.graph_task, event.queue)
+            read.append(Reading(event.time_ns, name, event.size))
+        if state.live_bytes != live:
+            live = state.live_bytes
+            read.append(Reading(event.time_ns, LIVE_BYTES, live))
+    gauges = CounterReadings(passes)
+    assert [reading for event in passes.events() for reading in gauges.apply(event)] == read
+    for reading in read:
+        step = (reading.time_ns - task.begin_ns) * steps // length
+        place = min(max(step, 0), steps - 1)
+        told.setdefault(reading.gauge, {}).setdefault(place, []).append(reading.value)
     found = {}
     for gauge, readings in told.items():
         kept, values = 0, []
@@ -106,7 +127,7 @@ def shorten(path: Path, count: int) -> None:
         (count,),
     )
     database.execute("UPDATE meta SET value = 'null' WHERE key = 'end_ns'")
-    for table in ("anchor", "keyframe"):
+    for table in ("anchor", "node_block", "timeline"):
         database.execute(f"DELETE FROM {table}")  # noqa: S608
     database.commit()
     database.close()

@@ -10,16 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
-from agviz.traces.state import BackwardState, GraphShape, ImpossibleEventError, QueuedTask
+from agviz.traces.rows import QueuedTask
+from agviz.traces.state import BackwardState, GraphShape, ImpossibleEventError
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import SimulatedNode, Simulator, random_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def shape_of(graphs: dict[int, list[SimulatedNode]]) -> Callable[[int], GraphShape]:
@@ -77,78 +75,6 @@ def test_the_queue_replayed_gives_what_the_queue_gave(
     assert not state.running()
 
 
-def test_seeking_equals_replaying(tmp_path: Path) -> None:
-    registry = Registry()
-    with Recorder(tmp_path / "t.agviz") as recorder:
-        registry.add(recorder)
-        simulator = Simulator(registry, Random(7), devices=2)
-        inner = random_graph(simulator.rng, 100)
-        graph = random_graph(simulator.rng, 800, 2)
-        number = simulator.backward(graph, reentrant=inner)
-    own = [event for event in simulator.told if event.graph_task == number]
-
-    def picture(state: BackwardState) -> Any:
-        return (
-            state.seq,
-            state.statuses(number),
-            state.queues(),
-            state.running(),
-            state.buffers(number),
-            state.live_bytes,
-            [state.remaining(number, node) for node in range(len(graph))],
-        )
-
-    with Trace.open(tmp_path / "t.agviz") as trace:
-        state = trace.state_at(number, 2)
-        pictures = {2: picture(state)}
-        for event in simulator.told[own[1].seq + 1 : own[-1].seq + 1]:
-            state.apply(event)
-            if event.graph_task == number:
-                pictures[trace.position(event.seq, number) + 1] = picture(state)
-        places = list(pictures)[:: len(pictures) // 40]
-        Random(0).shuffle(places)
-        for position in places:  # with keyframes that came about in any order
-            assert picture(trace.state_at(number, position)) == pictures[position]
-
-
-def test_a_state_is_the_callers_own(tmp_path: Path) -> None:
-    registry = Registry()
-    with Recorder(tmp_path / "t.agviz") as recorder:
-        registry.add(recorder)
-        simulator = Simulator(registry, Random(7))
-        number = simulator.backward(random_graph(simulator.rng, 300))
-    with Trace.open(tmp_path / "t.agviz") as trace:
-        place = 1500
-        first, second = trace.state_at(number, place), trace.state_at(number, place)
-        for event in trace.events(number, place, 50):
-            first.apply(event)
-        assert first.seq == second.seq + 50
-        assert second.queues() == trace.state_at(number, place).queues()
-        assert second.statuses(number) == trace.state_at(number, place).statuses(number)
-
-
-def test_the_order_of_a_queue_is_a_sequence() -> None:
-    keeper, registry = ShapeKeeper(), Registry()
-    registry.add(keeper)
-    simulator = Simulator(registry, Random(3))
-    simulator.backward(random_graph(simulator.rng, 60))
-    state, longest = BackwardState(shape_of(keeper.graphs)), 0
-    for event in simulator.told:
-        state.apply(event)
-        for queue in state.queues():
-            order = queue.tasks
-            if order:
-                assert order[-1] == order[len(order) - 1]
-            whole = list(state.queues()[0].tasks)
-            assert [order[place] for place in range(len(order))] == whole
-            assert list(order[1:3]) == whole[1:3]
-            assert order == state.queues()[0].tasks
-            with pytest.raises(IndexError):
-                order[len(order)]
-            longest = max(longest, len(order))
-    assert longest > 3
-
-
 def chain(length: int) -> list[SimulatedNode]:
     nodes = [SimulatedNode(i, "Simulated", length - i, -1, num_inputs=1) for i in range(length)]
     for node, following in itertools.pairwise(nodes):
@@ -201,7 +127,7 @@ def test_a_gradient_that_comes_after_the_end_is_not_kept() -> None:
     late = simulator.told[-1].seq + 1, simulator.told[-1].time_ns, 0, number
     state.apply(events.GradientAccumulated(*late, 3, 2, 0, False, 8))
     assert state.live_bytes == 0
-    assert not state.buffers(number)
+    assert not any(state.buffers(number).values())
 
 
 def test_the_story_comes_with_the_objection() -> None:

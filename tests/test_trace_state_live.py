@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import agviz_engine
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
-from agviz.traces.rows import NodeStatus
-from agviz.traces.state import BackwardState, QueuedTask
+from agviz.traces.rows import NodeStatus, QueuedTask
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live
 from agviz_engine.ready_queue import ReadyQueue
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+    from agviz.traces.engine_state import EngineState
+    from agviz.traces.state import BackwardState
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.ready_queue import NodeTask
 
@@ -169,7 +170,7 @@ def by_slot(gradients: Sequence[torch.Tensor | None]) -> dict[int, int]:
     return {slot: nbytes([g]) for slot, g in enumerate(gradients) if g is not None}
 
 
-def replayed(state: BackwardState, graph_tasks: list[int]) -> dict[str, Any]:
+def replayed(state: BackwardState | EngineState, graph_tasks: list[int]) -> dict[str, Any]:
     """The same of a replayed state."""
     (queue,) = state.queues()
     running = [task for tasks in state.running().values() for task in tasks]
@@ -192,7 +193,12 @@ def replayed(state: BackwardState, graph_tasks: list[int]) -> dict[str, Any]:
             for number in graph_tasks
         },
         "queued buffers": {
-            task: {slot: n for slot, n in state.buffer(*task).items() if n} for task in queue.tasks
+            task: {
+                slot: n
+                for slot, n in state.buffers(task.graph_task).get(task.node, {}).items()
+                if n
+            }
+            for task in queue.tasks
         },
         "live bytes": state.live_bytes,
     }
@@ -302,7 +308,7 @@ def program(request: pytest.FixtureRequest) -> Callable[[], None]:
 
 def steps(trace: Trace) -> Iterator[tuple[BackwardState, events.Event]]:
     """A state after every event, moved on by apply."""
-    state = trace.state_at(trace.graph_tasks[0].id, 0)
+    state = trace.replay()
     for event in trace.events(limit=10**6):
         state.apply(event)
         yield state, event
@@ -320,6 +326,10 @@ def test_state_is_the_live_engines_on_one_thread(
             if event.seq in witness.seen:
                 wanted = witness.seen[event.seq]
                 found = replayed(state, list(wanted["dependencies"]))
+                assert {key: found[key] for key in wanted} == wanted, event
+                number = event.graph_task
+                there = trace.state_at(number, trace.position(event.seq, number) + 1)
+                found = replayed(there, list(wanted["dependencies"]))
                 assert {key: found[key] for key in wanted} == wanted, event
                 compared += 1
         assert compared == len(witness.seen) > 10

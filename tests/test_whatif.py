@@ -211,11 +211,8 @@ def assert_torch_order_is_recorded(trace: Trace) -> int:
         assert schedule.makespan_ns == sum((row.end_ns or 0) - row.start_ns for row in rows)
         if task.parent >= 0 or task.id in parents:
             continue
-        state = trace.state_at(task.id, 0)
-        peak = 0
-        for event in trace.events(task.id, limit=1_000_000):
-            state.apply(event)
-            peak = max(peak, state.live_bytes)
+        last = trace.events(task.id, limit=1_000_000)[-1].seq
+        peak = max(each.total for each in trace.live_changes(task.begin_seq, last))
         assert schedule.peak_bytes == peak > 0
     return len(tasks)
 

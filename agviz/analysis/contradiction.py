@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
 MOST_EVENTS: Final = 20_000
-"""So many are replayed, from the begin of a graph task; that takes some 0.2 s."""
+"""So many are replayed, from the begin of the outermost graph task; that takes some 0.2 s."""
 _PAGE: Final = 500
 
 
@@ -26,12 +27,20 @@ def contradiction(trace: Trace, graph_task: int) -> str | None:
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    state = trace.state_at(graph_task, 0)
-    known = {task.id for task in trace.graph_tasks}
-    knows_depths = not state.tolerant
-    for event in _events(trace, graph_task):
+    state, outermost = trace.replay(), trace.graph_task(graph_task)
+    tasks = {task.id: task for task in trace.graph_tasks}
+    while outermost.parent in tasks:
+        outermost = tasks[outermost.parent]
+    begin = outermost.begin_seq
+    known = {task.id for task in tasks.values() if task.begin_seq >= begin}
+    are_others_under_way = any(
+        task.begin_seq < begin and (task.end_seq is None or task.end_seq > begin)
+        for task in tasks.values()
+    )
+    knows_depths = not state.tolerant and not are_others_under_way
+    for event in _events(trace, outermost):
         if event.graph_task not in known:
-            continue  # it was under way when the recording began, or is of no graph task
+            continue  # it was under way before, or is of no graph task
         what = f"event {event.seq}, {type(event).__name__}"
         if isinstance(event, events.GraphTaskFinished) and not state.tolerant:
             inside = [task for tasks in state.running().values() for task in tasks]
@@ -50,8 +59,7 @@ def contradiction(trace: Trace, graph_task: int) -> str | None:
     return None
 
 
-def _events(trace: Trace, graph_task: int) -> Iterator[Event]:
-    task = trace.graph_task(graph_task)
+def _events(trace: Trace, task: GraphTaskRow) -> Iterator[Event]:
     begin = trace.position(task.begin_seq)
     for offset in range(begin, begin + MOST_EVENTS, _PAGE):
         page = trace.events(offset=offset, limit=_PAGE)

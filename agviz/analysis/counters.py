@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agviz.traces.reader import Trace
-    from agviz.traces.state import BackwardState
     from agviz_engine.events import Event
 
 LIVE_BYTES: Final = "live gradient bytes"
 """Name of the gauge of the gradients in InputBuffers, those of running nodes included."""
+_NEVER: Final = 2**63 - 1
 
 
 class Reading(NamedTuple):
@@ -52,36 +52,33 @@ class QueueNames:
         return f"ReadyQueue CPU, {name}"
 
 
-class CounterReplay:
-    """Replays ``passes`` and reads the gauges; the events come from the caller, in order."""
+class CounterReadings:
+    """Reads the gauges during ``passes``; the events come from the caller, in order."""
 
     def __init__(self, passes: Passes) -> None:
         self._tasks = passes.known
-        self._state: BackwardState | None = None
-        if passes.tasks:
-            first = min(passes.tasks.values(), key=lambda task: task.begin_seq)
-            self._state = passes.trace.state_at(first.id, 0)
-        self._bytes = 0
         self._names = QueueNames(passes.trace)
+        begins = [task.begin_seq for task in passes.tasks.values()]
+        self._first_seq = min(begins, default=0)
+        changes = passes.trace.live_changes(self._first_seq, _NEVER) if begins else ()
+        self._changes = iter(changes)
+        self._next = next(self._changes, None)
 
     def apply(self, event: Event) -> list[Reading]:
-        """Move on by one event; gives what it changed.
-
-        Raises:
-            agviz.traces.state.ImpossibleEventError: the event can't happen at this point.
-        """
-        state = self._state
-        if state is None or event.seq <= state.seq or event.graph_task not in self._tasks:
+        """Move on by one event; gives what it changed."""
+        if event.seq < self._first_seq or event.graph_task not in self._tasks:
             return []
-        state.apply(event)
         readings = []
         if isinstance(event, events.QueuePush | events.QueuePop):
             readings.append(
                 Reading(event.time_ns, self._names.of(event.graph_task, event.queue), event.size)
             )
-        if state.live_bytes != self._bytes:
-            self._bytes = state.live_bytes
-            readings.append(Reading(event.time_ns, LIVE_BYTES, self._bytes))
+        total = None
+        while self._next is not None and self._next.seq <= event.seq:
+            total = self._next.total
+            self._next = next(self._changes, None)
+        if total is not None:
+            readings.append(Reading(event.time_ns, LIVE_BYTES, total))
         return readings
 
 

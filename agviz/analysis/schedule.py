@@ -16,17 +16,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.errors import AgvizError
-from agviz.traces.graph_shape import GraphShape
-from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.traces.rows import GraphTaskStatus, NodeStatus, QueuedTask
+from agviz.traces.task_heap import TaskHeap, priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Protocol
 
-    from agviz.traces.arrivals import ArrivalRow
-    from agviz.traces.heap_entry import HeapEntry
     from agviz.traces.reader import Trace
     from agviz.traces.rows import EdgeRow
+    from agviz.traces.timeline import ArrivalRow
 
     class _Queue(Protocol):
         def push(self, node: int) -> None: ...
@@ -294,17 +293,17 @@ class _Torch:
     """As torch does: the node that was made last in the forward, AccumulateGrad before all."""
 
     def __init__(self, plan: Plan, _buffers: _Buffers) -> None:
-        self._shape = GraphShape(plan.sequence_nrs, ())
-        self._heap: list[HeapEntry] = []
+        self._sequence_nrs = plan.sequence_nrs
+        self._heap = TaskHeap()
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def push(self, node: int) -> None:
-        heapq.heappush(self._heap, self._shape.entry(0, 0, node))
+        self._heap.push(priority(0, self._sequence_nrs[node]), QueuedTask(0, node))
 
     def pop(self) -> int:
-        return heapq.heappop(self._heap)[1].task.node
+        return self._heap.pop().node
 
 
 class _FirstIn:
@@ -340,8 +339,7 @@ class _LeastMemory:
     def __init__(self, plan: Plan, buffers: _Buffers) -> None:
         self._plan = plan
         self._buffers = buffers
-        self._shape = GraphShape(plan.sequence_nrs, ())
-        self._heap: list[tuple[int, HeapEntry]] = []
+        self._heap = TaskHeap()
         self._ready: set[int] = set()
 
     def __len__(self) -> int:
@@ -354,11 +352,12 @@ class _LeastMemory:
     def look_again(self, node: int) -> None:
         if node in self._ready:
             growth = self._buffers.growth(node, self._plan.handings[node])
-            heapq.heappush(self._heap, (growth, self._shape.entry(0, 0, node)))
+            key = growth, priority(0, self._plan.sequence_nrs[node])
+            self._heap.push(key, QueuedTask(0, node))
 
     def pop(self) -> int:
         while True:
-            node = heapq.heappop(self._heap)[1][1].task.node
+            node = self._heap.pop().node
             if node in self._ready:
                 self._ready.remove(node)
                 return node

@@ -21,7 +21,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.counters import LIVE_BYTES, CounterReplay
+from agviz.analysis.counters import LIVE_BYTES, CounterReadings
 from agviz.analysis.passes import Passes
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
@@ -141,7 +141,7 @@ class _Export:
 
     def _records(self) -> Iterator[str]:
         yield from self._introduce()
-        gauges = CounterReplay(self._passes)
+        gauges = CounterReadings(self._passes)
         for event in self._passes.events():
             if self._passes.covers(event):
                 handler = self._HANDLERS.get(type(event))

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agviz.graph.model import TaskGraph
+    from agviz.traces.engine_state import EngineState
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
-    from agviz.traces.state import BackwardState
 
 QUEUED_SHOWN = 6
 """Nodes of a ReadyQueue that are named."""
@@ -97,7 +97,7 @@ def at_event(graph: TaskGraph, trace: Trace, seq: int) -> TaskGraph:
     )
 
 
-def _row_then(row: NodeRow, status: NodeStatus, node: int, state: BackwardState) -> NodeRow:
+def _row_then(row: NodeRow, status: NodeStatus, node: int, state: EngineState) -> NodeRow:
     """A node's row without what had not happened yet."""
     if status is NodeStatus.UNKNOWN:
         return row
@@ -116,7 +116,7 @@ def _row_then(row: NodeRow, status: NodeStatus, node: int, state: BackwardState)
 
 
 def _queues(
-    graph: TaskGraph, state: BackwardState, trace: Trace, places: Mapping[int, int]
+    graph: TaskGraph, state: EngineState, trace: Trace, places: Mapping[int, int]
 ) -> list[Queue]:
     threads = {thread.id: thread.name for thread in trace.threads}
     found = []

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from agviz.traces import codec
 from agviz.traces.database import DURING, along, given, of, place
 from agviz.traces.executions import END, STARTED, executions, self_times
-from agviz.traces.graph_shape import GraphShape, is_stored
 from agviz.traces.node_blocks import NodeBlocks
 from agviz.traces.nodes import NodeColumns, Nodes, Shape, make_row, short_name, undisturbed
-from agviz.traces.replay import Keyframe, Span
 from agviz.traces.rows import (
     EdgeRow,
     ExecutionRow,
@@ -30,6 +28,7 @@ from agviz.traces.rows import (
 )
 from agviz.traces.schema import CHECK, EXECUTION, SOURCE_LIMIT
 from agviz.traces.stacks import StoredStacks
+from agviz.traces.state import GraphShape
 from agviz.words.safe import clean, clean_message
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from agviz.traces.rows import NodeRow
 
 _MOST_OUTPUTS: Final = 100_000
-_SHAPES_KEPT: Final = 4
-_NODES_KEPT: Final = 100_000
-"""Shapes with fewer nodes in all are kept, however many they are."""
 _TEXTS: Final = 255
 """How many more texts are read beside the one that is asked for."""
 _ONE_BY_ONE: Final = 16
@@ -70,10 +66,6 @@ class Contents:
         """By graph task: a moment that was asked for, and the nodes taken up until then."""
         self._executions: dict[int | None, list[ExecutionRow]] = {}
         self._self_times: dict[int | None, list[int]] = {}
-        self._shapes_of: dict[int, GraphShape] = {}
-        """In order of their last use."""
-        self._nodes_of_shapes = 0
-        """Of all these graphs."""
 
     @cached_property
     def meta(self) -> Meta:
@@ -150,15 +142,6 @@ class Contents:
             found = self._graph_tasks("id = ?", number)
             self._some_graph_tasks[number] = found.get(number)
         return self._some_graph_tasks[number]
-
-    def spans(self) -> list[Span]:
-        """When each graph task was under way, by id."""
-        rows = self._database.numbers(
-            "SELECT id, depth, begin_seq, end_seq FROM graph_task ORDER BY id"
-        )
-        if any(None in row[:3] for row in rows):
-            raise self._database.damaged("a graph task lacks a fact")
-        return list(map(Span._make, cast("list[tuple[int, ...]]", rows)))
 
     def _graph_tasks(self, condition: str, *parameters: int) -> dict[int, GraphTaskRow]:
         rows = self._database.numbers(
@@ -370,52 +353,17 @@ class Contents:
         return times
 
     def shape(self, graph_task: int) -> GraphShape:
-        """What the replay of a graph task needs; those asked for last are kept."""
-        shape = self._shapes_of.pop(graph_task, None)
-        if shape is None:
-            shape = self._stored_shape(graph_task) or self._read_shape(graph_task)
-            self._nodes_of_shapes += len(shape.dependencies)
-        self._shapes_of[graph_task] = shape
-        while len(self._shapes_of) > _SHAPES_KEPT and self._nodes_of_shapes > _NODES_KEPT:
-            gone = self._shapes_of.pop(next(iter(self._shapes_of)))
-            self._nodes_of_shapes -= len(gone.dependencies)
-        return shape
-
-    def _stored_shape(self, graph_task: int) -> GraphShape | None:
-        """Note [Stored shapes]; None: there is none, or none of as many nodes as there are."""
-        task = self.graph_task(graph_task)
-        if task is None or not is_stored(task.nodes) or not self.has_shortcuts:
-            return None
-        parts = dict(
-            self._database.blobs("SELECT part, bytes FROM shape WHERE graph_task = ?", graph_task)
-        )
-        if parts.keys() != {0, 1} or self.size(graph_task) != task.nodes:
-            return None
-        try:
-            return GraphShape.unpack(parts[0], parts[1], task.nodes)
-        except ValueError:
-            return None
-
-    def size(self, graph_task: int) -> int:
-        """Number of nodes of a graph task in the file, if none is missing."""
-        last = self._database.integers(
-            "SELECT idx FROM node WHERE graph_task = ? ORDER BY idx DESC LIMIT 1", graph_task
-        )
-        return last[0][0] + 1 if last else 0
-
-    def _read_shape(self, graph_task: int) -> GraphShape:
+        """What a replay of a graph task needs of its nodes."""
         rows = self._database.numbers(
-            "SELECT sequence_nr, dependencies, recorded, queue + 1 FROM node WHERE graph_task = ?"
+            "SELECT sequence_nr, dependencies, recorded FROM node WHERE graph_task = ?"
             " ORDER BY idx",
             graph_task,
         )
-        columns = cast("list[tuple[int, ...]]", list(zip(*rows, strict=True)) or [()] * 4)
-        numbers, dependencies, recorded, queues = columns
-        if None in dependencies or None in queues:
+        numbers, dependencies, recorded = list(zip(*rows, strict=True)) or [()] * 3
+        if None in dependencies:
             raise self._database.damaged("a node lacks a fact")
         left_out = frozenset(node for node, known in enumerate(recorded) if not known)
-        told = bytes(queues) if queues and 0 <= min(queues) <= max(queues) < 256 else b""
-        return GraphShape(numbers, dependencies, left_out, told)
+        return GraphShape(numbers, cast("Sequence[int]", dependencies), left_out)
 
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""
@@ -424,19 +372,6 @@ class Contents:
             if task.parent in found:
                 found[number] = None
         return list(found)
-
-    def left_out(self, meanwhile: GraphTaskRow) -> dict[int, set[int]]:
-        """Nodes of whose events the file keeps none, by graph task; of those ``meanwhile``."""
-        last = _NEVER if meanwhile.end_seq is None else meanwhile.end_seq
-        found: dict[int, set[int]] = {}
-        for number, task in self.graph_tasks.items():
-            end = _NEVER if task.end_seq is None else task.end_seq
-            if task.begin_seq <= last and meanwhile.begin_seq <= end:
-                rows = self._database.integers(
-                    "SELECT idx FROM node WHERE graph_task = ? AND NOT recorded", number
-                )
-                found[number] = {node for (node,) in rows}
-        return found
 
     @cached_property
     def has_shortcuts(self) -> bool:
@@ -449,15 +384,6 @@ class Contents:
     def blocks(self) -> NodeBlocks:
         """Where events stand that concern a node."""
         return NodeBlocks(self._database)
-
-    def keyframe(self, seq: int) -> Keyframe | None:
-        """The last stored keyframe that is not after ``seq``."""
-        if not self.has_shortcuts:
-            return None
-        rows = self._database.blobs(
-            "SELECT seq, state FROM keyframe WHERE seq <= ? ORDER BY seq DESC LIMIT 1", seq
-        )
-        return Keyframe(*rows[0]) if rows else None
 
     def _text(self, number: int) -> str:
         text = self._strings.get(number)

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 _STEPS_PER_CHECK: Final = 1_000_000
 _STEPS_PER_BYTE: Final = 10
 _LEAST_STEPS: Final = 20_000_000
-_LONGEST_VALUE: Final = (
-    max(4 * schema.TEXT_LIMIT, schema.KEYFRAME_LIMIT, schema.CHUNK_BYTES) + 1_000
-)
+_LONGEST_VALUE: Final = max(4 * schema.TEXT_LIMIT, schema.CHUNK_BYTES) + 1_000
 _LONGEST_STATEMENT: Final = 100_000
 
 _FAILURES: Final = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)

@@ -130,22 +130,6 @@ class Pages:
             return self._anchors(graph_task).total
         return self._counted.get(_key(graph_task), Anchors([], [])).total
 
-    @cached_property
-    def late(self) -> dict[int, int]:
-        """``seq`` of the last event of graph tasks that have some behind their end."""
-        if self._contents.has_shortcuts:
-            rows = self._database.integers(
-                "SELECT graph_task, max(seq) FROM anchor JOIN graph_task ON id = graph_task"
-                " WHERE seq > end_seq GROUP BY graph_task"
-            )
-            return {number: seq for number, seq in rows}  # noqa: C416 - dict() takes pairs only
-        found = {}
-        for span in self._contents.spans():
-            seqs = self._counted.get(span.id, Anchors([], [])).seqs
-            if seqs and span.end_seq is not None and seqs[-1] > span.end_seq:
-                found[span.id] = seqs[-1]
-        return found
-
     def to_store(self) -> Iterator[tuple[int, int, int]]:
         """Rows for the table of anchors."""
         for number in self._counted:

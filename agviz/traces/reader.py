@@ -22,23 +22,20 @@ from agviz.traces import (
     nonfinite,
     optimizer_steps,
     outline,
-    over_time,
     parameters,
     process,
     roots,
     saved_health,
+    timeline,
     values,
     version_errors,
 )
-from agviz.traces.arrivals import ArrivalRow, arrivals
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import DURING, Database, given, of, place
 from agviz.traces.executions import self_times
 from agviz.traces.outline import Outline
-from agviz.traces.over_time import Bytes, Depth, Steps
 from agviz.traces.pages import Pages
-from agviz.traces.replay import Replay
 from agviz.traces.rows import (
     DumpRow,
     EdgeRow,
@@ -65,6 +62,8 @@ from agviz.traces.rows import (
     VersionErrorRow,
 )
 from agviz.traces.schema import CHECK
+from agviz.traces.state import BackwardState
+from agviz.traces.timeline import ArrivalRow, Bytes, Depth, LiveBytes, Steps, Timeline
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -74,12 +73,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.traces.around import Identity
+    from agviz.traces.engine_state import EngineState
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.left_out import LeftOut
     from agviz.traces.nonfinite import Flows
     from agviz.traces.process import Place, Turn
-    from agviz.traces.state import BackwardState
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
 
@@ -98,7 +97,7 @@ class Trace(Closable):
     def __init__(self, database: Database) -> None:
         self._database = database
         self._version = database.version()
-        self._former_replay: Replay | None = None
+        self._known_timeline: Timeline | None = None
         self._read_anew()
 
     @classmethod
@@ -123,7 +122,7 @@ class Trace(Closable):
 
     def forget(self) -> None:
         """Drop the rows that are kept for the next question; for who goes through a long trace."""
-        self._former_replay = None
+        self._known_timeline = None
         self._read_anew()
 
     @property
@@ -458,7 +457,7 @@ class Trace(Closable):
 
     def arrivals(self, graph_task: int) -> list[ArrivalRow]:
         """The gradients that arrived in InputBuffers of a graph task, as it happened."""
-        return arrivals(self._database, self.graph_task(graph_task))
+        return timeline.arrivals(self._database, self.graph_task(graph_task))
 
     def event_count(self, graph_task: int | None = None) -> int:
         """Number of events of a graph task, or of the whole trace."""
@@ -816,32 +815,32 @@ class Trace(Closable):
             count: number of steps of equal length, 1 or more.
         """
         steps = Steps.of(self.graph_task(graph_task), self.meta.start_ns, end_ns, count)
-        return over_time.depths(self._database, steps)
+        return timeline.depths(self._database, steps)
 
     def live_bytes(self, graph_task: int, end_ns: int, count: int) -> Iterator[Bytes]:
         """Bytes of the gradients in all InputBuffers meanwhile; arguments as for `depths`."""
-        task = self.graph_task(graph_task)
-        contents = self._contents()
-        return over_time.live_bytes(
-            self._database,
-            Steps.of(task, self.meta.start_ns, end_ns, count),
-            self.state_at(graph_task, 0),
-            contents.graph_tasks,
-            contents.left_out(task),
-        )
+        steps = Steps.of(self.graph_task(graph_task), self.meta.start_ns, end_ns, count)
+        changes = self._timeline().live_changes(steps.first_seq, steps.last_seq)
+        return timeline.live_bytes(changes, steps)
 
-    def state_at(self, graph_task: int, position: int) -> BackwardState:
+    def live_changes(self, first: int, last: int) -> Iterator[LiveBytes]:
+        """Bytes of the gradients in all InputBuffers whenever they change between two events.
+
+        Args:
+            first: ``seq`` of the first event; what was there before comes first, if anything was.
+            last: of the last one.
+        """
+        return self._timeline().live_changes(first, last)
+
+    def state_at(self, graph_task: int, position: int) -> EngineState:
         """The engine's state after the first ``position`` events of a graph task.
 
         Args:
             graph_task: whose events are counted; the state holds what else was under way too.
             position: 0 (before GraphTaskBegun) to ``event_count(graph_task)``.
-
-        Returns:
-            A state of the caller's own, which may be moved on with ``apply``.
         """
         task = self.graph_task(graph_task)
-        seq = task.begin_seq - 1
+        seq, time_ns = task.begin_seq - 1, 0
         if position > 0:
             found = self.events(graph_task, offset=position - 1, limit=1)
             if not found:
@@ -849,15 +848,17 @@ class Trace(Closable):
                     f"graph task {graph_task} of {self.path} has {self.event_count(graph_task)} "
                     f"events, there is no position {position}"
                 )
-            seq = found[0].seq
-        try:
-            state = self._replay().state_at(seq)
-        except (ValueError, OverflowError) as error:
-            raise self._database.damaged(error) from error
-        size = state.size(graph_task) if graph_task in state.graph_tasks else 0
-        if size not in {0, self._contents().size(graph_task)}:
-            raise self._database.damaged("a keyframe is of another graph")
-        return state
+            seq, time_ns = found[0].seq, found[0].time_ns
+        return self._timeline().state_at(seq, time_ns, graph_task)
+
+    def replay(self) -> BackwardState:
+        """The state before any event, to be moved on with ``apply``; for who looks at all events.
+
+        It takes impossible events as well as can be where the recording has holes.
+        """
+        meta = self.meta
+        has_holes = meta.end_ns is None or meta.partial or bool(meta.stopped)
+        return BackwardState(self._contents().shape, tolerant=has_holes)
 
     def _flowed(
         self, graph_task: int | None, node: int | None, slot: int | None, limit: int
@@ -888,13 +889,11 @@ class Trace(Closable):
     def _read_anew(self) -> None:
         contents = self._all_contents = Contents(self._database)
         self._all_pages = Pages(self._database, contents)
-        self._whole_replay: Replay | None = None
 
     def _contents(self) -> Contents:
         version = self._database.version()
         if version != self._version:  # the file grew
             self._version = version
-            self._former_replay = self._whole_replay or self._former_replay
             self._read_anew()
         return self._all_contents
 
@@ -902,12 +901,12 @@ class Trace(Closable):
         self._contents()
         return self._all_pages
 
-    def _replay(self) -> Replay:
-        contents = self._contents()
-        if self._whole_replay is None:
-            self._whole_replay = Replay.of(contents, self._all_pages, self._former_replay)
-            self._former_replay = None
-        return self._whole_replay
+    def _timeline(self) -> Timeline:
+        is_closed = self._contents().meta.end_ns is not None
+        known = self._known_timeline
+        if known is None or known.is_closed is not is_closed:
+            known = self._known_timeline = Timeline(self._database, is_closed=is_closed)
+        return known
 
 
 def _longest_first(row: ExecutionRow) -> tuple[int, int]:

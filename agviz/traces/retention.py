@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHARE_OF_EVENTS: Final = 0.55
-"""Of a file of limited size, what may be full before indexes and keyframes are added."""
+"""Of a file of limited size, what may be full before indexes and times are added."""
 _FIRST: Final = 0.5
 """Of that, what the first passes take."""
 _FIRST_FAILED: Final = 0.25

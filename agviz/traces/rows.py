@@ -37,6 +37,24 @@ class NodeStatus(StrEnum):
     """Its events were left out of the recording (``nodes=``)."""
 
 
+class QueuedTask(NamedTuple):
+    """A NodeTask in a ReadyQueue."""
+
+    graph_task: int
+    node: int
+
+
+class QueueContents(NamedTuple):
+    """One ReadyQueue."""
+
+    queue: int
+    """Device index, or -1 for the queue of a thread that calls backward."""
+    thread: int | None
+    """The thread that owns a queue -1; None for device queues."""
+    tasks: Sequence[QueuedTask]
+    """In the order in which they would be popped."""
+
+
 class GraphTaskStatus(StrEnum):
     """How a graph task ended."""
 

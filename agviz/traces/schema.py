@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -427,22 +427,24 @@ CREATE TABLE anchor (
     seq INTEGER NOT NULL,
     PRIMARY KEY (graph_task, position)
 ) WITHOUT ROWID""",
-    # What a replay needs of the nodes of large graphs, so that it need not read their rows. Empty
-    # until the recording is closed.
-    "shape": """
-CREATE TABLE shape (
+    # When nodes were queued, ran and ended: ``seq`` of the events that say so, NULL where there is
+    # none. Empty until the recording is closed.
+    "timeline": """
+CREATE TABLE timeline (
     graph_task INTEGER NOT NULL,
-    part INTEGER NOT NULL,         -- 0: columns by node; 1: the order in which the nodes would be
-                                   -- popped, no bytes where sequence numbers do not say
-    bytes BLOB NOT NULL,           -- agviz/traces/graph_shape.py says what it holds
-    PRIMARY KEY (graph_task, part)
+    node INTEGER NOT NULL,
+    pushed INTEGER,                -- QueuePush
+    queue INTEGER,                 -- of QueuePush: device index; -1: of the calling thread
+    popped INTEGER,                -- QueuePop
+    started INTEGER,               -- NodeStarted
+    ended INTEGER,                 -- the first of NodeFinished, NodeFailed and NodeSkipped
+    outcome INTEGER,               -- kind of that event
+    failed INTEGER,                -- NodeFailed of a node that had ended otherwise before
+    thread INTEGER,                -- that took the node up
+    start_t INTEGER,               -- time of NodeStarted, ns since the start of the recording
+    end_t INTEGER,                 -- time of the end
+    PRIMARY KEY (graph_task, node)
 ) WITHOUT ROWID""",
-    # States to replay from. Empty until the recording is closed.
-    "keyframe": """
-CREATE TABLE keyframe (
-    seq INTEGER PRIMARY KEY,       -- seq of the last event that the state includes
-    state BLOB NOT NULL            -- agviz/traces/keyframe.py says what it holds
-)""",
 }
 """The tables, by name. The text is what SQLite stores, comments included."""
 
@@ -452,6 +454,14 @@ OF_GRAPH_TASK = tuple(
     if "PRIMARY KEY (graph_task" in statement or "graph_task INTEGER PRIMARY KEY" in statement
 )
 """Tables whose rows belong to one graph task each."""
+
+COMPUTED, PUSHED, POPPED, STARTED, FINISHED, FAILED, SKIPPED = range(1, 8)
+DECREMENTED, ACCUMULATED = ARRIVALS = (9, 10)
+CHECKED = 13
+"""Kinds of events, as in ``event``: positions in agviz_engine.events.EVENT_TYPES."""
+
+MOVES = (PUSHED, POPPED, STARTED, FINISHED, FAILED, SKIPPED)
+"""Those that move a node on."""
 
 EXECUTION = "kind IN (4, 5, 6, 7)"
 """Condition of the events from NodeStarted to NodeSkipped. SQLite takes an index that is limited to
@@ -483,14 +493,25 @@ FILL_NODE_BLOCK = (
 )
 """The rows of node_block, once all events are there."""
 
+_ENDS = f"kind IN {(FINISHED, FAILED, SKIPPED)}"
+_FIRST_END = f"min(seq << 8 | kind) FILTER (WHERE {_ENDS})"
+
+FILL_TIMELINE = (
+    "INSERT INTO timeline SELECT graph_task, node,"  # noqa: S608 - our words
+    f" min(seq) FILTER (WHERE kind = {PUSHED}), min(a) FILTER (WHERE kind = {PUSHED}),"
+    f" min(seq) FILTER (WHERE kind = {POPPED}),"
+    f" min(seq) FILTER (WHERE kind = {STARTED}), {_FIRST_END} >> 8, {_FIRST_END} & 255,"
+    f" nullif(max(seq) FILTER (WHERE kind = {FAILED}), {_FIRST_END} >> 8),"
+    f" min(thread) FILTER (WHERE kind = {STARTED}), min(t) FILTER (WHERE kind = {STARTED}),"
+    f" min(t) FILTER (WHERE {_ENDS}) FROM event WHERE kind IN {MOVES} GROUP BY graph_task, node"
+)
+"""The rows of timeline, once all events are there."""
+
 SOURCE_LIMIT = 200
 """Longest stored line of source, in characters."""
 
 TEXT_LIMIT = 65_536
 """Longest stored text, in characters."""
-
-KEYFRAME_LIMIT = 2**20
-"""Longest stored keyframe, or part of a shape, in bytes."""
 
 CHUNK_BYTES = 2**20
 """Length of a chunk."""

@@ -6,14 +6,11 @@ that still grows, or whose recording was cut off.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
-from agviz.traces.graph_shape import is_stored
 from agviz.traces.pages import Pages
-from agviz.traces.replay import Replay
-from agviz.traces.schema import KEYFRAME_LIMIT
 from agviz.traces.waiting import Waiting
 from agviz.traces.writer import Introduction
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agviz.traces.writer import Writer
-
-_KEYFRAMES_PER_TRANSACTION: Final = 50
 
 
 def store(path: Path, writer: Writer) -> None:
@@ -46,27 +41,5 @@ def store(path: Path, writer: Writer) -> None:
         ]
         writer.write(Waiting(), unknown)
         writer.store("anchor", list(pages.to_store()))
-        for number, task in contents.graph_tasks.items():
-            if is_stored(task.nodes):
-                writer.store("shape", _shape(contents, number))
-        waiting = []
-        for keyframe in Replay.of(contents, pages).keyframes():
-            if len(keyframe.state) <= KEYFRAME_LIMIT:
-                waiting.append(keyframe)
-            if len(waiting) >= _KEYFRAMES_PER_TRANSACTION:
-                writer.store("keyframe", waiting)
-                waiting = []
-        writer.store("keyframe", waiting)
     finally:
         database.close()
-
-
-def _shape(contents: Contents, graph_task: int) -> list[tuple[int, int, bytes]]:
-    """Rows of a graph task, none where they are too long or can't be packed."""
-    try:
-        parts = contents.shape(graph_task).pack()
-    except OverflowError:
-        return []
-    if max(map(len, parts)) > KEYFRAME_LIMIT:
-        return []
-    return [(graph_task, number, part) for number, part in enumerate(parts)]

@@ -1,111 +1,89 @@
-"""BackwardState: the engine's state at one moment, replayed from events.
+"""BackwardState: the definition of the engine's state, as rules of what each event changes.
 
-It knows no thread, file or screen. :meth:`BackwardState.apply` is the one door through which it
-changes; an event that can't have happened raises :class:`ImpossibleEventError`, which carries its
-story.
+What a reader shows comes from :mod:`agviz.traces.timeline`, which finds a state without replaying
+what came before; the tests compare the two after every event. :meth:`BackwardState.apply` is the
+one door through which a state changes. An event that can't have happened raises
+:class:`ImpossibleEventError`, which carries its story.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from agviz.errors import TraceError
-from agviz.traces import keyframe
-from agviz.traces.graph_shape import GraphShape
-from agviz.traces.heap_entry import SHUTDOWN, QueuedTask
-from agviz.traces.keyframe import Facts, GraphTaskFacts
-from agviz.traces.rows import NodeStatus
-from agviz.traces.task_heap import TaskHeap
+from agviz.traces.rows import NodeStatus, QueueContents, QueuedTask
+from agviz.traces.task_heap import TaskHeap, priority
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
-__all__ = [
-    "BackwardState",
-    "GraphShape",
-    "ImpossibleEventError",
-    "PopOrder",
-    "QueueContents",
-    "QueuedTask",
-]
+    from collections.abc import Callable, Collection, Sequence
 
 _EVENTS_REMEMBERED: Final = 64
-
-_WAITING, _READY, _RUNNING, _DONE, _SKIPPED, _FAILED, _TAKEN = range(keyframe.STATUSES)
-_STATUS: Final = (
-    NodeStatus.WAITING,
-    NodeStatus.READY,
-    NodeStatus.RUNNING,
-    NodeStatus.DONE,
-    NodeStatus.SKIPPED,
-    NodeStatus.FAILED,
-    NodeStatus.READY,
-)
 
 
 class ImpossibleEventError(TraceError):
     """An event can't happen in the state it was applied to; ``story`` holds what led there."""
 
     def __init__(self, event: Event, why: str, story: Sequence[Event]) -> None:
-        told = "".join(f"\n  {past}" for past in story)
-        super().__init__(f"{event} can't happen: {why}; before it came:{told or ' nothing'}")
+        past = "".join(f"\n  {each}" for each in story)
+        super().__init__(f"{event} can't happen: {why}; before it came:{past or ' nothing'}")
         self.event = event
         self.why = why
         self.story = tuple(story)
         """The last events of the same graph task and node."""
 
 
-class PopOrder(Sequence[QueuedTask]):
-    """The tasks of a queue in the order in which they would be popped, found as far as asked for.
+class GraphShape(NamedTuple):
+    """What of a graph its replay needs, each by node index."""
 
-    A queue may hold as many tasks as the graph has nodes, and its readers see a few of them.
-    """
-
-    def __init__(self, heap: TaskHeap) -> None:
-        self._length = len(heap)
-        self._rest = heap
-        self._popped: list[QueuedTask] = []
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, place: int) -> QueuedTask: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[QueuedTask, ...]: ...
-    def __getitem__(self, place: int | slice) -> QueuedTask | tuple[QueuedTask, ...]:
-        if isinstance(place, slice):
-            return tuple(self[index] for index in range(self._length)[place])
-        place = range(self._length)[place]
-        with self._lock:
-            while len(self._popped) <= place:
-                self._popped.append(self._rest.pop()[1].task)
-        return self._popped[place]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PopOrder) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"PopOrder({list(self)})"
+    sequence_nrs: Sequence[int | None]
+    """None: AccumulateGrad."""
+    dependencies: Sequence[int]
+    left_out: Collection[int] = frozenset()
+    """Nodes of whose events the recording keeps none."""
 
 
-class QueueContents(NamedTuple):
-    """One ReadyQueue."""
+_NO_SHAPE: Final = GraphShape((), ())
 
-    queue: int
-    """Device index, or -1 for the queue of a thread that calls backward."""
-    thread: int | None
-    """The thread that owns a queue -1; None for device queues."""
-    tasks: PopOrder
-    """In the order in which they would be popped."""
+
+@dataclass(slots=True)
+class _Task:
+    """What is known of one graph task."""
+
+    parent: int
+    depth: int
+    thread: int
+    cpu_queue: int
+    shape: GraphShape = _NO_SHAPE
+    """The graph, of no nodes before the dependencies are computed."""
+    status: list[NodeStatus] = field(default_factory=list)
+    remaining: dict[int, int] = field(default_factory=dict)
+    """Remaining dependencies, of waiting nodes that lost some."""
+    buffers: dict[int, dict[int, int]] = field(default_factory=dict)
+    """InputBuffers that hold a gradient, by node: bytes by slot."""
+    nonfinite: set[int] = field(default_factory=set)
+    executed: int = 0
+    has_ended: bool = False
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the engine discards its NodeTasks, or has done so."""
+        return self.has_ended or NodeStatus.FAILED in self.status
+
+    def checked(self, node: int) -> int:
+        """``node``. Raises IndexError where there is none of this index."""
+        if not 0 <= node < len(self.status):
+            raise IndexError(node)
+        return node
+
+    def remaining_of(self, node: int) -> int:
+        """Number of dependencies a node still waits for."""
+        if self.status[self.checked(node)] is not NodeStatus.WAITING:
+            return 0
+        return self.remaining.get(node, self.shape.dependencies[node])
 
 
 class BackwardState:
@@ -120,9 +98,19 @@ class BackwardState:
     """
 
     def __init__(self, shape: Callable[[int], GraphShape], *, tolerant: bool = False) -> None:
-        self._shape = shape
         self.tolerant = tolerant
-        self._now = Facts(shape)
+        self.seq = -1
+        """``seq`` of the last event applied, -1 at first."""
+        self.time_ns = 0
+        """Its time, 0 at first."""
+        self.live_bytes = 0
+        """Bytes of the gradients in InputBuffers, those of running nodes included."""
+        self._shape = shape
+        self._tasks: dict[int, _Task] = {}
+        self._heaps: dict[int, TaskHeap] = {}
+        """By queue: a device index, or ``-1 - thread`` for the queue of a calling thread."""
+        self._running: dict[int, list[QueuedTask]] = {}
+        """By thread: the nodes it is in, innermost last."""
         self._recent: deque[Event] = deque(maxlen=_EVENTS_REMEMBERED)
 
     def apply(self, event: Event) -> None:
@@ -132,79 +120,31 @@ class BackwardState:
             ImpossibleEventError: the event can't happen in this state (never in tolerant mode).
         """
         handler = self._HANDLERS.get(type(event))
-        now = self._now
         if handler is not None:
             try:
-                handler(self, now, event)
+                handler(self, event)
             except (KeyError, IndexError):
                 self._object(event, "there is no such graph task or node at this point")
-        now.seq = event[0]
-        now.time_ns = event[1]
+        self.seq = event.seq
+        self.time_ns = event.time_ns
         self._recent.append(event)
-
-    def copy(self) -> BackwardState:
-        """An independent copy."""
-        twin = BackwardState(self._shape, tolerant=self.tolerant)
-        twin._now = self._now.copy()
-        twin._recent = self._recent.copy()
-        return twin
-
-    def skip_to(self, seq: int) -> None:
-        """Declare that nothing of interest happened up to ``seq``."""
-        self._now.seq = seq
-
-    def pack(self, alone: Container[int] = ()) -> bytes:
-        """Everything but the story: Note [Keyframes].
-
-        Args:
-            alone: graph tasks during which no other of the same depth is ever under way.
-        """
-        return keyframe.pack(self._now, alone)
-
-    def unpack(self, packed: bytes) -> BackwardState:
-        """The state that was packed, of the same recording.
-
-        Raises:
-            ValueError: the bytes are no keyframe of this recording.
-        """
-        state = BackwardState(self._shape, tolerant=self.tolerant)
-        state._now = keyframe.unpack(packed, self._shape)
-        return state
-
-    @property
-    def seq(self) -> int:
-        """``seq`` of the last event applied, -1 at first."""
-        return self._now.seq
-
-    @property
-    def time_ns(self) -> int:
-        """Its time, 0 at first."""
-        return self._now.time_ns
 
     @property
     def graph_tasks(self) -> tuple[int, ...]:
         """The graph tasks this state covers."""
-        return tuple(self._now.known())
-
-    def size(self, graph_task: int) -> int:
-        """Number of nodes of a graph task; 0 until the dependencies are computed."""
-        return len(self._now.look(graph_task).status)
+        return tuple(sorted(self._tasks))
 
     def status(self, graph_task: int, node: int) -> NodeStatus:
         """How far a node has come; UNKNOWN where its events were left out."""
-        task = self._now.look(graph_task)
-        if node in task.left_out:
-            return NodeStatus.UNKNOWN
-        return _STATUS[task.status[task.checked(node)]]
+        task = self._tasks[graph_task]
+        known = task.status[task.checked(node)]
+        return NodeStatus.UNKNOWN if node in task.shape.left_out else known
 
     def statuses(self, graph_task: int) -> list[NodeStatus]:
         """How far every node has come, by index; empty until the dependencies are computed."""
-        task = self._now.look(graph_task)
-        statuses = [_STATUS[code] for code in task.status]
-        for node in task.left_out:
-            if node < len(statuses):
-                statuses[node] = NodeStatus.UNKNOWN
-        return statuses
+        return [
+            self.status(graph_task, node) for node in range(len(self._tasks[graph_task].status))
+        ]
 
     @property
     def knows_all(self) -> bool:
@@ -213,46 +153,34 @@ class BackwardState:
         Queues, buffers, running nodes and :attr:`live_bytes` are then those of the other nodes
         only: more may be there.
         """
-        return not self._now.has_left_out
+        return not any(task.shape.left_out for task in self._tasks.values())
 
     def remaining(self, graph_task: int, node: int) -> int:
         """Number of dependencies a node still waits for; of one that is left out, those it had."""
-        return self._now.look(graph_task).remaining_of(node)
-
-    def is_nonfinite(self, graph_task: int, node: int) -> bool:
-        """Whether a non-finite element was found in an output of the node."""
-        return node in self._now.look(graph_task).nonfinite
+        return self._tasks[graph_task].remaining_of(node)
 
     def sequence_nr(self, graph_task: int, node: int) -> int | None:
         """The sequence number by which a queue orders a node; None: AccumulateGrad."""
-        task = self._now.look(graph_task)
+        task = self._tasks[graph_task]
         return task.shape.sequence_nrs[task.checked(node)]
 
     def depth(self, graph_task: int) -> int:
         """How many calls of backward a graph task is inside of; its nodes go before shallower."""
-        return self._now.look(graph_task).depth
+        return self._tasks[graph_task].depth
 
     def nonfinite(self, graph_task: int) -> frozenset[int]:
-        """The nodes of which that is so."""
-        return frozenset(self._now.look(graph_task).nonfinite)
-
-    def buffer(self, graph_task: int, node: int) -> dict[int, int]:
-        """The node's InputBuffer: slots that hold a gradient, and their bytes."""
-        return _buffer(self._now.look(graph_task), node)
+        """The nodes in whose outputs a non-finite element was found."""
+        return frozenset(self._tasks[graph_task].nonfinite)
 
     def buffers(self, graph_task: int) -> dict[int, dict[int, int]]:
         """All InputBuffers of a graph task that hold a gradient, by node: bytes by slot."""
-        task = self._now.look(graph_task)
-        nodes = task.slot_0.numbers().keys() | task.further_slots
-        return {node: _buffer(task, node) for node in nodes}
+        return {node: dict(slots) for node, slots in self._tasks[graph_task].buffers.items()}
 
     def queues(self) -> list[QueueContents]:
-        """The ReadyQueues seen so far, callers' queues first."""
+        """The ReadyQueues of these graph tasks, callers' queues first."""
         return [
-            QueueContents(
-                max(queue, CPU_QUEUE), -1 - queue if queue < 0 else None, PopOrder(heap.copy())
-            )
-            for queue, heap in sorted(self._now.heaps.items())
+            QueueContents(max(queue, CPU_QUEUE), -1 - queue if queue < 0 else None, heap.order())
+            for queue, heap in sorted(self._heaps.items())
         ]
 
     def queue_length(self, graph_task: int, queue: int) -> int:
@@ -262,22 +190,15 @@ class BackwardState:
             graph_task: of which -1 is the caller's queue.
             queue: device index, or -1.
         """
-        task = self._now.look(graph_task)
-        return len(self._now.heaps.get(task.cpu_queue if queue == CPU_QUEUE else queue, ()))
+        return len(self._heap(self._tasks[graph_task], queue))
 
     def running(self) -> dict[int, tuple[QueuedTask, ...]]:
         """For every thread inside a node: the nodes it is in, innermost (reentrant) last."""
-        running = sorted(self._now.running.items())
-        return {thread: tuple(tasks) for thread, tasks in running if tasks}
+        return {thread: tuple(tasks) for thread, tasks in sorted(self._running.items()) if tasks}
 
     def executed(self, graph_task: int) -> int:
         """Number of nodes that finished."""
-        return self._now.look(graph_task).executed
-
-    @property
-    def live_bytes(self) -> int:
-        """Bytes of the gradients in InputBuffers, those of running nodes included."""
-        return self._now.live_bytes
+        return self._tasks[graph_task].executed
 
     def _object(self, event: Event, why: str) -> None:
         if self.tolerant:
@@ -291,156 +212,170 @@ class BackwardState:
         ]
         raise ImpossibleEventError(event, why, story)
 
+    def _heap(self, task: _Task, queue: int) -> TaskHeap:
+        return self._heaps.setdefault(task.cpu_queue if queue == CPU_QUEUE else queue, TaskHeap())
+
     # How each kind of event changes the state; kinds that are not listed don't.
 
-    def _begun(self, now: Facts, event: events.GraphTaskBegun) -> None:
-        if event.graph_task in now:
+    def _begun(self, event: events.GraphTaskBegun) -> None:
+        if event.graph_task in self._tasks:
             self._object(event, "this graph task began before")
             return
-        parent = now.look(event.parent) if event.parent in now else None
-        if parent is None:
-            _forget_ended(now, event.thread)
+        parent = self._tasks.get(event.parent)
+        if all(task.has_ended for task in self._tasks.values()):
+            self._tasks.clear()  # the engine was idle
+            self._heaps.clear()
+        elif parent is None:
+            self._forget_ended(event.thread)
         # A reentrant call works on the queue of the thread that makes it.
         cpu_queue = -1 - event.thread if parent is None else parent.cpu_queue
-        now.graph_tasks[event.graph_task] = GraphTaskFacts(
-            event.parent, event.reentrant_depth, event.thread, cpu_queue
-        )
-        now.heaps.setdefault(cpu_queue, TaskHeap())
+        task = _Task(event.parent, event.reentrant_depth, event.thread, cpu_queue)
+        self._tasks[event.graph_task] = task
+        self._heap(task, CPU_QUEUE)
 
-    def _computed(self, now: Facts, event: events.DependenciesComputed) -> None:
-        task = now.task(event.graph_task)
+    def _forget_ended(self, thread: int) -> None:
+        """Drop what ended on ``thread`` before, and the reentrant calls within it."""
+        for number in sorted(self._tasks):  # parents come before their children
+            task = self._tasks[number]
+            is_outermost = task.parent not in self._tasks
+            if task.has_ended and is_outermost and task.thread == thread:
+                gone = {number}
+                for inner in sorted(self._tasks):
+                    if self._tasks[inner].parent in gone:
+                        gone.add(inner)
+                for each in gone:
+                    del self._tasks[each]
+                self._forget_ended(thread)
+                return
+
+    def _computed(self, event: events.DependenciesComputed) -> None:
+        task = self._tasks[event.graph_task]
         if task.status:
             self._object(event, "they were computed before")
             return
         task.shape = self._shape(event.graph_task)
-        task.status = bytearray(len(task.shape.dependencies))
+        task.status = [NodeStatus.WAITING] * len(task.shape.dependencies)
 
-    def _pushed(self, now: Facts, event: events.QueuePush) -> None:
-        task = now.task(event.graph_task)
+    def _pushed(self, event: events.QueuePush) -> None:
+        task = self._tasks[event.graph_task]
         node = task.checked(event.node)
-        if task.status[node] != _WAITING:
-            self._object(event, f"the node is {_STATUS[task.status[node]]}")
+        if task.status[node] is not NodeStatus.WAITING:
+            self._object(event, f"the node is {task.status[node]}")
         if (remaining := task.remaining_of(node)) != 0:
             self._object(event, f"the node waits for {remaining} more gradients")
-        task.status[node] = _READY
+        task.status[node] = NodeStatus.READY
         task.remaining.pop(node, 0)
-        entry = task.shape.entry(event.graph_task, task.depth, node)
-        _heap(now, task, event.queue).push(entry)
+        if not task.has_ended:
+            key = priority(task.depth, task.shape.sequence_nrs[node])
+            self._heap(task, event.queue).push(key, QueuedTask(event.graph_task, node))
 
-    def _popped(self, now: Facts, event: events.QueuePop) -> None:
-        task = now.task(event.graph_task)
-        heap = _heap(now, task, event.queue)
+    def _popped(self, event: events.QueuePop) -> None:
+        task = self._tasks[event.graph_task]
+        heap = self._heap(task, event.queue)
         popped = QueuedTask(event.graph_task, task.checked(event.node))
-        is_chosen = task.status[event.node] == _TAKEN
-        if task.status[event.node] == _READY:
-            task.status[event.node] = _TAKEN
-        if _pop_if_first(heap, popped):
-            return
-        if task.ended:  # what a failed graph task left behind comes out at some time
-            heap.remove(popped)
-            return
-        heap.drop(lambda number: _is_over(now, number))
-        if _pop_if_first(heap, popped):
-            return
-        found, first = heap.find(popped), heap.first
-        if found is None or first is None:
-            self._object(event, "the node is not in this queue")
-            return
-        if first < found and not is_chosen:
-            self._object(event, f"{first[1].task} comes before it")
+        if not task.has_ended:
+            if popped not in heap:
+                self._object(event, "the node is not in this queue")
+            elif not self._is_next(heap, popped) and not self._was_chosen(popped):
+                self._object(event, f"{heap.first} comes before it")
         heap.remove(popped)
 
-    def _started(self, now: Facts, event: events.NodeStarted) -> None:
-        task = now.task(event.graph_task)
+    def _is_next(self, heap: TaskHeap, task: QueuedTask) -> bool:
+        """Whether only tasks that the engine discards come before it."""
+        if heap.first == task:
+            return True
+        order = (each for each in heap.order() if not self._tasks[each.graph_task].is_failing)
+        return next(order, task) == task
+
+    def _was_chosen(self, task: QueuedTask) -> bool:
+        return any(
+            isinstance(event, events.Intervened)
+            and (event.kind, event.graph_task, event.node) == ("next", *task)
+            for event in self._recent
+        )
+
+    def _started(self, event: events.NodeStarted) -> None:
+        task = self._tasks[event.graph_task]
         node = task.checked(event.node)
-        if task.status[node] not in {_READY, _TAKEN}:
-            self._object(event, f"the node is {_STATUS[task.status[node]]}")
-        task.status[node] = _RUNNING
-        running = now.running.setdefault(event.thread, [])
-        running.append(QueuedTask(event.graph_task, node))
+        if task.status[node] is not NodeStatus.READY:
+            self._object(event, f"the node is {task.status[node]}")
+        task.status[node] = NodeStatus.RUNNING
+        if not task.has_ended:
+            running = self._running.setdefault(event.thread, [])
+            running.append(QueuedTask(event.graph_task, node))
 
-    def _finished(self, now: Facts, event: events.NodeFinished) -> None:
-        task = now.task(event.graph_task)
-        if task.status[task.checked(event.node)] != _RUNNING:
-            self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
+    def _finished(self, event: events.NodeFinished) -> None:
+        task = self._tasks[event.graph_task]
+        if task.status[task.checked(event.node)] is not NodeStatus.RUNNING:
+            self._object(event, f"the node is {task.status[event.node]}")
         task.executed += 1
-        _leave(now, task, event, _DONE)
+        self._leave(task, event, NodeStatus.DONE)
 
-    def _failed(self, now: Facts, event: events.NodeFailed) -> None:
-        task = now.task(event.graph_task)
-        if task.status[task.checked(event.node)] in {_WAITING, _SKIPPED, _FAILED}:
-            self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
-        _leave(now, task, event, _FAILED)
+    def _failed(self, event: events.NodeFailed) -> None:
+        task = self._tasks[event.graph_task]
+        impossible = {NodeStatus.WAITING, NodeStatus.SKIPPED, NodeStatus.FAILED}
+        if task.status[task.checked(event.node)] in impossible:
+            self._object(event, f"the node is {task.status[event.node]}")
+        self._leave(task, event, NodeStatus.FAILED)
 
-    def _skipped(self, now: Facts, event: events.NodeSkipped) -> None:
-        task = now.task(event.graph_task)
-        if task.status[task.checked(event.node)] not in {_READY, _TAKEN, _RUNNING}:
-            self._object(event, f"the node is {_STATUS[task.status[event.node]]}")
-        _leave(now, task, event, _SKIPPED)
+    def _skipped(self, event: events.NodeSkipped) -> None:
+        task = self._tasks[event.graph_task]
+        possible = {NodeStatus.READY, NodeStatus.RUNNING}
+        if task.status[task.checked(event.node)] not in possible:
+            self._object(event, f"the node is {task.status[event.node]}")
+        self._leave(task, event, NodeStatus.SKIPPED)
 
-    def _decremented(self, now: Facts, event: events.DependencyDecremented) -> None:
-        task = now.task(event.graph_task)
-        if event.node in task.left_out:
-            return  # told because of its producer; when it lets go will not be told
+    def _leave(
+        self,
+        task: _Task,
+        event: events.NodeFinished | events.NodeFailed | events.NodeSkipped,
+        status: NodeStatus,
+    ) -> None:
+        task.status[event.node] = status
+        self.live_bytes -= sum(task.buffers.pop(event.node, {}).values())
+        running = self._running.get(event.thread, [])
+        left = QueuedTask(event.graph_task, event.node)
+        if left in running:
+            running.remove(left)
+
+    def _decremented(self, event: events.DependencyDecremented) -> None:
+        task = self._tasks[event.graph_task]
+        if event.node in task.shape.left_out:
+            return  # recorded because of its producer; when it lets go is not recorded
         known = task.remaining_of(event.node)
         if event.remaining != known - 1 or event.remaining < 0:
             self._object(event, f"the node waited for {known} gradients")
-            if task.status[event.node] != _WAITING:
-                return
-        task.remaining[event.node] = event.remaining
+        if task.status[event.node] is NodeStatus.WAITING:
+            task.remaining[event.node] = event.remaining
 
-    def _accumulated(self, now: Facts, event: events.GradientAccumulated) -> None:
-        task = now.task(event.graph_task)
+    def _accumulated(self, event: events.GradientAccumulated) -> None:
+        task = self._tasks[event.graph_task]
         node = task.checked(event.node)
-        if node in task.left_out or task.ended:
+        if node in task.shape.left_out or task.has_ended:
             return  # nobody will take it out
-        if task.status[node] != _WAITING:
-            self._object(event, f"the node is {_STATUS[task.status[node]]}")
+        if task.status[node] is not NodeStatus.WAITING:
+            self._object(event, f"the node is {task.status[node]}")
             return
-        if event.slot == 0:
-            now.live_bytes += event.nbytes - task.slot_0.get(node, 0)
-            task.slot_0[node] = event.nbytes
-        else:
-            slots = task.further_slots.setdefault(node, {})
-            now.live_bytes += event.nbytes - slots.get(event.slot, 0)
-            slots[event.slot] = event.nbytes
+        slots = task.buffers.setdefault(node, {})
+        self.live_bytes += event.nbytes - slots.get(event.slot, 0)
+        slots[event.slot] = event.nbytes
 
-    def _checked(self, now: Facts, event: events.NonFiniteChecked) -> None:
+    def _checked(self, event: events.NonFiniteChecked) -> None:
         if event.nan or event.posinf or event.neginf:
-            task = now.task(event.graph_task)
+            task = self._tasks[event.graph_task]
             task.nonfinite.add(task.checked(event.node))
 
-    def _intervened(self, now: Facts, event: events.Intervened) -> None:
-        task = now.task(event.graph_task)
-        node = task.checked(event.node)
-        if event.kind == "next" and task.status[node] == _READY:
-            task.status[node] = _TAKEN  # before it leaves the queue, which gives it next
-
-    def _ended(self, now: Facts, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
-        task = now.task(event.graph_task)
-        task.ended = True
-        now.live_bytes -= sum(task.slot_0.numbers().values())
-        now.live_bytes -= sum(sum(slots.values()) for slots in task.further_slots.values())
-        task.slot_0.clear()
-        task.further_slots.clear()
-        for tasks in now.running.values():
+    def _ended(self, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
+        task = self._tasks[event.graph_task]
+        task.has_ended = True
+        self.live_bytes -= sum(sum(slots.values()) for slots in task.buffers.values())
+        task.buffers.clear()
+        for heap in self._heaps.values():  # what a failed one left behind is dropped
+            heap.drop(event.graph_task)
+        for tasks in self._running.values():
             tasks[:] = [running for running in tasks if running.graph_task != event.graph_task]
 
-    def _aborted(self, now: Facts, event: events.GraphTaskFailed) -> None:
-        self._ended(now, event)
-        for heap in now.heaps.values():  # what it left behind is dropped untold
-            heap.drop(lambda number: number == event.graph_task)
-
-    def _shut_down(self, now: Facts, event: events.ShutdownTaskPushed) -> None:
-        now.heaps.setdefault(event.queue, TaskHeap()).push(SHUTDOWN)
-
-    def _stopped(self, now: Facts, _event: events.WorkerStopped) -> None:
-        for heap in now.heaps.values():
-            if heap.first is SHUTDOWN:
-                heap.pop()
-                return
-
-    _HANDLERS: ClassVar[dict[type[Any], Callable[[BackwardState, Facts, Any], None]]] = {
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[BackwardState, Any], None]]] = {
         events.GraphTaskBegun: _begun,
         events.DependenciesComputed: _computed,
         events.QueuePush: _pushed,
@@ -452,73 +387,6 @@ class BackwardState:
         events.DependencyDecremented: _decremented,
         events.GradientAccumulated: _accumulated,
         events.NonFiniteChecked: _checked,
-        events.Intervened: _intervened,
         events.GraphTaskFinished: _ended,
-        events.GraphTaskFailed: _aborted,
-        events.ShutdownTaskPushed: _shut_down,
-        events.WorkerStopped: _stopped,
+        events.GraphTaskFailed: _ended,
     }
-
-
-def _buffer(task: GraphTaskFacts, node: int) -> dict[int, int]:
-    first = {0: task.slot_0.get(node, 0)} if node in task.slot_0 else {}
-    return first | task.further_slots.get(node, {})
-
-
-def _heap(now: Facts, task: GraphTaskFacts, queue: int) -> TaskHeap:
-    number = task.cpu_queue if queue == CPU_QUEUE else queue
-    heap = now.heaps.get(number)
-    if heap is None:
-        heap = now.heaps[number] = TaskHeap()
-    return heap
-
-
-def _pop_if_first(heap: TaskHeap, task: QueuedTask) -> bool:
-    first = heap.first
-    if first is None or first[1].task != task:
-        return False
-    heap.pop()
-    return True
-
-
-def _leave(
-    now: Facts,
-    task: GraphTaskFacts,
-    event: events.NodeFinished | events.NodeFailed | events.NodeSkipped,
-    status: int,
-) -> None:
-    node = event.node
-    task.status[node] = status
-    now.live_bytes -= task.slot_0.pop(node, 0)
-    if node in task.further_slots:
-        now.live_bytes -= sum(task.further_slots.pop(node).values())
-    running = now.running.get(event.thread, [])
-    left = QueuedTask(event.graph_task, node)
-    if left in running:
-        running.remove(left)
-
-
-def _is_over(now: Facts, graph_task: int) -> bool:
-    """Whether it has ended or is about to fail: then its tasks may leave untold."""
-    task = now.graph_tasks.get(graph_task)
-    if task is None:
-        return graph_task in now.ended
-    return task.ended or _FAILED in task.status
-
-
-def _forget_ended(now: Facts, thread: int) -> None:
-    """Drop what ended on ``thread`` before, and the reentrant calls within it."""
-    busy = {number for heap in now.heaps.values() for number in heap.graph_tasks()}
-    busy |= {task.graph_task for tasks in now.running.values() for task in tasks}
-    every = [
-        (number, task.parent, task.thread, task.ended) for number, task in now.graph_tasks.items()
-    ]
-    every += ((*each, True) for each in now.ended.ancestry())
-    every.sort()  # parents come before their children
-    gone: set[int] = set()
-    for number, parent, its_thread, has_ended in every:
-        inside = parent in gone or parent not in now
-        own = its_thread == thread or parent in gone
-        if has_ended and inside and own and number not in busy:
-            gone.add(number)
-    now.forget(gone)

@@ -1,128 +1,99 @@
-"""TaskHeap: the NodeTasks of one replayed ReadyQueue."""
+"""TaskHeap: the NodeTasks of one ReadyQueue in torch's order, ties included."""
 
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
-
-from agviz.traces.long_queue import Parted
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from agviz.traces.rows import QueuedTask
 
-    from agviz.traces.heap_entry import HeapEntry, QueuedTask
-    from agviz.traces.long_queue import LongQueue
+ACCUMULATE_GRAD: Final = 2**64 - 1
+"""Sequence number of all AccumulateGrad nodes; in files and events it is None."""
+
+
+def priority(depth: int, sequence_nr: int | None) -> int:
+    """Key of a NodeTask, the smallest is popped first: deeper ones, then later-made ones.
+
+    Args:
+        depth: reentrant depth of its graph task.
+        sequence_nr: of its node; None: AccumulateGrad.
+    """
+    number = ACCUMULATE_GRAD if sequence_nr is None else sequence_nr
+    return -((depth << 64) + number)
+
+
+class _Tied:
+    """A NodeTask behind its key in a heap: less than no other.
+
+    ``heapq`` then sifts exactly as ``std::priority_queue`` does, so that ties (AccumulateGrad nodes
+    all have the same sequence number) leave in torch's order.
+    """
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: QueuedTask) -> None:
+        self.task = task
+
+    def __lt__(self, _other: _Tied) -> bool:
+        return False
 
 
 class TaskHeap:
-    """They leave in the order in which they leave torch's ``std::priority_queue``.
+    """NodeTasks that leave as they leave torch's ``std::priority_queue``."""
 
-    Args:
-        entries: a heap.
-        long: in its place; it is turned into a heap where that has become better.
-    """
+    __slots__ = ("_entries",)
 
-    __slots__ = ("_entries", "_long")
-
-    def __init__(
-        self, entries: list[HeapEntry] | None = None, long: LongQueue | None = None
-    ) -> None:
-        self._entries = [] if entries is None else entries
-        self._long = long
-        self._settle_spent()
+    def __init__(self) -> None:
+        self._entries: list[tuple[int | tuple[int, ...], _Tied]] = []
 
     def __len__(self) -> int:
-        return len(self._entries) if self._long is None else len(self._long)
+        return len(self._entries)
+
+    def __contains__(self, task: QueuedTask) -> bool:
+        return any(tied.task == task for _, tied in self._entries)
 
     def copy(self) -> TaskHeap:
         """A copy that shares nothing that changes."""
-        return TaskHeap(self._entries.copy(), None if self._long is None else self._long.copy())
+        twin = TaskHeap()
+        twin._entries = self._entries.copy()
+        return twin
 
     @property
-    def first(self) -> HeapEntry | None:
-        """What would be popped."""
-        if self._long is not None:
-            return self._long.first()
-        return self._entries[0] if self._entries else None
+    def first(self) -> QueuedTask | None:
+        """The task that would be popped."""
+        return self._entries[0][1].task if self._entries else None
 
-    def push(self, entry: HeapEntry) -> None:
-        """Add a task."""
-        if self._long is not None:
-            self._long.push(entry)
-        else:
-            heapq.heappush(self._entries, entry)
+    def push(self, key: int | tuple[int, ...], task: QueuedTask) -> None:
+        """Add a task.
 
-    def pop(self) -> HeapEntry:
+        Args:
+            key: its :func:`priority`, or another key of the kind that all tasks here have.
+            task: the task.
+        """
+        heapq.heappush(self._entries, (key, _Tied(task)))
+
+    def pop(self) -> QueuedTask:
         """Take the first task out. Raises IndexError where there is none."""
-        if self._long is None:
-            return heapq.heappop(self._entries)
-        entry = self._long.pop()
-        self._settle_spent()
-        return entry
-
-    def find(self, task: QueuedTask) -> HeapEntry | None:
-        """The entry of a task, None where it is not here."""
-        if self._long is not None:
-            return self._long.find(task)
-        return next((entry for entry in self._entries if entry[1].task == task), None)
+        return heapq.heappop(self._entries)[1].task
 
     def remove(self, task: QueuedTask) -> None:
         """Take a task out, if it is here."""
-        if self._long is not None and self._long.remove_loose(task):
-            self._settle_spent()
+        if self.first == task:
+            self.pop()
         else:
-            self._keep([entry for entry in self.entries() if entry[1].task != task])
+            self._keep([entry for entry in self._entries if entry[1].task != task])
 
-    def drop(self, unwanted: Callable[[int], bool]) -> None:
-        """Take out the tasks of graph tasks."""
-        if self._long is None:
-            kept = [e for e in self._entries if not unwanted(e[1].task.graph_task)]
-        else:
-            remaining = self._long.without(unwanted)
-            if remaining is None:
-                return
-            kept = remaining
-        self._keep(kept)
+    def drop(self, graph_task: int) -> None:
+        """Take out the tasks of a graph task."""
+        self._keep([e for e in self._entries if e[1].task.graph_task != graph_task])
 
-    def graph_tasks(self) -> set[int]:
-        """The graph tasks whose tasks are here."""
-        if self._long is not None:
-            return self._long.graph_tasks()
-        return {tied.task.graph_task for _, tied in self._entries}
+    def order(self) -> list[QueuedTask]:
+        """All tasks in the order in which they would be popped."""
+        rest = self.copy()
+        return [rest.pop() for _ in range(len(rest))]
 
-    def entries(self) -> list[HeapEntry]:
-        """All entries, as a heap."""
-        return self._entries if self._long is None else self._long.entries()
-
-    def parted(self, limit: int, most: int) -> Parted | None:
-        """None where more than ``most`` are placed, or none is loose.
-
-        Args:
-            limit: the largest key of a placed entry.
-            most: so many at most are placed.
-        """
-        if self._long is not None:
-            return self._long.parted(limit, most)
-        placed: dict[int, HeapEntry] = {}
-        loose: list[HeapEntry] = []
-        waiting = [0]
-        for place in waiting:
-            if place < len(self._entries):
-                entry = self._entries[place]
-                if entry[0] > limit:
-                    loose.append(entry)
-                elif len(placed) == most:
-                    return None
-                else:
-                    placed[place] = entry
-                    waiting += 2 * place + 1, 2 * place + 2
-        return Parted(placed, min(loose)) if loose else None
-
-    def _keep(self, kept: list[HeapEntry]) -> None:
-        if len(kept) != len(self):
-            self._entries, self._long = kept, None
+    def _keep(self, kept: list[tuple[int | tuple[int, ...], _Tied]]) -> None:
+        if len(kept) != len(self._entries):
+            self._entries = kept
             heapq.heapify(kept)
-
-    def _settle_spent(self) -> None:
-        if self._long is not None and self._long.is_spent:
-            self._entries, self._long = self._long.entries(), None

@@ -246,6 +246,7 @@ class Writer:
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
         self._database.execute(schema.FILL_NODE_BLOCK)
+        self._database.execute(schema.FILL_TIMELINE)
 
     @property
     def size(self) -> int:

@@ -18,10 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agviz.debugger.client import StopTensor
+    from agviz.traces.engine_state import EngineState
     from agviz.traces.health import HealthRow
     from agviz.traces.outline import Arrived as ArrivedGradients
-    from agviz.traces.rows import EdgeRow, Frame, GraphTaskRow, Meta, NodeRow, SavedRow, ThreadRow
-    from agviz.traces.state import BackwardState, QueueContents
+    from agviz.traces.rows import (
+        EdgeRow,
+        Frame,
+        GraphTaskRow,
+        Meta,
+        NodeRow,
+        QueueContents,
+        SavedRow,
+        ThreadRow,
+    )
     from agviz.tui.columns import Columns, NodeFacts
     from agviz.tui.histogram import Sample
     from agviz.tui.other_tasks import OtherTasks
@@ -163,7 +172,7 @@ class Moment:
     position: int
     event: Event | None
     """The last of these events; None at position 0."""
-    state: BackwardState = field(repr=False)
+    state: EngineState = field(repr=False)
 
     def node_state(self, node: int) -> State:
         """How a node stands; every node waits until the dependencies are computed."""

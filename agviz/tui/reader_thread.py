@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from agviz.analysis.verdict import PassMark, Verdict
     from agviz.traces.outline import Piece
     from agviz.traces.rows import GraphTaskRow
-    from agviz.traces.state import BackwardState
     from agviz.tui.crossing import Landing
     from agviz.tui.model import Beyond
     from agviz.tui.seeking import Match
@@ -52,8 +51,6 @@ _AROUND: Final = -50, 50
 """Events before and after the playhead that a screen has room for."""
 _BETWEEN_NEWS_S: Final = 0.15
 """Between two words on how a search goes."""
-_MOST_APPLIED: Final = 20_000
-"""Events by which a state of a file that grows is moved on, rather than found anew."""
 
 Move = Callable[[Playhead], None]
 
@@ -224,7 +221,6 @@ class ReaderThread(threading.Thread):
         self._recording: LoadedPass | None = None
         self._track: TraceTrack
         self._playhead: Playhead
-        self._last: BackwardState | None = None
         self._follows = False
         self._stories: dict[tuple[Key, int, int], NodeDetails] = {}
         """Those told last, by graph task, its number of events and node."""
@@ -463,7 +459,6 @@ class ReaderThread(threading.Thread):
             siblings=self._tasks[key.file][0],
             number=self._orders[key.file].name(number),
         )
-        self._last = None
         self._near = set()
         self._track = TraceTrack(trace, number, outline)
         self._track.heard(columns.stops, columns.until, is_last=columns.is_complete)
@@ -505,29 +500,8 @@ class ReaderThread(threading.Thread):
             graph_task=key.graph_task,
             position=position,
             event=last[0] if last else None,
-            state=self._state(trace, key.graph_task, position),
+            state=trace.state_at(key.graph_task, position),
         )
-
-    def _state(self, trace: Trace, graph_task: int, position: int) -> BackwardState:
-        """The state at a position; of a file that grows by moving the last one on."""
-        if trace.meta.end_ns is not None:
-            return trace.state_at(graph_task, position)
-        last, seq = self._last, self._playhead.seq
-        state = None
-        if last is not None and last.seq <= seq:
-            begin = trace.position(last.seq + 1)
-            events = trace.events(offset=begin, limit=_MOST_APPLIED)
-            if events and events[-1].seq >= seq:
-                state = last.copy()
-                for event in events:
-                    if event.seq <= seq:
-                        state.apply(event)
-            elif not events:
-                state = last.copy()
-        if state is None:
-            state = trace.state_at(graph_task, position)
-        self._last = state.copy()
-        return state
 
     @property
     def _loaded(self) -> LoadedPass:

@@ -14,7 +14,7 @@ from agviz.words.labels import queue_label
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from agviz.traces.state import QueueContents, QueuedTask
+    from agviz.traces.rows import QueueContents, QueuedTask
     from agviz.tui.model import View
 
 

@@ -1,0 +1,495 @@
+"""The timeline says of every moment what a replay from the beginning says."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import sqlite3
+import tempfile
+import threading
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import agviz_engine
+from agviz.errors import TraceError
+from agviz.traces import schema
+from agviz.traces import timeline as timeline_module
+from agviz.traces.codec import KIND
+from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.rows import NodeStatus, QueuedTask
+from agviz.traces.task_heap import TaskHeap, priority
+from agviz_engine import events
+from agviz_engine.instruments import Registry
+from tests.emitting import emit
+from tests.engine.programs import PROGRAMS
+from tests.event_simulator import Simulator, random_graph
+from tests.state_support import picture, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.autograd.graph import Node
+
+
+def assert_equal(trace: Trace, every: float = 1.0, *, until: int | None = None) -> int:
+    """Compare the timeline with a replay, both from the first event on and at random moments.
+
+    Args:
+        trace: the file.
+        every: share of the moments at which everything is compared.
+        until: number of events to look at; None: all.
+
+    Returns:
+        The number of moments.
+    """
+    rng = Random(0)
+    replay, wanted = trace.replay(), {}
+    known = {task.id for task in trace.graph_tasks}
+    for event in trace.events(limit=until or trace.event_count()):
+        if event.graph_task not in {*known, -1}:
+            continue
+        replay.apply(event)
+        if event.graph_task in known and rng.random() < every:
+            wanted[event] = picture(replay)
+            assert state_after(trace, event) == wanted[event], event
+    for event in rng.sample(sorted(wanted), len(wanted)):
+        assert state_after(trace, event) == wanted[event], event
+    return len(wanted)
+
+
+def state_after(trace: Trace, event: Any) -> dict[str, Any]:
+    number = event.graph_task
+    state = trace.state_at(number, trace.position(event.seq, number) + 1)
+    assert state.time_ns == event.time_ns
+    return picture(state)
+
+
+def recorded(
+    path: Path, run: Callable[[], object], *, policy: Callable[[Node], int] | None = None
+) -> Path:
+    with Recorder(path) as recorder, agviz_engine.installed(recorder, device_policy=policy):
+        run()
+    return path
+
+
+def cut(path: Path, count: int) -> None:
+    """Leave the first ``count`` events of a trace, as if the process had been killed then."""
+    database = sqlite3.connect(path)
+    database.execute("DELETE FROM event WHERE seq >= ?", (count,))
+    database.execute("DELETE FROM graph_task WHERE begin_seq >= ?", (count,))
+    database.execute(
+        "UPDATE graph_task SET end_seq = NULL, end_t = NULL, error = 0, message = 0,"
+        " executed = NULL WHERE end_seq >= ?",
+        (count,),
+    )
+    database.execute("UPDATE meta SET value = 'null' WHERE key = 'end_ns'")
+    for table in ("anchor", "node_block", "timeline"):
+        database.execute(f"DELETE FROM {table}")  # noqa: S608
+    database.commit()
+    database.close()
+
+
+def test_the_kinds_have_the_numbers_of_the_events() -> None:
+    named = {
+        "COMPUTED": events.DependenciesComputed,
+        "PUSHED": events.QueuePush,
+        "POPPED": events.QueuePop,
+        "STARTED": events.NodeStarted,
+        "FINISHED": events.NodeFinished,
+        "FAILED": events.NodeFailed,
+        "SKIPPED": events.NodeSkipped,
+        "DECREMENTED": events.DependencyDecremented,
+        "ACCUMULATED": events.GradientAccumulated,
+        "CHECKED": events.NonFiniteChecked,
+    }
+    assert {name: getattr(schema, name) for name in named} == {
+        name: KIND[kind] for name, kind in named.items()
+    }
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    with Trace.open(recorded(tmp_path / "t.agviz", PROGRAMS[name])) as trace:
+        assert assert_equal(trace) > 20
+
+
+@pytest.mark.parametrize("name", ["transformer_encoder", "reentrant_checkpoint", "lstm", "mlp"])
+def test_device_threads(name: str, tmp_path: Path) -> None:
+    def place(node: Node) -> int:
+        return -1 if "AccumulateGrad" in node.name() else int(node._sequence_nr() % 2)
+
+    path = recorded(tmp_path / "t.agviz", PROGRAMS[name], policy=place)
+    with Trace.open(path) as trace:
+        assert assert_equal(trace) > 100
+        assert any(
+            queue.queue == 1 for queue in trace.state_at(trace.graph_tasks[0].id, 20).queues()
+        )
+
+
+def test_several_calling_threads(tmp_path: Path) -> None:
+    def work() -> None:
+        weight = torch.randn(8, 8, requires_grad=True)
+        for _ in range(4):
+            x = checkpoint(torch.tanh, weight @ weight, use_reentrant=True)
+            (x.relu() @ weight + weight).sum().backward()
+
+    def run() -> None:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    with Trace.open(recorded(tmp_path / "t.agviz", run)) as trace:
+        assert assert_equal(trace, 0.3) > 200
+
+
+class Again(torch.autograd.Function):
+    """Its backward asks for gradients of a part of a graph, or fails to and goes on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, fails: bool) -> Tensor:
+        ctx.fails = fails
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        with torch.enable_grad():
+            leaf = torch.ones(4, requires_grad=True)
+            middle = leaf * 2
+            middle.register_hook(refuse if ctx.fails else keep)
+            loss = (middle.exp() * leaf).sum()
+        with contextlib.suppress(ZeroDivisionError):
+            torch.autograd.grad(loss, [middle])
+        return gradient * 2, None
+
+
+def refuse(gradient: Tensor) -> Tensor:
+    raise ZeroDivisionError
+
+
+def keep(gradient: Tensor) -> Tensor:
+    return gradient
+
+
+def several(x: Tensor) -> Tensor:
+    for _ in range(10):
+        x = x * 1.5
+    return x
+
+
+def many_calls() -> None:
+    leaf = torch.randn(4, requires_grad=True)
+    for _ in range(2):
+        x = leaf * 1.0
+        for step in range(20):
+            x = checkpoint(several, x, use_reentrant=True)
+            x = Again.apply(x, step % 10 == 7)  # type: ignore[no-untyped-call]
+        x.sum().backward()
+
+
+def failing_hooks() -> None:
+    for place in range(4):
+        leaves = [torch.randn(3, requires_grad=True) for _ in range(12)]
+        parts = [leaf * leaf for leaf in leaves]
+        parts[place * 3].register_hook(refuse)
+        with pytest.raises(ZeroDivisionError):
+            torch.cat([*parts, *leaves]).sum().backward()
+
+
+def leaves_only() -> None:
+    """More than three tie while others come in."""
+    torch.stack([torch.randn(1, requires_grad=True) for _ in range(40)]).sum().backward()
+
+
+def leaves_of_each() -> None:
+    leaves = [[torch.randn(1, requires_grad=True) for _ in range(4)] for _ in range(30)]
+    torch.cat([torch.cat(each) for each in leaves]).sum().backward()
+
+
+def one_leaf() -> None:
+    leaf = torch.randn(4, requires_grad=True)
+    parts = [leaf * 1.5 for _ in range(60)]
+    Random(3).shuffle(parts)
+    torch.stack(parts).sum().backward()
+
+
+def checkpoints_among_many() -> None:
+    shared, leaf = nn.Linear(4, 4), torch.randn(4, requires_grad=True)
+    many = [
+        checkpoint(shared, leaf * 1.5, use_reentrant=True) if n % 15 == 0 else leaf * 1.5
+        for n in range(60)
+    ]
+    torch.stack(many).sum().backward()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [many_calls, failing_hooks, leaves_only, leaves_of_each, one_leaf, checkpoints_among_many],
+)
+@pytest.mark.parametrize("devices", [0, 2])
+def test_what_is_hard(run: Callable[[], None], devices: int, tmp_path: Path) -> None:
+    def place(node: Node) -> int:
+        return -1 if "AccumulateGrad" in node.name() else int(node._sequence_nr() % devices)
+
+    torch.manual_seed(0)
+    path = recorded(tmp_path / "t.agviz", run, policy=place if devices else None)
+    with Trace.open(path) as trace:
+        assert assert_equal(trace, 0.1 if run is many_calls else 1.0) > 50
+
+
+def test_a_file_that_was_cut_off_anywhere(tmp_path: Path) -> None:
+    whole = recorded(tmp_path / "whole.agviz", many_calls)
+    with Trace.open(whole) as trace:
+        count = trace.event_count()
+    for place in Random(4).sample(range(50, count), 6):
+        path = tmp_path / f"{place}.agviz"
+        path.write_bytes(whole.read_bytes())
+        cut(path, place)
+        with Trace.open(path) as trace:
+            assert_equal(trace, 0.05)
+
+
+def test_a_file_that_grows(tmp_path: Path) -> None:
+    """It is read on, and what was read before stays as it was; so it does once it is closed."""
+    path, registry = tmp_path / "t.agviz", Registry()
+    pictures = []
+
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        assert recorder.flush()
+        with Trace.open(path) as growing:
+
+            class Watcher(agviz_engine.Instrument):
+                def any_event(self, event: events.Event, live: agviz_engine.Live) -> None:
+                    if event.graph_task >= 0 and event.seq % 37 == 0:
+                        assert recorder.flush()
+                        state = growing.state_at(
+                            event.graph_task, growing.position(event.seq, event.graph_task) + 1
+                        )
+                        pictures.append((event, state, picture(state)))
+
+            registry.add(Watcher())
+            simulate(3, 60, 2, registry)
+            assert all(picture(state) == then for _, state, then in pictures)
+            assert_equal(growing, 0.2)
+    assert len(pictures) > 15
+    with Trace.open(path) as trace:
+        assert all(state_after(trace, event) == then for event, _, then in pictures)
+
+
+DRAWN = st.integers(0, 2**32), st.integers(2, 40), st.integers(0, 3), st.booleans()
+
+
+@given(*DRAWN, st.sampled_from([None, re.compile("Simulated[36]")]), st.data())
+@settings(max_examples=40)
+def test_drawn_graphs(
+    seed: int,
+    size: int,
+    devices: int,
+    in_order: bool,
+    nodes: re.Pattern[str] | None,
+    data: st.DataObject,
+) -> None:
+    registry = Registry()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "t.agviz")
+        with Recorder(path, nodes=nodes) as recorder:
+            registry.add(recorder)
+            simulate(seed, size, devices, registry, in_order=in_order)
+        with Trace.open(path) as trace:
+            assert_equal(trace, 0.2)
+            place = data.draw(st.integers(0, trace.event_count()))
+        cut(path, place)
+        with Trace.open(path) as trace:
+            assert_equal(trace, 0.1)
+
+
+OPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)))
+
+
+@given(OPS, st.integers(0, 2**32))
+def test_a_heap_pops_by_depth_and_sequence_number(ops: list[tuple[int, int]], seed: int) -> None:
+    heap, rng = TaskHeap(), Random(seed)
+    keys = {}
+    for node, (depth, number) in enumerate(ops):
+        keys[QueuedTask(depth, node)] = priority(depth, number or None)
+        heap.push(keys[QueuedTask(depth, node)], QueuedTask(depth, node))
+    for task in rng.sample(sorted(keys), len(keys) // 3):
+        assert task in heap
+        heap.remove(task)
+        del keys[task]
+    heap.drop(2)
+    order = heap.order()
+    assert sorted(order) == sorted(task for task in keys if task.graph_task != 2)
+    assert [keys[task] for task in order] == sorted(keys[task] for task in order)
+    assert heap.first == next(iter(order), None)
+
+
+def test_an_order_is_a_sequence(tmp_path: Path) -> None:
+    longest = 0
+    with Trace.open(recorded(tmp_path / "t.agviz", failing_hooks)) as trace:
+        for task in trace.graph_tasks:
+            for position in range(trace.event_count(task.id)):
+                for place in range(len(trace.state_at(task.id, position).queues())):
+                    order, again = (
+                        trace.state_at(task.id, position).queues()[place].tasks for _ in range(2)
+                    )
+                    whole = list(again)
+                    assert order[1:3] == tuple(whole[1:3])
+                    assert [order[at] for at in range(len(order))] == whole
+                    assert not order or order[-1] == whole[-1]
+                    assert order == again
+                    with pytest.raises(IndexError):
+                        order[len(order)]
+                    longest = max(longest, len(order))
+    assert longest > 5
+
+
+def test_what_was_seen_stays(tmp_path: Path) -> None:
+    """A state that is held says the same after others were found, and on another thread."""
+    path, registry = tmp_path / "t.agviz", Registry()
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        simulate(7, 40, 2, registry)
+    with Trace.open(path) as trace:
+        counts = [(task.id, trace.event_count(task.id)) for task in trace.graph_tasks]
+        places = [(number, place) for number, count in counts for place in range(2, count, 31)]
+        held = [(trace.state_at(*place), picture(trace.state_at(*place))) for place in places]
+        found: list[bool] = []
+
+        def look() -> None:
+            for state, then in held:
+                queues = [(q.queue, q.thread, list(q.tasks)) for q in state.queues()]
+                found.append([each for each in queues if each[2]] == then["queues"])
+                found.append(
+                    (state.running(), state.live_bytes) == (then["running"], then["live bytes"])
+                )
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        assert found == [True, True] * len(held)
+        assert all(picture(state) == then for state, then in held)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "DELETE FROM timeline",
+        "DELETE FROM timeline WHERE node % 2",
+        "UPDATE timeline SET pushed = -5, popped = 3",
+        "UPDATE timeline SET outcome = 99, thread = -7",
+        "UPDATE timeline SET started = ended, ended = pushed",
+        "UPDATE timeline SET node = node + 1000000",
+        "UPDATE event SET b = -3 WHERE kind IN (9, 10)",
+        "UPDATE node SET queue = 77 WHERE idx > 3",
+        "UPDATE node SET sequence_nr = -9223372036854775808",
+        "UPDATE graph_task SET begin_seq = end_seq, end_seq = begin_seq",
+        "UPDATE graph_task SET parent = id - 1, depth = -1 WHERE id",
+    ],
+)
+def test_a_file_that_says_what_can_not_be_is_read(tmp_path: Path, lie: str) -> None:
+    path, registry = tmp_path / "t.agviz", Registry()
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        simulate(5, 40, 2, registry)
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute(lie)
+    database.close()
+    with Trace.open(path) as trace:
+        for task in trace.graph_tasks:
+            for place in range(0, trace.event_count(task.id), 17):
+                picture(trace.state_at(task.id, place))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "DELETE FROM node WHERE idx = 3",
+        "DELETE FROM node WHERE idx > 3",
+        "UPDATE timeline SET pushed = 'text'",
+        "UPDATE event SET node = 99 WHERE kind = 10",
+        "UPDATE event SET node = -1 WHERE kind = 9",
+    ],
+)
+def test_a_false_timeline_is_refused(tmp_path: Path, lie: str) -> None:
+    path, registry = tmp_path / "t.agviz", Registry()
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        simulate(5, 40, 2, registry)
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute(lie)
+    database.close()
+    with Trace.open(path) as trace, pytest.raises(TraceError, match="damaged"):
+        trace.state_at(0, trace.event_count(0) - 1)
+
+
+def test_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_module, "_NODES_KEPT", 50)
+    with Trace.open(recorded(tmp_path / "t.agviz", many_calls)) as trace:
+        assert assert_equal(trace, 0.02) > 20
+        known = trace._timeline()._tasks
+        for task in trace.graph_tasks:
+            trace.state_at(task.id, 1)
+        assert len(known) < len(trace.graph_tasks)
+
+
+def test_a_node_may_fail_after_it_has_finished(tmp_path: Path) -> None:
+    """As where the engine raises while it hands on what a node put out."""
+    path, registry = tmp_path / "t.agviz", Registry()
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        simulator = Simulator(registry, Random(1))
+        number = simulator.backward(random_graph(simulator.rng, 6))
+        first = next(e for e in simulator.told if isinstance(e, events.NodeFinished))
+        last = simulator.told[-1]
+        late = last.seq + 1, last.time_ns + 1, first.thread, number, first.node, "E", "no"
+        emit(registry, [events.NodeFailed(*late)], simulator._live)
+    with Trace.open(path) as trace:
+        count = trace.event_count(number)
+        assert trace.state_at(number, count - 1).status(number, first.node) is NodeStatus.DONE
+        state = trace.state_at(number, count)
+        assert state.status(number, first.node) is NodeStatus.FAILED
+        assert state.statuses(number)[first.node] is NodeStatus.FAILED
+        assert state.executed(number) == 6
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_an_event_is_near_an_anchor(tmp_path: Path, is_closed: bool) -> None:
+    """The events of the outer graph task are few, but far apart."""
+
+    def three_times() -> None:
+        for _ in range(3):
+            many_calls()
+
+    path = recorded(tmp_path / "t.agviz", three_times)
+    if not is_closed:
+        database = sqlite3.connect(path, isolation_level=None)
+        database.execute("DELETE FROM anchor")
+        database.close()
+    with Trace.open(path) as trace:
+        everything = trace.events(limit=10**6)
+        tasks = trace.graph_tasks
+        for number in (tasks[place].id for place in (0, 1, 5, -1)):
+            own = [event for event in everything if event.graph_task == number]
+            assert trace.event_count(number) == len(own)
+            for place in range(0, len(own), max(len(own) // 9, 1)):
+                assert trace.events(number, offset=place, limit=2) == own[place : place + 2]
+                assert trace.position(own[place].seq, number) == place
+            seqs = trace._pages()._anchors(number).seqs
+            assert set(seqs) <= {event.seq for event in own}
+            if number == tasks[0].id:
+                assert own[-1].seq - own[0].seq > 1_500
+                assert max(b - a for a, b in itertools.pairwise(seqs)) < 2_000
