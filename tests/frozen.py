@@ -428,7 +428,7 @@ def hung(name: str, folder: str) -> dict[str, Any]:
     file = str(Path(folder, f"{name}.agviz"))
     calls = (["explain", file], ["explain", "--verbose", file], ["why", file])
     return {
-        "calls": {_named(call, file): said(call, folder, _without_times) for call in calls},
+        "calls": {_named(call, file): said(call, folder, _of_a_hang) for call in calls},
     }
 
 
@@ -437,9 +437,13 @@ def _without_places(text: str) -> str:
     return _ORDER.sub("<place>", text)
 
 
-def _without_times(text: str) -> str:
-    """Sentences, one in a line, without times and the wrapping that depends on them."""
-    return re.sub(r"(?<=[.:]) ", "\n", _TIME.sub("<t>", " ".join(text.split())))
+def _of_a_hang(text: str) -> str:
+    """Sentences, one in a line, without times and the wrapping that depends on them.
+
+    Where ranks are threads, the first to run has its model's class in front of its names.
+    """
+    text = _TIME.sub("<t>", " ".join(text.split()))
+    return re.sub(r"(?<=[.:]) ", "\n", re.sub(r"\bModel(#\d+)?[.]", "", text))
 
 
 def write(target: Path, only: str | None) -> int:
