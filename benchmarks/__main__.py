@@ -28,10 +28,12 @@ from benchmarks import (
     reading,
     report,
     tiny,
+    training_steps,
     viewing,
 )
 from benchmarks.contenders import OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS
+from benchmarks.small_models import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +58,7 @@ class Bench:
         self.rounds_of_others = 1 if quick else 10
         self.rounds_of_origins = 2 if quick else 30
         self.rounds_of_tiny = 5 if quick else 30
+        self.rounds_of_small = 3 if quick else 20
         self.processes = 1 if quick else 5
         self.passes = 4 if quick else 20
 
@@ -80,6 +83,16 @@ class Bench:
         results = tiny.measure(self.rounds_of_tiny)
         self.console.print(report.tiny(results), "")
         return results
+
+    def small_models(self) -> dict[str, training_steps.Compared]:
+        """By model."""
+        found = {}
+        for name, make in SMALL.items():
+            torch.manual_seed(0)
+            model = make()
+            found[name] = training_steps.measure(model, self.rounds_of_small)
+            self.console.print(report.small_model(model.title, found[name]), "")
+        return found
 
     def memory(self) -> dict[str, dict[str, memory.Peak]]:
         """By graph and engine."""
@@ -156,6 +169,7 @@ def main() -> None:
     sections = {
         "speed": Bench.speed,
         "tiny": Bench.tiny,
+        "small": Bench.small_models,
         "memory": Bench.memory,
         "phases": Bench.phases,
         "reading": Bench.reading,

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.training_steps import ATTACHED, TARGETS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from benchmarks import drawing as drawn
     from benchmarks.explaining import Explained
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.provenance import Cost
     from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
+    from benchmarks.training_steps import Compared
     from benchmarks.viewing import Viewing
 
 HOTTEST = 12
@@ -46,6 +49,39 @@ def tiny(results: Mapping[str, Tiny]) -> Table:
     for title, found in results.items():
         table.add_row(title, _micro(found.native_ns), _micro(found.ours_ns), _ratio(found.ratio))
     return table
+
+
+def small_model(title: str, found: Compared) -> Table:
+    """One row per contender, as a multiple of the native engine."""
+    table = _table(f"{title}, {found.nodes} nodes")
+    for column in ("forward, CPU", "", "forward, wall", "backward, CPU", "", "backward, wall"):
+        table.add_column(column, justify="right", no_wrap=True)
+    forward, backward = found.native
+    times = (f"{ns / 1e6:.2f} ms" for part in (forward, backward) for ns in part[1::-1])
+    table.add_row("native", *_with_targets(times, ("", "")))
+    rows = {**found.ratios, f"{ATTACHED.title}, to recording alone": found.attached}
+    for contender, ratios in rows.items():
+        most = TARGETS.get(contender.partition(",")[0], (None, None))
+        table.add_row(
+            contender,
+            *_with_targets(
+                (f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]" for ratio in ratios),
+                (_target(most[0], ratios.forward), _target(most[1], ratios.backward)),
+            ),
+        )
+    return table
+
+
+def _with_targets(figures: Iterable[str], targets: tuple[str, str]) -> list[str]:
+    """CPU and wall of the forward, then of the backward, each target behind its CPU."""
+    (forward, forward_wall, backward, backward_wall) = figures
+    return [forward, targets[0], forward_wall, backward, targets[1], backward_wall]
+
+
+def _target(most: float | None, found: Ratio) -> str:
+    if most is None:
+        return ""
+    return f"{'✓' if found.median <= most else '✗'} ≤ {most:g}"
 
 
 def memory(results: Mapping[str, Mapping[str, Peak]]) -> Table:

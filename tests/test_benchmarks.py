@@ -21,11 +21,13 @@ from benchmarks import (
     reading,
     report,
     tiny,
+    training_steps,
     viewing,
 )
 from benchmarks.contenders import NATIVE, OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS, chain
 from benchmarks.measure import Ratio, Sample, Times
+from benchmarks.small_models import SMALL, Model
 
 ENGINE = Path(agviz_engine.__file__).parent
 
@@ -67,6 +69,35 @@ def test_a_graph_can_be_run_again_and_again(name: str) -> None:
         measure.sample(graph, NATIVE)
         gradients.append([leaf.grad for leaf in graph.leaves])
     assert all(map(torch.equal, *gradients))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_model_can_be_trained_on(name: str) -> None:
+    torch.manual_seed(0)
+    model = SMALL[name]()
+    assert 50 < training_steps.nodes(model) < 500
+    found = training_steps.sample(model, NATIVE)
+    assert all(time > 0 for part in found for time in part)
+    assert any(leaf.grad is not None for leaf in model.leaves)
+
+
+def test_small_models_are_measured_beside_others() -> None:
+    weights = [torch.randn(4, requires_grad=True) for _ in range(2)]
+
+    def of_both() -> torch.Tensor:
+        return (weights[0] * weights[1]).sum()
+
+    def of_one() -> torch.Tensor:
+        return weights[0].exp().sum()
+
+    found = training_steps.measure(Model("tiny", [of_both, of_one], weights), 1)
+    assert (found.nodes, found.rounds) == (6, 1)
+    assert list(found.ratios) == [contender.title for contender in training_steps.CONTENDERS]
+    steps = [*found.ratios.values(), found.attached]
+    assert all(ratio.low == ratio.median > 0 for each in steps for ratio in each)
+    assert set(training_steps.TARGETS) <= {*found.ratios, training_steps.ATTACHED.title}
+    assert report.small_model("tiny", found).row_count == len(found.ratios) + 2
+    assert not agviz_engine.is_installed()
 
 
 def test_phases_are_named_after_functions_and_files_that_exist() -> None:
