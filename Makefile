@@ -4,7 +4,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install demo test test-slow lint bench answers fuzz screenshots clean
+.PHONY: help install demo test test-slow lint bench against answers fuzz screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -42,6 +42,9 @@ lint: install ## ruff format --check, ruff check, mypy
 
 bench: install ## measure the engine, the recorder and the readers
 	$(BIN)/python -m benchmarks
+
+against: install ## measure this tree beside another one: make against OTHER=../other
+	$(BIN)/python -m benchmarks.against $(OTHER)
 
 answers: install ## write what agviz answers about 434 recordings: make answers OUT=folder
 	$(BIN)/python -m tests.frozen $(OUT)
