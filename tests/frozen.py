@@ -87,7 +87,8 @@ _OF_SEVERAL_THREADS: Final = (
 """What does not depend on which thread came first."""
 _DEPENDS_ON_ORDER: Final = {"thread", "size", "remaining", "added", "nbytes", "queue"}
 """Fields of events that do."""
-_RACES: Final = {"gallery/nonfinite/three_device_threads"}
+_RACES: Final = {"gallery/hang/rank_that_skips", "gallery/nonfinite/three_device_threads"}
+"""Programs of which the answer depends on which thread came first: only exit codes are kept."""
 
 
 # --- what a trace says --------------------------------------------------------------------------
@@ -377,10 +378,7 @@ def answers(case: Case, folder: str) -> dict[str, Any]:
         calls = verbs(case, trace, path)
     change = _without_places if case.has_threads else str
     found["calls"] = {name: said(call, folder, change) for name, call in calls.items()}
-    if case.name.rpartition(".")[0] in _RACES:  # which thread is first decides what is named
-        for answer in found["calls"].values():
-            del answer["stdout"]
-    return found
+    return _without_races(case.name.rpartition(".")[0], found)
 
 
 class Clock:
@@ -427,9 +425,15 @@ def hung(name: str, folder: str) -> dict[str, Any]:
     hang(program, Path(folder))
     file = str(Path(folder, f"{name}.agviz"))
     calls = (["explain", file], ["explain", "--verbose", file], ["why", file])
-    return {
-        "calls": {_named(call, file): said(call, folder, _of_a_hang) for call in calls},
-    }
+    found = {_named(call, file): said(call, folder, _without_times) for call in calls}
+    return _without_races(f"gallery/hang/{name}", {"calls": found})
+
+
+def _without_races(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    if name in _RACES:
+        for answer in found["calls"].values():
+            del answer["stdout"]
+    return found
 
 
 def _without_places(text: str) -> str:
@@ -437,13 +441,9 @@ def _without_places(text: str) -> str:
     return _ORDER.sub("<place>", text)
 
 
-def _of_a_hang(text: str) -> str:
-    """Sentences, one in a line, without times and the wrapping that depends on them.
-
-    Where ranks are threads, the first to run has its model's class in front of its names.
-    """
-    text = _TIME.sub("<t>", " ".join(text.split()))
-    return re.sub(r"(?<=[.:]) ", "\n", re.sub(r"\bModel(#\d+)?[.]", "", text))
+def _without_times(text: str) -> str:
+    """Sentences, one in a line, without times and the wrapping that depends on them."""
+    return re.sub(r"(?<=[.:]) ", "\n", _TIME.sub("<t>", " ".join(text.split())))
 
 
 def write(target: Path, only: str | None) -> int:

@@ -11,6 +11,7 @@ import torch
 import agviz_engine
 from benchmarks import (
     __main__,
+    against,
     drawing,
     explaining,
     measure,
@@ -20,6 +21,7 @@ from benchmarks import (
     provenance,
     reading,
     report,
+    shape,
     tiny,
     training_steps,
     viewing,
@@ -239,3 +241,64 @@ def test_a_contender_is_stopped_when_its_time_is_over(monkeypatch: pytest.Monkey
         raise RecursionError
 
     assert drawing._timed(overflow).failure == "RecursionError"
+
+
+def test_a_ratio_of_medians_has_an_interval_drawn_from_pairs() -> None:
+    assert against.Interval.of([2, 2, 2], [1, 1, 1]) == (2, 2, 2)
+    ours, theirs = [float(n) for n in range(10, 30)], [10.0] * 20
+    found = against.Interval.of(ours, theirs)
+    assert found == against.Interval.of(ours, theirs)
+    assert found.low < found.ratio == 1.95 < found.high
+    assert str(against.Interval(1, 0.5, 2)) == "1.000 [0.500, 2.000]"
+
+
+@pytest.mark.slow
+def test_two_trees_are_measured_in_turns() -> None:
+    ours, theirs = against.Worker(against.ROOT), against.Worker(against.ROOT)
+    try:
+        found = dict(against.speed(ours, theirs, "small gan", 1))
+        read = against.reading(ours, theirs, 1, 1)
+    finally:
+        ours.end()
+        theirs.end()
+    assert list(found) == list(against.HOW)
+    assert all(len(columns) == len(against.PARTS) for columns in found.values())
+    assert all(column.ratio > 0 for columns in found.values() for column in columns)
+    assert read["events"][0] == read["events"][1] > 5_000
+    assert 20 < read["bytes per event"][0] < 100
+
+
+def test_the_shape_of_a_tree(tmp_path: Path) -> None:
+    package, engine = tmp_path / "agviz" / "graph", tmp_path / "engine" / "agviz_engine"
+    for folder in (package, engine):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    (package.parent / "__init__.py").write_text('"""The package.\n\nMore."""\n')
+    (package / "one.py").write_text(
+        "from agviz.graph import two\n"
+        "\n"
+        "# why\n"
+        "class Part(two.Part):\n"
+        "    x = 1  # no line of its own\n"
+        '    """What it is."""\n'
+    )
+    (package / "two.py").write_text(
+        "class Part: pass\n"
+        "class _Part: pass\n"
+        "def main():\n"
+        "    from agviz.graph.one import Part, unit\n"
+        "    import torch\n"
+    )
+    (engine / "node.py").write_text("import torch\n")
+    found = shape.shape(tmp_path)
+    assert found.packages["agviz, top level"] == (3, 0, 2, 0, 1)
+    assert found.packages["agviz.graph"] == (11, 9, 0, 1, 1)
+    assert (found.files["agviz.graph"], found.files["agviz_engine"]) == (3, 2)
+    assert found.classes == {"Part": ["agviz.graph.one", "agviz.graph.two"]}
+    assert found.functions == {}
+    assert found.late == [("agviz.graph.two", "agviz.graph.one", True)]
+    assert found.late_foreign == 1
+    assert found.rings == [["agviz.graph.one", "agviz.graph.two"]]
+    assert found.deepest == ["agviz.graph.one.Part", "agviz.graph.two.Part"]
+    assert found.most == found.deepest
+    assert shape.table({"here": found}).row_count > 15
