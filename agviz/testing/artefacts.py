@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from agviz.analysis.outcome import Outcome
+from agviz.cli.summary import gather, show
 from agviz.errors import AgvizError, DrawingError
 from agviz.testing.attempt import DOT, GRAPH, SUMMARY, TRACE
 from agviz.testing.failing import Failing
@@ -142,8 +143,6 @@ def _draw(trace: Trace, folder: Path) -> tuple[Path, str]:
 
 def _summarize(trace: Trace, path: Path, heading: Sequence[str]) -> None:
     from rich.console import Console
-
-    from agviz.cli.summary import gather, show
 
     try:
         with path.open("w", encoding="utf-8") as file:

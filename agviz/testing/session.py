@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 import agviz_engine
+from agviz.analysis.comparing import Tolerance
+from agviz.analysis.diff import diff
 from agviz.analysis.measures import bad
 from agviz.errors import AgvizError
 from agviz.testing import checks
@@ -272,9 +274,6 @@ class PluginSession:
         )
 
     def _compare(self, trace: Trace, attempt: Attempt) -> str:
-        from agviz.analysis.comparing import Tolerance
-        from agviz.analysis.diff import diff
-
         path = self._baseline(attempt.run.test)
         if path is None:
             return ""

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from agviz.debugger.client import Client, Stopped
     from agviz.debugger.launch import Debuggee
     from agviz.tui.link import Refused, Replied
-    from agviz.tui.model import Key, Mark, StopTensors, View
-    from agviz.tui.other_tasks import OtherTasks
+    from agviz.tui.model import Key, Mark, OtherTasks, StopTensors, View
     from agviz.tui.reader_thread import ReaderThread
     from agviz_engine.instruments import Health
 

@@ -5,6 +5,7 @@ Nothing here knows a screen, a thread or a file.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,24 +13,27 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.tui.timeline import Lane
 from agviz.words.labels import numbered, queue_label, with_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agviz.debugger.client import StopTensor
     from agviz.traces.health import HealthRow
     from agviz.traces.outline import Arrived as ArrivedGradients
+    from agviz.traces.process import Turn
     from agviz.traces.rows import EdgeRow, Frame, GraphTaskRow, Meta, NodeRow, SavedRow, ThreadRow
     from agviz.traces.state import BackwardState, QueueContents
     from agviz.tui.columns import Columns, NodeFacts
     from agviz.tui.histogram import Sample
-    from agviz.tui.other_tasks import OtherTasks
     from agviz.tui.relatives import RelatedPass
     from agviz_engine.events import Event
 
 PAGE: Final = 200
 """Events are read and kept by this many."""
+_MOST: Final = 20_000
+"""Executions that are kept of one thread; earlier ones are told, later ones are not."""
 
 
 class State(StrEnum):
@@ -322,6 +326,66 @@ class StopTensors(NamedTuple):
     seq: int
     """Of the event behind which it stands."""
     tensors: tuple[StopTensor, ...]
+
+
+class OtherExecution(NamedTuple):
+    """A node that a thread took up in another graph task."""
+
+    seq: int
+    graph_task: int
+    node: int
+    name: str
+
+
+class Executions:
+    """Those of one thread in other graph tasks, in order."""
+
+    def __init__(self) -> None:
+        self._starts = array("q")
+        self._ends = array("q")
+        """-1: it has not ended."""
+        self._told: list[OtherExecution] = []
+        self._open: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __getitem__(self, place: int) -> OtherExecution:
+        return self._told[place]
+
+    def add(self, turn: Turn) -> None:
+        """Take a start or an end."""
+        key = turn.graph_task, turn.node
+        if not turn.is_start:
+            place = self._open.pop(key, None)
+            if place is not None:
+                self._ends[place] = turn.time_ns
+        elif len(self._told) < _MOST:
+            self._open[key] = len(self._told)
+            self._told.append(OtherExecution(turn.seq, *key, turn.name))
+            self._starts.append(turn.time_ns)
+            self._ends.append(-1)
+
+    def lane(self, end_ns: int) -> Lane:
+        """For a line of the panel; what has not ended is drawn until ``end_ns``."""
+        return Lane(self._starts, self._ends, (), end_ns)
+
+
+@dataclass(frozen=True)
+class OtherTasks:
+    """What was read of other graph tasks while one goes on. A copy knows more of the same."""
+
+    key: Key
+    """The graph task that is shown."""
+    until: int = -1
+    """``seq`` up to which it was read."""
+    threads: dict[int, Executions] = field(default_factory=dict)
+
+    def more(self, turns: Iterable[Turn], until: int) -> OtherTasks:
+        """The same, read on."""
+        for turn in turns:
+            self.threads.setdefault(turn.thread, Executions()).add(turn)
+        return OtherTasks(self.key, until, self.threads)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ from agviz.words.units import duration, plural, ticks
 if TYPE_CHECKING:
     from textual import events
 
-    from agviz.tui.model import View
-    from agviz.tui.other_tasks import OtherExecution
+    from agviz.tui.model import OtherExecution, View
 
 _ZOOM = Binding.Group("Zoom", compact=True)
 
