@@ -76,7 +76,7 @@ class Recording(Instrument):
         self.grad_mode = GradMode()
         self._steps = OptimizerSteps(self._stepped)
         self.forward: CheckForward | None = None
-        """What hears the program call torch functions, once torch is there, if it is wanted."""
+        """What observes calls of torch functions, once torch is there, if it is wanted."""
         self.recorder: Recorder | None = None
         """None: its file is not open yet."""
         self._device_policy = device_policy
@@ -85,7 +85,7 @@ class Recording(Instrument):
         self._installed = contextlib.ExitStack()
         self._registry: Registry | None = None
         self._heard: Recorder | Gate | None = None
-        """Who hears the engine on its behalf; None: itself, to open the file."""
+        """The instrument that observes the engine for it; None: itself, to open the file."""
         self._listening: SignalListener | None = None
         self._leaving = Leaving(lambda: self.recorder)
         self._opening = threading.Lock()
@@ -219,7 +219,7 @@ class Recording(Instrument):
 
     @property
     def hearing(self) -> Registry | Gate:
-        """Where an instrument is put that is to hear what is recorded, and nothing else.
+        """Where an instrument is put that is to observe what is recorded, and nothing else.
 
         Raises:
             RuntimeError: the recording has not started.
@@ -308,7 +308,7 @@ class Recording(Instrument):
             self.recorder.stepped(number, optimizer, is_guarded=is_guarded)
 
     def _timed_out(self) -> None:
-        """Tell of it, past whatever hangs; on the thread of the recorder."""
+        """Report it, bypassing blocked streams; on the thread of the recorder."""
         recorder, options = self.recorder, self.options
         hang_report.say(f"a backward pass has been under way for {options.timeout:g} s")
         hang_report.tell(self.path)
@@ -342,7 +342,7 @@ class Recording(Instrument):
                 say_remark()
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
-        """What hears the engine on the recorder's behalf."""
+        """What observes the engine on the recorder's behalf."""
         recorder.when_stopped = lambda: registry.remove(recorder)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
@@ -397,7 +397,7 @@ class Gate(Instrument):
         self._registry = registry
         self._wanted: set[int] = set()
         self._beside: list[Instrument] = []
-        """Who hears what the recorder does."""
+        """The instruments that observe the passes that are recorded."""
         self._lock = threading.Lock()
         recorder.is_gated = True
 

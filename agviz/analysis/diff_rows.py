@@ -1,4 +1,4 @@
-"""What a comparison of two traces tells: plain immutable rows."""
+"""What a comparison of two traces shows: plain immutable rows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _WIDTH: Final = 120
 
 
 class ReportData(TypedDict):
-    """What one report tells the end of the run of a test: plain, so that workers can send it."""
+    """What one report says of a recorded test: plain data, which workers can send."""
 
     test: str
     rerun: int
@@ -39,7 +39,7 @@ class ReportData(TypedDict):
     heading: str
     """The verdict; empty where the test did not fail."""
     glyph: str
-    """What stands before it; empty where nothing unusual was found in a test that failed."""
+    """What precedes it; empty where nothing unusual was found in a test that failed."""
     is_brief: bool
     """Whether gradients have no part in the failure, so that nothing more is to be said."""
     trace: str
@@ -84,7 +84,7 @@ def nothing(run: Run) -> ReportData:
 def leave(
     folder: Path, told: ReportData, failing: Failing | None, *, is_asked: bool = False
 ) -> ReportData:
-    """Write picture and summary beside a trace, and say what it tells.
+    """Write picture and summary beside a trace, and say what the trace shows.
 
     Args:
         folder: where the trace is.

@@ -36,7 +36,7 @@ def why_unusual(trace: Trace, recording: LoadedPass) -> VerdictsFound:
     found = verdicts(trace, number)
     if any(verdict.is_found for verdict in found):
         return VerdictsFound(found, "")
-    # So that no ✓ of a pass stands alone where the program fails or waits behind it.
+    # So that no ✓ of a pass appears alone where the program fails or waits behind it.
     if any(verdict.outcome is Outcome.NOTHING_UNUSUAL for verdict in found):
         beside = beside_passes(trace)
         found = (*sorted(beside, key=lambda verdict: not verdict.is_found), *found)

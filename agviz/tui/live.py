@@ -1,6 +1,6 @@
 """The session on a program that is being debugged.
 
-Where the playhead stands at the moment at which the program stands, a key that goes forward has the
+Where the playhead is at the moment at which the program is, a key that goes forward has the
 program run; anywhere before it, it moves the playhead. So one can look at what was, and come back
 to now. Other than in a recording, it moves through all graph tasks of the process.
 """
@@ -124,7 +124,7 @@ class LiveSession(Breaking, Looking):
         """Steps that were typed while the one before was under way."""
 
     def compose(self) -> ComposeResult:
-        """What any session has, and a line that says how the program stands."""
+        """What any session has, and a line about the state of the program."""
         yield from super().compose()
         yield Static("", id="live", markup=False)
 
@@ -273,7 +273,7 @@ class LiveSession(Breaking, Looking):
             self._run(lambda client: client.until(graph_task, node, stop.thread))
 
     def action_thread(self, by: int) -> None:
-        """Go by the next or previous thread's nodes only, and look at its stop where it stands."""
+        """Go by the next or previous thread's nodes only, and look at its stop where it is."""
         super().action_thread(by)
         self._look_at_thread()
 
@@ -389,7 +389,7 @@ class LiveSession(Breaking, Looking):
 
     @property
     def _chosen_runs(self) -> bool:
-        """Whether the thread that was chosen runs while others stand."""
+        """Whether the thread that was chosen runs while others are stopped."""
         chosen = self.thread
         return self._hold == "one" and chosen is not None and chosen not in self.stops
 
@@ -496,7 +496,7 @@ class LiveSession(Breaking, Looking):
         return None if self.debuggee is None else self.debuggee.process.poll()
 
     def _stand(self, width: int) -> str:
-        """How the program stands, in a line; what has no room is left out as a whole."""
+        """The state of the program, in a line; what has no room is left out as a whole."""
         stop = self.stop
         if self.is_over:
             return _end(self._exit_code)

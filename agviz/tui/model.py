@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PAGE: Final = 200
 """Events are read and kept by this many."""
 _MOST: Final = 20_000
-"""Executions that are kept of one thread; earlier ones are told, later ones are not."""
+"""Executions that are kept of one thread; the first ones."""
 
 
 class State(StrEnum):
@@ -170,7 +170,7 @@ class Moment:
     state: BackwardState = field(repr=False)
 
     def node_state(self, node: int) -> State:
-        """How a node stands; every node waits until the dependencies are computed."""
+        """The state of a node; every node waits until the dependencies are computed."""
         try:
             status = self.state.status(self.graph_task, node)
         except (KeyError, IndexError):
@@ -324,7 +324,7 @@ class StopTensors(NamedTuple):
     graph_task: int
     node: int
     seq: int
-    """Of the event behind which it stands."""
+    """Of the event behind which it is."""
     tensors: tuple[StopTensor, ...]
 
 
@@ -409,9 +409,9 @@ class View:
     marks: Mapping[int, Mark] = field(default_factory=dict)
     """Breakpoints, by node."""
     stop_tensors: StopTensors | None = None
-    """The tensors of the node that a program stands at."""
+    """The tensors of the node that a program is at."""
     stands: frozenset[int] = frozenset()
-    """Threads of the program that stand still."""
+    """Threads of the program that are stopped."""
     other_tasks: OtherTasks | None = None
     """What the program's threads do in other graph tasks."""
     why: str = ""
@@ -435,7 +435,7 @@ class View:
 
     @property
     def tensors(self) -> Sequence[StopTensor]:
-        """Those of the node that was read, where the playhead is where the program stands."""
+        """Those of the node that was read, where the playhead is where the program is."""
         found, event = self.stop_tensors, self.moment.event
         if found is None or event is None or self.story is None:
             return ()
@@ -476,9 +476,9 @@ class Beyond(NamedTuple):
 
 
 class Playhead:
-    """Where in the events of a graph task the user stands, and how each key moves it.
+    """Where in the events of a graph task the user is, and how each key moves it.
 
-    The playhead stands between events: at ``position`` the first ``position`` events have
+    The playhead is between events: at ``position`` the first ``position`` events have
     happened and ``seq`` is the last of them.
     """
 

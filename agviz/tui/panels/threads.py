@@ -61,7 +61,7 @@ class Threads(Panel):
     ]
 
     class TimePicked(Message):
-        """The user points at an execution: the playhead shall stand at its start."""
+        """The user points at an execution: the playhead is to go to its start."""
 
         def __init__(self, seq: int) -> None:
             super().__init__()
