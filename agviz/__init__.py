@@ -42,7 +42,7 @@ __all__ = [
 
 
 _NOT_OURS = {"Any", "TYPE_CHECKING", "annotations"}
-"""Names that stand here, but are others'."""
+"""Names in this module that belong to others."""
 
 
 def __getattr__(name: str) -> Any:

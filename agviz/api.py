@@ -84,7 +84,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         on: write only on these occasions, some of ``nonfinite``, ``exception`` and ``signal``
             (SIGUSR1): a flight recorder.
         keep: how many calls of backward it keeps.
-        timeout: say on stderr where everything stands when a backward pass has had no event for so
+        timeout: say on stderr what each thread does when a backward pass has had no event for so
             many seconds; it is in the file then, whatever else happens.
         device_policy: maps nodes to device threads; by default the device a node really is on.
         provenance: keep the line that created every node, and what it saved for backward.

@@ -1,4 +1,4 @@
-"""Saying on stderr where backward passes stand, past whatever hangs."""
+"""Report unfinished backward passes on stderr, bypassing blocked streams."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _flush(stream: Any) -> None:
 
 
 def tell(path: Path) -> None:
-    """Print how the backward passes stand that are being recorded into ``path``."""
+    """Print what holds the backward passes that are being recorded into ``path``."""
     try:
         with Trace.open(path) as trace:
             found = hang(trace, time.monotonic_ns())

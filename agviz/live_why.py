@@ -37,7 +37,7 @@ class RecordedForward:
     """The forward as far as it is recorded.
 
     Args:
-        recording: the one that goes on, and hears torch functions.
+        recording: the one that goes on, and observes torch functions.
         trace: its file.
     """
 

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from agviz.analysis.comparing import Tolerance
+from agviz.analysis.diff import diff
+from agviz.analysis.explanation import explain
+from agviz.analysis.failure import failure
+from agviz.analysis.why import why
 from agviz.errors import AgvizError, DrawingError
+from agviz.export.choices import make_look, make_view
+from agviz.graph.view import GraphView, read_view
 from agviz.traces.event_row import EventRow
 from agviz.traces.reader import Trace
 from agviz.traces.rows import ExecutionRow, NodeRow, NonFiniteRow
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-    from agviz.analysis.diff_rows import TraceDiff
+    from agviz.analysis.diff_words import TraceDiff
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
     from agviz.analysis.gradients import Gradients
@@ -139,8 +146,6 @@ class Recorded:
         Raises:
             agviz.errors.AgvizError: the values of gradients were not recorded.
         """
-        from agviz.analysis.explanation import explain
-
         return explain(self.trace, graph_task)
 
     def failure(self, graph_task: int | None = None) -> Failure | None:
@@ -155,8 +160,6 @@ class Recorded:
         Returns:
             None where there is no such backward pass.
         """
-        from agviz.analysis.failure import failure
-
         return failure(self.trace, graph_task)
 
     def why(self, parameter: str | None = None, graph_task: int | None = None) -> Gradients:
@@ -170,8 +173,6 @@ class Recorded:
         Raises:
             agviz.errors.AgvizError: no such parameter is known, or no backward was recorded.
         """
-        from agviz.analysis.why import why
-
         return why(self.trace, parameter, graph_task)
 
     def state_at(self, event: EventRow | Event | NonFiniteRow | int) -> EngineState:
@@ -213,9 +214,6 @@ class Recorded:
         Raises:
             agviz.errors.AgvizError: a tolerance is negative, or no number.
         """
-        from agviz.analysis.comparing import Tolerance
-        from agviz.analysis.diff import diff
-
         tolerance = Tolerance(rtol, atol)
         if isinstance(other, Recorded):
             return diff(self.trace, other.trace, graph_tasks=graph_tasks, tolerance=tolerance)
@@ -260,9 +258,7 @@ class Recorded:
         Raises:
             agviz.errors.AgvizError: there is no such node, parameter, event or choice.
         """
-        from agviz.export.choices import make_look, make_view
         from agviz.export.dot import compose_view, draw_picture
-        from agviz.graph.view import read_view
 
         seq = at if at is None or isinstance(at, int) else at.seq
         view = make_view(
@@ -291,7 +287,6 @@ class Recorded:
             agviz.errors.DrawingError: Graphviz is absent, failed, or took too long.
         """
         from agviz.export.draw import drawn
-        from agviz.graph.view import GraphView
 
         view = GraphView(graph_task=graph_task)
         return drawn(self.trace, "svg", view=view, timeout_s=_SECONDS_TO_DRAW).decode()

@@ -15,6 +15,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import agviz_engine
+from agviz import hang_report
 from agviz.after_import import after_import
 from agviz.analysis.coverage import coverage
 from agviz.analysis.untrained import untrained
@@ -22,6 +24,7 @@ from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.leaving import Leaving
 from agviz.options import Options
+from agviz.signals import SignalListener
 from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
 from agviz.traces.grad_mode import GradMode
 from agviz.traces.names import Names
@@ -31,12 +34,13 @@ from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
+from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.instruments import Instrument, Live, Registry
+from agviz_engine.support import remark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.signals import SignalListener
     from agviz.traces.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
 
@@ -72,7 +76,7 @@ class Recording(Instrument):
         self.grad_mode = GradMode()
         self._steps = OptimizerSteps(self._stepped)
         self.forward: CheckForward | None = None
-        """What hears the program call torch functions, once torch is there, if it is wanted."""
+        """What observes calls of torch functions, once torch is there, if it is wanted."""
         self.recorder: Recorder | None = None
         """None: its file is not open yet."""
         self._device_policy = device_policy
@@ -81,7 +85,7 @@ class Recording(Instrument):
         self._installed = contextlib.ExitStack()
         self._registry: Registry | None = None
         self._heard: Recorder | Gate | None = None
-        """Who hears the engine on its behalf; None: itself, to open the file."""
+        """The instrument that observes the engine for it; None: itself, to open the file."""
         self._listening: SignalListener | None = None
         self._leaving = Leaving(lambda: self.recorder)
         self._opening = threading.Lock()
@@ -151,7 +155,6 @@ class Recording(Instrument):
         Raises:
             agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
         """
-        import agviz_engine
         from agviz_engine.api import engine
 
         registry = self._registry = engine().registry
@@ -173,8 +176,6 @@ class Recording(Instrument):
         if self.options.check_forward:
             self._check_forward()
         if SIGNAL in self.options.on:
-            from agviz.signals import SignalListener
-
             self._listening = SignalListener(lambda: self.recorder)
 
     def start_if_possible(self) -> bool:
@@ -218,7 +219,7 @@ class Recording(Instrument):
 
     @property
     def hearing(self) -> Registry | Gate:
-        """Where an instrument is put that is to hear what is recorded, and nothing else.
+        """Where an instrument is put that is to observe what is recorded, and nothing else.
 
         Raises:
             RuntimeError: the recording has not started.
@@ -307,9 +308,7 @@ class Recording(Instrument):
             self.recorder.stepped(number, optimizer, is_guarded=is_guarded)
 
     def _timed_out(self) -> None:
-        """Tell of it, past whatever hangs; on the thread of the recorder."""
-        from agviz import hang_report
-
+        """Report it, bypassing blocked streams; on the thread of the recorder."""
         recorder, options = self.recorder, self.options
         hang_report.say(f"a backward pass has been under way for {options.timeout:g} s")
         hang_report.tell(self.path)
@@ -343,7 +342,7 @@ class Recording(Instrument):
                 say_remark()
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
-        """What hears the engine on the recorder's behalf."""
+        """What observes the engine on the recorder's behalf."""
         recorder.when_stopped = lambda: registry.remove(recorder)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
@@ -398,7 +397,7 @@ class Gate(Instrument):
         self._registry = registry
         self._wanted: set[int] = set()
         self._beside: list[Instrument] = []
-        """Who hears what the recorder does."""
+        """The instruments that observe the passes that are recorded."""
         self._lock = threading.Lock()
         recorder.is_gated = True
 
@@ -548,8 +547,6 @@ def outcome(path: Path) -> str:
 
 def in_the_way(error: Exception) -> str:
     """Why nothing can be recorded, in a sentence."""
-    from agviz_engine import UnsupportedTorchError
-
     if isinstance(error, UnsupportedTorchError | AgvizError):
         return str(error)
     return f"recording can't begin ({type(error).__name__}: {error})"
@@ -561,8 +558,6 @@ _remarks: set[str] = set()
 def say_remark() -> None:
     """Say once what to know of a torch that fits but is not the one that agviz is tested with."""
     import torch
-
-    from agviz_engine.support import remark
 
     found = remark(torch.__version__)
     if found and found not in _remarks:

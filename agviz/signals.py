@@ -1,4 +1,4 @@
-"""SIGUSR1: print where every thread stands, and write what a flight recorder keeps.
+"""SIGUSR1: print where every thread is, and write what a flight recorder keeps.
 
 Note [A signal while nothing moves]
 Python runs a signal's handler in the main thread between two bytecodes; a main thread that is

@@ -1,7 +1,7 @@
-"""Nodes that put out zeros whatever finite gradient comes in, as what they saved tells.
+"""Nodes that put out zeros whatever finite gradient comes in, as what they saved shows.
 
 What was saved is looked at as it is: hooks that pack saved tensors are not called, and a tensor
-that was released, or that a hook packed, tells nothing.
+that was released, or that a hook packed, shows nothing.
 """
 
 from __future__ import annotations

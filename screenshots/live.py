@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.debugger.launch import Debuggee
-from agviz.tui.live import LiveApp, LiveSession
+from agviz.tui.live import LiveSession
+from agviz.tui.live_app import LiveApp
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

@@ -22,7 +22,7 @@ from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import Frame
-from agviz.tui.live import LiveApp, LiveSession
+from agviz.tui.live_app import LiveApp
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import Simulator
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agviz.debugger.launch import Debuggee
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
+    from agviz.tui.live import LiveSession
     from tests.event_simulator import SimulatedNode
 
 SECONDS = 20.0

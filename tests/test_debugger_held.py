@@ -15,7 +15,7 @@ from agviz.debugger.breakpoints import parse
 from agviz.traces.held import held_ns
 from agviz.traces.reader import Trace
 from agviz.traces.rows import HeldRow
-from agviz.tui.live import LiveApp
+from agviz.tui.live_app import LiveApp
 from agviz.tui.screens.answer import Answer
 from tests.debugger_support import PLANTED, PRODUCT, debug, finish, trace_of, wait_until
 from tests.live_support import press, stands, until

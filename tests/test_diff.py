@@ -17,8 +17,8 @@ import agviz
 from agviz.analysis.alignment import NOWHERE, Adjacency, align
 from agviz.analysis.comparing import Tolerance
 from agviz.analysis.diff import diff
-from agviz.analysis.diff_rows import DivergenceKind, Level, PassDiff, TraceDiff
-from agviz.analysis.diff_words import compared
+from agviz.analysis.diff_rows import DivergenceKind, Level, PassDiff
+from agviz.analysis.diff_words import TraceDiff, compared
 from agviz.cli.main import main
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,25 @@ READING = (
 RUNNING_VERBS = {f"agviz.cli.{verb}" for verb in ("attach", "demo", "doctor", "run", "verify")}
 
 
+HEAVY = {"graphviz", "numpy", "pytest_html", "rich", "textual", "textual_serve", "torch"}
+"""Packages that an import inside a function keeps out until they are needed."""
+KEPT_LATE = {"agviz.testing.session", "agviz.traces.recorder"}
+"""Modules of ours that pytest imports only where something is recorded."""
+OF_OTHERS = ("agviz.traces", "agviz_engine")
+"""Where files still import each other in rings, or later than they need to."""
+
+
+class When(Enum):
+    """When an import statement runs."""
+
+    START = auto()
+    """When the module is imported."""
+    LATE = auto()
+    """When a function is called."""
+    NEVER = auto()
+    """It is there for type checkers."""
+
+
 @dataclass(frozen=True)
 class Import:
     """One import statement's target: a module of ours, or the full name of a foreign one."""
@@ -54,7 +74,7 @@ class Import:
     importer: str
     target: str
     line: int
-    at_start: bool  # runs when the importer is imported
+    when: When
 
     def __str__(self) -> str:
         return f"{self.importer}:{self.line} imports {self.target}"
@@ -74,27 +94,27 @@ def read_sources() -> dict[str, str]:
 def find_imports(sources: Mapping[str, str]) -> list[Import]:
     """Every import of ``sources``, in the order of the text."""
     return [
-        Import(importer, target, node.lineno, at_start)
+        Import(importer, target, node.lineno, when)
         for importer, text in sources.items()
-        for node, at_start in import_statements(ast.parse(text), at_start=True)
+        for node, when in import_statements(ast.parse(text))
         for target in targets(node, sources)
     ]
 
 
 def import_statements(
-    node: ast.AST, *, at_start: bool
-) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The import statements under ``node``, and whether each runs when its module is imported."""
+    node: ast.AST, when: When = When.START
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, When]]:
+    """The import statements under ``node``, and when each runs."""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        yield node, at_start
+        yield node, when
         return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        at_start = False
+        when = When.LATE
     for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 never_runs = field == "body" and is_type_checking(node)
-                yield from import_statements(child, at_start=at_start and not never_runs)
+                yield from import_statements(child, When.NEVER if never_runs else when)
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -182,12 +202,18 @@ def reading_modules(sources: Mapping[str, str]) -> list[str]:
     ]
 
 
-def reading_imports_torch(sources: Mapping[str, str]) -> list[str]:
-    """Chains of imports that lead from a reading module to torch as soon as it is imported."""
+def imported_at_start(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """What each module imports when it is imported itself."""
     at_start: dict[str, list[str]] = {module: [] for module in sources}
     for found in find_imports(sources):
-        if found.at_start:
+        if found.when is When.START:
             at_start[found.importer].append(found.target)
+    return at_start
+
+
+def reading_imports_torch(sources: Mapping[str, str]) -> list[str]:
+    """Chains of imports that lead from a reading module to torch as soon as it is imported."""
+    at_start = imported_at_start(sources)
     chains = []
     for module in reading_modules(sources):
         came_from: dict[str, str | None] = {module: None}
@@ -210,17 +236,108 @@ def reading_imports_torch(sources: Mapping[str, str]) -> list[str]:
     return chains
 
 
-RULES = [upward_imports, circular_imports, foreign_engine_imports, reading_imports_torch]
+def import_rings(sources: Mapping[str, str]) -> list[str]:
+    """Files that import each other, type checkers' imports included; all may import the version."""
+    targets_of: dict[str, set[str]] = {module: set() for module in sources}
+    for found in find_imports(sources):
+        if found.target in sources and found.target not in {"agviz", found.importer}:
+            targets_of[found.importer].add(found.target)
+    rings = []
+    while targets_of:
+        try:
+            graphlib.TopologicalSorter(targets_of).prepare()
+        except graphlib.CycleError as error:
+            ring = error.args[1]
+            rings.append(" <- ".join(ring))
+            targets_of = {
+                module: found - set(ring)
+                for module, found in targets_of.items()
+                if module not in ring
+            }
+        else:
+            break
+    return sorted(rings)
 
 
-@pytest.mark.parametrize("rule", RULES)
+def needless_late_imports(sources: Mapping[str, str]) -> list[str]:
+    """Imports inside functions that keep nothing :data:`HEAVY` out, nor the engine's look at torch.
+
+    The engine's modules that need torch refuse one that lacks something as soon as they are
+    imported; the importer may have to ask before.
+    """
+    at_start = imported_at_start(sources)
+
+    def brings(module: str) -> set[str]:
+        seen, to_visit, heavy = set(), [module], set()
+        while to_visit:
+            current = to_visit.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            package = current.partition(".")[0]
+            heavy |= {current, package} & (HEAVY | KEPT_LATE)
+            below = at_start.get(current, [])
+            if package == "agviz_engine" and any(is_within(each, "torch") for each in below):
+                heavy.add("agviz_engine")
+            if package not in HEAVY:
+                to_visit += [current.rpartition(".")[0], *below]
+        return heavy
+
+    return [
+        str(found)
+        for found in find_imports(sources)
+        if found.when is When.LATE and not brings(found.target) - brings(found.importer)
+    ]
+
+
+FLOORS_AND_TORCH = [
+    upward_imports,
+    circular_imports,
+    foreign_engine_imports,
+    reading_imports_torch,
+]
+RULES = [*FLOORS_AND_TORCH, import_rings, needless_late_imports]
+
+
+@pytest.mark.parametrize("rule", FLOORS_AND_TORCH)
 def test_the_product_keeps_the_rule(rule: Callable[[Mapping[str, str]], list[str]]) -> None:
     assert rule(read_sources()) == []
+
+
+@pytest.mark.parametrize("rule", [import_rings, needless_late_imports])
+def test_files_outside_of_traces_and_engine_keep_the_rule(
+    rule: Callable[[Mapping[str, str]], list[str]],
+) -> None:
+    assert [found for found in rule(read_sources()) if not found.startswith(OF_OTHERS)] == []
 
 
 @pytest.mark.parametrize(
     ("rule", "sources", "complaint"),
     [
+        (
+            import_rings,
+            {
+                "agviz.tui.app": "from agviz.tui import keys",
+                "agviz.tui.keys": "if TYPE_CHECKING:\n    import agviz.tui.app",
+            },
+            "agviz.tui.app <- agviz.tui.keys <- agviz.tui.app",
+        ),
+        (
+            needless_late_imports,
+            {
+                "agviz.cli.view": "def f():\n    import agviz.tui, json",
+                "agviz.tui": "import textual",
+            },
+            "agviz.cli.view:2 imports json",
+        ),
+        (
+            needless_late_imports,
+            {
+                "agviz.tui.app": "import textual.app\ndef f():\n    import agviz.tui.keys",
+                "agviz.tui.keys": "import textual.binding",
+            },
+            "agviz.tui.app:3 imports agviz.tui.keys",
+        ),
         (
             upward_imports,
             {"agviz.traces.reader": "def f():\n    from agviz.graph import model"},

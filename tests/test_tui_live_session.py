@@ -11,7 +11,8 @@ from textual.widgets import OptionList
 
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import parse
-from agviz.tui.live import LiveApp, Moved
+from agviz.tui.live import Moved
+from agviz.tui.live_app import LiveApp
 from agviz.tui.model import Key, Playhead
 from agviz.tui.other_tasks import TurnsRead
 from agviz.tui.panels.graph import GraphPanel

@@ -8,7 +8,7 @@ import pytest
 from textual import events
 from textual.keys import _character_to_key
 
-from agviz.tui.live import LiveApp, LiveSession
+from agviz.tui.live_app import LiveApp
 from agviz.tui.prompt import Prompt
 from agviz.tui.python_field import PythonField
 from tests.debugger_support import PRODUCT, TRAIN, debug
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from agviz.debugger.launch import Debuggee
+    from agviz.tui.live import LiveSession
 
 _KEYS = {"\n": "enter", "\t": "tab"}
 

@@ -1,4 +1,4 @@
-"""Why a parameter has no gradient, or none of use: the causes that are told apart."""
+"""Why a parameter has no gradient, or none of use: the causes that are distinguished."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.alignment import NOWHERE, Adjacency, align
 from agviz.analysis.comparing import Elements, Tolerance, compare_elements, differing
-from agviz.analysis.diff_rows import Change, Divergence, DivergenceKind, Level, PassDiff, TraceDiff
+from agviz.analysis.diff_rows import Change, Divergence, DivergenceKind, Level, PassDiff
+from agviz.analysis.diff_words import TraceDiff
 from agviz.analysis.first_divergence import INPUT_ROLES, Causes, turn
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError

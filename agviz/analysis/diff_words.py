@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.diff_rows import DivergenceKind, Level
+from agviz.analysis.outcome import Outcome
 from agviz.words.health import nonfinite
 from agviz.words.labels import with_origin
 from agviz.words.safe import clean
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.comparing import Tolerance
-    from agviz.analysis.diff_rows import Change, Divergence, PassDiff, TraceDiff
+    from agviz.analysis.diff_rows import Change, Divergence, PassDiff
     from agviz.traces.rows import GraphTaskRow, NodeRow
 
 _MOST_NAMED: Final = 3
@@ -43,6 +45,70 @@ _ROLES: Final = {
     "hook": "what a hook gave it",
     "replaced": "the gradient that an instrument gave its input {}",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceDiff:
+    """Two traces beside each other; ``str`` says in a few sentences where they part."""
+
+    a: str
+    """The files."""
+    b: str
+    tolerance: Tolerance
+    passes: list[PassDiff] = field(default_factory=list)
+    """From the eleventh on that differs, their lists hold no more than ten items."""
+    only_in_a: list[GraphTaskRow] = field(default_factory=list)
+    """Graph tasks that have no counterpart."""
+    only_in_b: list[GraphTaskRow] = field(default_factory=list)
+    wrong: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    """What went wrong in what was compared, in A and in B, whether they differ or not."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """✓ only where nothing differs, gradients were compared, and nothing went wrong in them."""
+        if not self.same or any(self.wrong):
+            return Outcome.FOUND
+        is_compared = all(each.level is not Level.STRUCTURE for each in self.passes)
+        return Outcome.NOTHING_UNUSUAL if is_compared else Outcome.CANT_TELL
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs within the tolerance."""
+        return not (self.only_in_a or self.only_in_b) and all(each.same for each in self.passes)
+
+    @property
+    def differing(self) -> list[PassDiff]:
+        """The graph tasks in which something differs, in order."""
+        return [each for each in self.passes if not each.same]
+
+    @property
+    def first(self) -> tuple[PassDiff, Divergence] | None:
+        """The first divergence in causal order, and where it is; None: there is none.
+
+        Where nodes made reentrant backward passes, it is looked for in those as well: in the one of
+        the node that diverges first, or in one of an earlier node, which may diverge inside alone.
+        """
+        found = next((each for each in self.passes if each.first), None)
+        inside = found
+        while inside is not None:
+            found = inside
+            inside = self._first_inside(found)
+        return None if found is None else (found, found.first[0])
+
+    def _first_inside(self, outer: PassDiff) -> PassDiff | None:
+        """The pass inside that diverges before anything else in ``outer``, or because of it."""
+        node = outer.first[0].node
+        found = [
+            (each.within.order or 0, each.a.id, each)
+            for each in self.passes
+            if each.within is not None and each.a.parent == outer.a.id and each.first
+            if each.within == outer.first[0].a
+            or ((each.within.order or 0) < (node.order or 0) and each.first[0].role != "root")
+        ]
+        return min(found)[2] if found else None
+
+    def __str__(self) -> str:
+        return "\n".join(sentences(self))
 
 
 def sentences(found: TraceDiff) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Gradients that are practically zero: how that is told, and where they became so.
+"""Gradients that are practically zero: how that is decided, and where they became so.
 
 Note [Practically zero]
 Two things have to be measured. The gradient's norm is at most a millionth of its parameter's

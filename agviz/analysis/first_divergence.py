@@ -4,7 +4,7 @@ Note [First divergence]
 Something diverges where a node ran in one recording only, where it failed in one only, or where a
 gradient is not the same. It comes first where nothing diverges in what the node was given, in
 either recording: everything after it may be its consequence. There may be several such nodes; they
-are told in the order in which A ran them. Another order of execution is no difference.
+are listed in the order in which A ran them. Another order of execution is no difference.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class GradientRow(NamedTuple):
     node_name: str = ""
     """Its short name."""
     graph_task: int | None = None
-    """The graph task that ``gradient`` and ``node`` tell of; None: there was none."""
+    """The graph task that ``gradient`` and ``node`` describe; None: there was none."""
     details: tuple[str, ...] = ()
     """What else is known, in sentences."""
     frame: Frame | None = None

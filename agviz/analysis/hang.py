@@ -1,4 +1,4 @@
-"""Where backward passes stand that have not ended: what holds which thread, and what waits."""
+"""Backward passes that have not ended: what holds which thread, and what waits."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from agviz.traces.rows import DumpedCall, DumpRow, Frame, GraphTaskRow, HeldRow, NodeRow
 
 STILL_NS: Final = 5_000_000_000
-"""A backward pass without an event for so long stands still."""
+"""A backward pass without an event for so long hangs."""
 _MOST_SHOWN: Final = 5
 _MOST_OTHERS: Final = 3
 _FEW: Final = 3
-"""Threads of which the same is to be said that are told one by one; times that are no recursion."""
+"""Number of threads in the same state that are listed one by one; of times that are no recursion."""
 _MOST_THREADS: Final = 16
 _OUTERMOST: Final = 8
 _INNERMOST: Final = 56
@@ -82,12 +82,12 @@ class Hang:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a debugger holds it, and it had not stood still before."""
+        """Whether a debugger holds it, and it did not hang before."""
         return self.stop is not None and not self.is_still
 
     @property
     def is_over_due(self) -> bool:
-        """Whether something is wrong: it stands still, or the recording ended before it did."""
+        """Whether something is wrong: it hangs, or the recording ended before it did."""
         return self.is_still or not self.is_growing
 
     @property
@@ -114,7 +114,7 @@ class Hang:
 
     @property
     def paragraph(self) -> str:
-        """What stands where, what holds it, and what waits."""
+        """What each thread is in, what holds it, and what waits."""
         parts = self._how_long(), self._stopped(), self._where(), self._waiting(), self._others()
         return " ".join(sentence for part in parts for sentence in part)
 
@@ -221,7 +221,7 @@ class Hang:
             yield f"Of the other threads, {', '.join(shown[:_MOST_OTHERS])}{more}."
 
     def details(self) -> Iterator[str]:
-        """Where every thread stands, line by line."""
+        """What every thread does, line by line."""
         told = self.tasks
         if len(told) > 2 * _MOST_SHOWN:
             told = (*told[:_MOST_SHOWN], *told[-_MOST_SHOWN:])
@@ -299,7 +299,7 @@ class Hang:
 
 
 def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
-    """How the backward passes stand that have not ended; None where all have.
+    """What is known of backward passes that have not ended; None where all have.
 
     Args:
         trace: the trace.

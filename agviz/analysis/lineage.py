@@ -12,7 +12,7 @@ memory. Each of these moments is a state here.
 
 Note [What was not seen]
 A tensor that appears out of nowhere, in memory that another one has, was made of that by something
-that is not recorded: ``nn.Parameter``, or a function on a thread that is not heard.
+that is not recorded: ``nn.Parameter``, or a function on a thread that is not observed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Outcome(StrEnum):
 
     @property
     def glyph(self) -> str:
-        """What stands before a sentence of this outcome."""
+        """The mark in front of a sentence of this outcome."""
         return _GLYPHS[self]
 
     @property

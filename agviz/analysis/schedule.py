@@ -138,7 +138,7 @@ def plan(trace: Trace, graph_task: int) -> Plan:
 def _handings(
     edges: Sequence[EdgeRow], arrivals: Sequence[ArrivalRow], done: Sequence[bool]
 ) -> list[list[Handing]]:
-    """Which edge brought a gradient: arrivals tell of those only, in order of a node's outputs."""
+    """Which edge brought a gradient: arrivals describe those only, in order of a node's outputs."""
     brought: list[deque[tuple[int, int]]] = [deque() for _ in done]
     for row in arrivals:
         if row.producer >= 0:
@@ -333,7 +333,7 @@ class _LeastMemory:
     """The node after which the fewest bytes are in InputBuffers; of several, torch's.
 
     How much a node adds can only become less while it waits, when another one fills a slot that it
-    gives a gradient to. It then stands in the heap twice, and the older entry comes too late.
+    gives a gradient to. It then is in the heap twice, and the older entry comes too late.
     """
 
     def __init__(self, plan: Plan, buffers: _Buffers) -> None:

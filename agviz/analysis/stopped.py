@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class StoppedAt(NamedTuple):
-    """Where a thread stands that a debugger has stopped."""
+    """The place where a debugger has stopped a thread."""
 
     held: HeldRow
     node: NodeRow | None
-    """None: it stands at none, or at none that is known."""
+    """None: it is at none, or at none that is known."""
 
     def __str__(self) -> str:
         """``MulBackward0 of encoder (node 12)``, else ``thread 3``."""

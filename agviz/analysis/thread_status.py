@@ -89,7 +89,7 @@ class ThreadStatus:
 
     @property
     def is_in_torch(self) -> bool:
-        """Whether it is in torch's C++ code, as far as its stack tells."""
+        """Whether it is in torch's C++ code, as far as its stack shows."""
         return bool(self.stack) and not inside_engine(self.stack)
 
     @property
@@ -124,7 +124,7 @@ def find_thread_statuses(
         tasks: the graph tasks under way.
         nodes: of each.
         dump: what the threads were doing since the last event; None: that was not recorded.
-        now_ns: the moment for which it is told.
+        now_ns: the moment that is described.
         held: where a debugger stopped threads, which is no time in a node.
     """
     running: defaultdict[int, list[NodeRow]] = defaultdict(list)

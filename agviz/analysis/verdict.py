@@ -2,7 +2,7 @@
 
 Everybody who says how a recording looks (``explain``, ``why``, ``summary``, ``diff``, the terminal
 UI, the pytest plugin, the sentence at the end of a run) asks here, and shows the glyph of the
-outcome. So ✓ stands only where something was looked at and is good.
+outcome. So ✓ appears only where something was looked at and is good.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Verdict:
     details: tuple[str, ...] = ()
     """What it rests on, line by line."""
     verb: str = "explain"
-    """What of ``agviz`` tells more."""
+    """The verb of ``agviz`` that shows more."""
     basis: Basis | Explanation | None = None
     """What it was made of; None where nothing was found."""
 
@@ -118,7 +118,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
 def beside_passes(trace: Trace) -> tuple[Verdict, ...]:
     """What is to be said of a recording that is no pass's: a refused call, the program between two.
 
-    Where the program is while no backward is running is told, and that it was ended there.
+    Where the program is while no backward is running is said, and that it was ended there.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
@@ -212,7 +212,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
 
 
 def _others(trace: Trace, wrong: Failure) -> str:
-    """Which backward passes raised besides the one that is told of, in a sentence."""
+    """Which backward passes raised besides the one described, in a sentence."""
     if isinstance(wrong, Hang):
         return ""
     others = failed_graph_tasks(trace)[:-1]

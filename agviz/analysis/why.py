@@ -1,4 +1,4 @@
-"""Why gradients are None, zero, or of no use, as a trace tells."""
+"""Why gradients are None, zero, or of no use, as a trace shows."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class _Why:
         self._ops_of: dict[tuple[int, int], ForwardOpRow | None] = {}
         """The torch functions that made nodes."""
         self._later: dict[str, str] = {}
-        """Names that later passes know, by what stands after their first part."""
+        """Names that later passes know, by what is after their first part."""
         self._found: dict[str, _Found] = {}
         self._in_graph: dict[str, _Found] = {}
         """The last graph task that holds a parameter's AccumulateGrad."""

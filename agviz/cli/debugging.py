@@ -35,7 +35,7 @@ def start(arguments: Sequence[str]) -> int:
         AgvizError: there is no terminal, or the program can't be started.
     """
     _check_terminal("--live")
-    from agviz.tui.live import LiveApp
+    from agviz.tui.live_app import LiveApp
 
     with Debuggee(arguments) as debuggee:
         app = LiveApp(debuggee.client, debuggee, Path.cwd())
@@ -56,7 +56,7 @@ def attach(target: str) -> int:
         AgvizError: there is no terminal, or nobody listens.
     """
     _check_terminal("attach")
-    from agviz.tui.live import LiveApp
+    from agviz.tui.live_app import LiveApp
 
     with Client(connect(target)) as client:
         app = LiveApp(client, None, Path.cwd())

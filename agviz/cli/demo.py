@@ -14,12 +14,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import agviz_engine
 from agviz.cli import summary
 from agviz.cli.console import stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.demo import SUBJECTS
 from agviz.errors import AgvizError, DrawingError
 from agviz.traces.measured import LEVELS
+from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.words.units import duration
 
@@ -86,7 +88,6 @@ def execute(arguments: argparse.Namespace) -> int:
     with console.status("importing torch"):
         import torch
 
-        import agviz_engine
         from agviz.demo.session import DemoSession
 
     try:
@@ -149,8 +150,6 @@ def _train(session: DemoSession, console: Console) -> None:
 
 def _summarise(path: Path, session: DemoSession, console: Console) -> bool:
     """Print what the trace tells; return whether a planted NaN was found where it is."""
-    from agviz.traces.reader import Trace
-
     with Trace.open(path) as trace:
         facts = summary.gather(trace, None, top=5)
     console.print()
@@ -203,7 +202,6 @@ def _times(ratio: Ratio) -> str:
 
 def _draw(path: Path, console: Console) -> None:
     from agviz.export.draw import render_graph
-    from agviz.traces.reader import Trace
 
     svg = path.with_suffix(".svg")
     svg.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis import diff_words
 from agviz.analysis.comparing import Tolerance
 from agviz.analysis.diff import diff
-from agviz.cli.console import columns_table, stdout_console
+from agviz.cli.console import columns_table, stdout_console, styled
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.words.shapes import write_shape
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from agviz.analysis.diff_rows import Change, Divergence, PassDiff, TraceDiff
+    from agviz.analysis.diff_rows import Change, Divergence, PassDiff
+    from agviz.analysis.diff_words import TraceDiff
     from agviz.traces.health import HealthRow
     from agviz.traces.rows import GraphTaskRow, NodeRow
 
@@ -109,13 +110,11 @@ def show(found: TraceDiff, console: Console, *, verbose: bool = False) -> None:
         console: where to.
         verbose: everything, not only what comes first.
     """
-    from rich.text import Text
-
     for side, path in (("A", found.a), ("B", found.b)):
         console.print(f"{side}: {path}", markup=False)
     for number, sentence in enumerate(diff_words.sentences(found)):
         outcome = found.outcome
-        line = Text() if number else Text(f"{outcome.glyph} ", style=outcome.style)
+        line = styled("") if number else styled(f"{outcome.glyph} ", style=outcome.style)
         console.print(line.append(sentence, style="not bold default"))
     if found.first is not None and found.first[1].health_a and found.first[1].health_b:
         console.print()
@@ -148,8 +147,6 @@ def _value(value: object) -> str:
 
 def _show_pass(found: PassDiff, console: Console) -> None:
     """All that differs in a graph task, in causal order."""
-    from rich.text import Text
-
     table = columns_table(
         f"Backward pass {found.a.id} of A, {found.b.id} of B",
         *(("", False), ("order", True), ("node", False), ("gradient", False), ("", False)),
@@ -161,9 +158,9 @@ def _show_pass(found: PassDiff, console: Console) -> None:
         table.add_row(
             "✗" if divergence.is_first else "→",
             "" if node.order is None else f"{node.order:,}",
-            Text(diff_words.node(node, with_line=False)),
+            styled(diff_words.node(node, with_line=False)),
             gradient,
-            *map(Text, diff_words.most_telling(divergence)),
+            *map(styled, diff_words.most_telling(divergence)),
         )
     console.print()
     console.print(table)

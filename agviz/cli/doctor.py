@@ -10,9 +10,12 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+import agviz_engine
 from agviz import __version__
-from agviz.cli.console import stdout_console
+from agviz.cli.console import bare_table, stdout_console
 from agviz.errors import AgvizError
+from agviz.export import renderers
+from agviz.traces import capturing
 from agviz_engine.support import MADE_FOR, remark
 
 if TYPE_CHECKING:
@@ -46,9 +49,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"agviz": __version__, "findings": [asdict(f) for f in findings]}))
     else:
-        from rich.table import Table
-
-        table = Table(box=None, show_header=False, pad_edge=False)
+        table = bare_table()
         for finding in findings:
             mark = "[red]✗[/]"
             if finding.ok:
@@ -88,8 +89,6 @@ def _engine() -> list[CheckResult]:
         import torch
     except Exception as error:  # noqa: BLE001 - a broken torch raises anything
         return [CheckResult("engine", ok=False, found=f"torch can't be imported: {error}")]
-    import agviz_engine
-
     try:
         found = agviz_engine.probe()
     except agviz_engine.UnsupportedTorchError as error:
@@ -114,8 +113,6 @@ def _health_kernel() -> CheckResult:
 
 
 def _capture() -> CheckResult:
-    from agviz.traces import capturing
-
     if capturing.is_built():
         return CheckResult("provenance", ok=True, found="stacks are captured by compiled code")
     if capturing.way() is None:
@@ -131,8 +128,6 @@ def _capture() -> CheckResult:
 
 def _graphviz() -> CheckResult:
     """Which Graphviz draws, and why that one."""
-    from agviz.export import renderers
-
     tried = [(each, renderers.try_out(each)) for each in renderers.candidates()]
     refused = [
         f"{renderers.said(each, what)} could not: {what.lacks}"

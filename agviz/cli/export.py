@@ -29,6 +29,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError
+from agviz.export.choices import make_look, make_view
+from agviz.export.chrome_trace import chrome_trace
+from agviz.export.json_trace import json_trace
+from agviz.export.output import write, write_to
 from agviz.traces.reader import Trace
 from agviz.words.safe import clean
 
@@ -141,16 +145,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _view(arguments: argparse.Namespace) -> GraphView:
-    from agviz.export.choices import make_view
-
     names = ("graph_task", "by", "fold", "budget", "around", "depth", "to", "at", "saved")
     given = {name: getattr(arguments, name) for name in names}
     return make_view(**{name: value for name, value in given.items() if value is not None})
 
 
 def _look(arguments: argparse.Namespace) -> Look:
-    from agviz.export.choices import make_look
-
     given = {name: getattr(arguments, name) for name in ("theme", "links", "source_root")}
     return make_look(**{name: value for name, value in given.items() if value is not None})
 
@@ -158,7 +158,6 @@ def _look(arguments: argparse.Namespace) -> Look:
 def _print(trace: Trace, arguments: argparse.Namespace) -> None:
     """Write to stdout."""
     from agviz.export.draw import drawn
-    from agviz.export.output import write_to
 
     format_: str = arguments.format
     if format_ in ENDINGS:
@@ -174,7 +173,6 @@ def _write(
 ) -> tuple[Path, list[str], dict[str, list[int] | int]]:
     """Write to a file; gives its name, what there is to say about it, and what is drawn in it."""
     from agviz.export.draw import render_graph
-    from agviz.export.output import write
 
     format_: str = arguments.format
     ending = ENDINGS.get(format_, f".{format_}")
@@ -207,8 +205,5 @@ def _other(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[T
 
 
 def _pieces(trace: Trace, format_: str, graph_task: int | None) -> Iterator[str]:
-    from agviz.export.chrome_trace import chrome_trace
-    from agviz.export.json_trace import json_trace
-
     make = chrome_trace if format_ == "chrome-trace" else json_trace
     return make(trace, graph_task)

@@ -19,7 +19,7 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import marks, verdicts
 from agviz.analysis.version_errors import version_error
 from agviz.cli.chart import sparkline
-from agviz.cli.console import columns_table, stdout_console, write
+from agviz.cli.console import columns_table, stdout_console, styled, write
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.words.health import nonfinite
@@ -349,7 +349,7 @@ def _thread_table(facts: dict[str, Any]) -> Table:
         queue = thread["queue"]
         table.add_row(
             str(thread["thread"]),
-            _text(thread["name"]),
+            styled(thread["name"]),
             "" if queue is None else "CPU (caller)" if queue < 0 else f"device {queue}",
             f"{thread['executed']:,}",
             duration(thread["busy_ns"]),
@@ -366,7 +366,7 @@ def _type_table(facts: dict[str, Any]) -> Table:
     busy = sum(thread["busy_ns"] for thread in facts["threads"])
     for row in facts["slowest_types"]:
         table.add_row(
-            _text(row["name"]),
+            styled(row["name"]),
             f"{row['calls']:,}",
             duration(row["self_ns"]),
             f"{row['self_ns'] / busy:.0%}" if busy else "",
@@ -387,11 +387,11 @@ def _node_table(facts: dict[str, Any]) -> Table:
         table.add_row(
             *([str(row["graph_task"])] if many else []),
             str(row["order"]),
-            _text(row["name"]),
-            _text(row["parameter"] or row["module"] or ""),
+            styled(row["name"]),
+            styled(row["parameter"] or row["module"] or ""),
             str(row["thread"]),
             duration(row["duration_ns"]),
-            _text(row["line"] or ""),
+            styled(row["line"] or ""),
         )
     return table
 
@@ -404,7 +404,7 @@ def _hook_table(facts: dict[str, Any]) -> Table:
     for row in facts["hooks"]:
         table.add_row(
             row["kind"],
-            _text(row["name"]),
+            styled(row["name"]),
             f"{row['calls']:,}",
             f"{row['changed']:,}",
             duration(row["total_ns"]),
@@ -421,11 +421,11 @@ def _course_table(facts: dict[str, Any], console: Console) -> Table:
     table = columns_table(title, ("", False), ("from its begin to its end", True), ("peak", True))
     table.columns[1].justify = "left"
     if gauges and over_time["contradiction"]:
-        table.caption = _text(f"These numbers are false: {over_time['contradiction']}.")
+        table.caption = styled(f"These numbers are false: {over_time['contradiction']}.")
     for gauge in gauges:
         peak = gauge["peak"]
         table.add_row(
-            _text(gauge["gauge"]),
+            styled(gauge["gauge"]),
             sparkline(gauge["values"], console),
             size(peak) if gauge["unit"] == "bytes" else plural(peak, "task"),
         )
@@ -455,7 +455,7 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
         first = found["first"]
         counts = nonfinite(first["nan"], first["posinf"], first["neginf"])
         where = first["parameter"] or first["module"]
-        line = _text("✗ non-finite gradients begin at ", style="red")
+        line = styled("✗ non-finite gradients begin at ", style="red")
         line.append(first["name"], style="bold")
         line.append(f" of {where}" if where else "")
         line.append(
@@ -464,13 +464,13 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
         )
         console.print(line)
         if first["line"]:
-            console.print(_text(f"  the node was created by {first['line']}"))
+            console.print(styled(f"  the node was created by {first['line']}"))
         reached = found["reached"]
         shown = ", ".join(reached[:6]) + (
             f" and {len(reached) - 6} more" if len(reached) > 6 else ""
         )
         console.print(
-            _text(
+            styled(
                 f"  they spread through {plural(found['nodes'], 'node')} and reached"
                 f" {len(reached)} of {plural(found['leaves'], 'parameter')}"
                 + (f": {shown}" if shown else "")
@@ -479,13 +479,13 @@ def show_nonfinite(facts: dict[str, Any], console: Console) -> None:
         if later:
             passes = "backward pass" if len(later) == 1 else "backward passes"
             numbers = _numbers([again["graph_task"] for again in later])
-            console.print(_text(f"  so do those of {len(later):,} later {passes}: {numbers}"))
+            console.print(styled(f"  so do those of {len(later):,} later {passes}: {numbers}"))
     rest = facts["non_finite_passes"][len(facts["non_finite"]) :]
     if rest:
         more = plural(len(rest), "more backward pass", "more backward passes")
         have = "has" if len(rest) == 1 else "have"
         console.print(
-            _text(f"✗ {more} {have} non-finite gradients, the last {rest[-1]}", style="red")
+            styled(f"✗ {more} {have} non-finite gradients, the last {rest[-1]}", style="red")
         )
 
 
@@ -506,17 +506,17 @@ def _show_verdicts(facts: dict[str, Any], console: Console) -> None:
         is_found = is_found or outcome is Outcome.FOUND
         if outcome is Outcome.FOUND and verdict["graph_task"] in told:
             continue
-        glyph = _text(f"{outcome.glyph} ", style=outcome.style)
+        glyph = styled(f"{outcome.glyph} ", style=outcome.style)
         console.print(glyph.append(verdict["heading"], style="default"))
         if outcome is not Outcome.FOUND:
             write(verdict["paragraph"], console)
     if is_found:
-        console.print(_text(f"  why: agviz explain {shlex.quote(facts['file'])}"))
+        console.print(styled(f"  why: agviz explain {shlex.quote(facts['file'])}"))
 
 
 def _show_errors(facts: dict[str, Any], console: Console) -> None:
     for error in facts["errors"]:
-        line = _text(f"✗ backward pass {error['graph_task']} failed", style="red")
+        line = styled(f"✗ backward pass {error['graph_task']} failed", style="red")
         for node in error["nodes"]:
             where = node["parameter"] or node["module"]
             line.append(f" in {node['name']}", style="bold")
@@ -525,10 +525,4 @@ def _show_errors(facts: dict[str, Any], console: Console) -> None:
         line.append(f": {error['error']}: {error['message']}")
         console.print(line)
         if error["why"] is not None:
-            console.print(_text(f"  {error['why']}"))
-
-
-def _text(text: str, style: str = "") -> Any:
-    from rich.text import Text
-
-    return Text(text, style=style)
+            console.print(styled(f"  {error['why']}"))

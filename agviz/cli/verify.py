@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import agviz.verify
+import agviz_engine
 from agviz import __version__
 from agviz.after_import import after_import
-from agviz.cli.console import stdout_console
+from agviz.cli.console import bare_table, stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
 from agviz.cli.run import argument
@@ -102,8 +103,6 @@ class _Verifying:
         return self._report(report, failed=failed)
 
     def _start(self) -> None:
-        import agviz_engine
-
         try:
             agviz_engine.probe()
             from agviz.verify.session import Verification
@@ -187,12 +186,11 @@ def _print(
     findings: ComparisonReport, target: str, console: Console, refused: str, *, failed: bool
 ) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     passes = backward_passes(findings.passes + findings.reentrant, findings.reentrant)
     seen = "nothing was compared" if refused else f"{passes}, {findings.compared:,} compared"
     console.print(f"[bold]{escape(clean(target))}[/]: {seen}")
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = bare_table()
     results = [("?", "", refused)] if refused else _results(findings)
     for mark, subject, text in [*results, *_remarks(findings, failed=failed)]:
         table.add_row(_MARKS.get(mark, ""), subject, escape(clean(text)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.counters import in_steps
 from agviz.analysis.schedule import ORDERS, plan, simulate
 from agviz.cli.chart import sparkline
-from agviz.cli.console import columns_table, stdout_console
+from agviz.cli.console import columns_table, stdout_console, styled
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
@@ -200,8 +200,6 @@ def _order_table(facts: dict[str, Any], console: Console) -> Table:
 
 def _thread_table(facts: dict[str, Any]) -> Table:
     """When each thread is done, by order."""
-    from rich.text import Text
-
     orders = facts["orders"]
     table = columns_table(
         "",
@@ -212,7 +210,7 @@ def _thread_table(facts: dict[str, Any]) -> Table:
     table.title_style = "bold"
     for place, thread in enumerate(orders[0]["threads"]):
         table.add_row(
-            Text(facts["threads"].get(str(thread["queue"]), f"device {thread['queue']}")),
+            styled(facts["threads"].get(str(thread["queue"]), f"device {thread['queue']}")),
             f"{thread['nodes']:,}",
             duration(thread["busy_ns"]),
             *(duration(order["threads"][place]["end_ns"]) for order in orders),

@@ -22,7 +22,7 @@ from agviz.analysis.gradients import WORDS, Group, norms
 from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.source import source_line
 from agviz.analysis.why import why
-from agviz.cli.console import stdout_console, write
+from agviz.cli.console import headed_table, stdout_console, styled, write
 from agviz.traces.reader import Trace
 from agviz.words.shapes import write_shape
 
@@ -140,10 +140,7 @@ def _first_of_each(answer: Gradients) -> list[Group]:
 
 
 def _table(groups: list[Group]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = headed_table()
     table.add_column("")
     table.add_column("parameter", overflow="fold")
     table.add_column("shape", no_wrap=True)
@@ -155,16 +152,10 @@ def _table(groups: list[Group]) -> Table:
         many = len(group.rows) > 1
         table.add_row(
             _INTENDED if row.is_fine and row.cause else _GLYPHS[row.gradient],
-            _text(group.name),
+            styled(group.name),
             f"{len(group.rows):,} of them" if many else write_shape(row.shape),
             WORDS[row.gradient],
             norms(group),
-            _text(row.reason),
+            styled(row.reason),
         )
     return table
-
-
-def _text(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)

@@ -1,4 +1,4 @@
-"""The live debugger: it stops a running backward pass, and is told by a viewer how to go on.
+"""The live debugger: it stops a running backward pass, and a viewer says how it goes on.
 
 In the debugged process :class:`~agviz.debugger.debugger.Debugger` stops the engine's threads and
 :mod:`~agviz.debugger.control` speaks with the viewer, which has a

@@ -82,7 +82,7 @@ def skip_hooks(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str,
 
 
 def ready_nodes(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    """The nodes of this graph task that wait in the queue of the stopped node, as they stand."""
+    """The nodes of this graph task that wait in the queue of the stopped node, as they are."""
     task, ref = _place(stop)
     waiting = engine().ready_queue(task, ref.device).snapshot()
     nodes = [each.node.index for each in waiting if each.base is task and each.node is not None]

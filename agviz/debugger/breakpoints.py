@@ -152,7 +152,7 @@ class Breakpoint:
 
     @classmethod
     def from_json(cls, told: object) -> Self:
-        """A breakpoint that :meth:`to_json` told, or somebody wrote by hand.
+        """A breakpoint that :meth:`to_json` gave, or somebody wrote by hand.
 
         Raises:
             agviz.errors.AgvizError: it is none.

@@ -1,4 +1,4 @@
-"""The viewer's side of the channel: asks, and hears what happens. Needs no torch.
+"""The viewer's side of the channel: sends requests, and receives notices. Needs no torch.
 
 What comes from the debugged program is believed in nothing but its form: it is checked, and texts
 lose their control characters.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 WHATS: Final = ("gradient", "output", "input", "grad", "parameter", "saved")
 """What a tensor can be at a stop: the gradient that the event is about, what the node puts out, was
-given, what stands in ``.grad`` of its parameter, the parameter, what it had saved."""
+given, what is in ``.grad`` of its parameter, the parameter, what it had saved."""
 _SECONDS: Final = 60.0
 _SECONDS_TO_GREET: Final = 30.0
 _GONE: Final = "the program has gone"
@@ -67,7 +67,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """A thread stands still behind an event."""
+    """A thread is stopped behind an event."""
 
     thread: int
     graph_task: int
@@ -157,7 +157,8 @@ class Client(Closable):
 
     Args:
         connection: to it; it is closed with this.
-        hear: called with each notice on a thread of the client's; None: they wait for :meth:`hear`.
+        on_notice: called with each notice on a thread of the client's; None: they wait for
+            :meth:`next_notice`.
 
     Raises:
         AgvizError: at the other end is no program that speaks this protocol.
@@ -251,7 +252,7 @@ class Client(Closable):
             self._ask("detach")
 
     def where(self) -> list[Stopped]:
-        """The threads that stand still."""
+        """The threads that are stopped."""
         return [_stopped(each) for each in _list(self._ask("where"), "stops")]
 
     def set_stops(
@@ -299,8 +300,8 @@ class Client(Closable):
         """The tensors that can be looked at.
 
         Args:
-            thread: which stands still; None: the one that stopped last.
-            samples: whether some of their elements are told, too.
+            thread: which is stopped; None: the one that stopped last.
+            samples: whether some of their elements are sent, too.
         """
         told = self._ask("tensors", thread=thread, samples=samples)
         return [
@@ -322,7 +323,7 @@ class Client(Closable):
             what: as in :class:`StopTensor`.
             name: the same.
             index: as between brackets: ``0, 2:5``; empty for all.
-            thread: which stands still; None: the one that stopped last.
+            thread: which is stopped; None: the one that stopped last.
         """
         told = self._ask("tensor", what=what, name=name, index=index, thread=thread)
         text = clean_message(field(told, "text", str))
@@ -338,7 +339,7 @@ class Client(Closable):
             how: ``multiply``, ``fill`` or ``set``.
             value: the number; ``nan``, ``inf`` and ``-inf`` as texts.
             index: for ``set``: which elements.
-            thread: which stands still; None: the one that stopped last.
+            thread: which is stopped; None: the one that stopped last.
 
         Returns:
             The new gradient's health.

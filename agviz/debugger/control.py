@@ -1,4 +1,4 @@
-"""The debugged side of the channel: hears what a viewer wants, and has it done.
+"""The debugged side of the channel: receives what a viewer wants, and has it done.
 
 Each request is checked before anything is done. What concerns a stopped thread is done by that
 thread. A viewer that sends what is no message, or takes nothing for some seconds, or is gone, is
@@ -43,7 +43,7 @@ class Control:
     Args:
         connection: to the viewer; it is closed at the end.
         debugger: which does what the viewer wants.
-        hello: what it is told first: ``pid``, ``trace`` and so on.
+        hello: what is sent first: ``pid``, ``trace`` and so on.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Control:
         self._connection.close()
 
     def say(self, what: str, more: Mapping[str, Any]) -> None:
-        """Tell the viewer what happens; does not raise."""
+        """Send the viewer a notice of what happens; does not raise."""
         self._send({"say": what, **more})
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -237,7 +237,7 @@ _COMMANDS: Final[dict[str, Callable[[Debugger, Request], Mapping[str, Any]]]] = 
     "edit_breakpoint": _edit,
     "remove_breakpoint": _remove,
 }
-"""Done at once, on the thread that hears the viewer."""
+"""Done at once, on the thread that receives the viewer's commands."""
 
 _AT_A_STOP: Final = (
     *("tensors", "tensor", "change", "skip_hooks", "ready_nodes", "run_next", "shell", "complete"),

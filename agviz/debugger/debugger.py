@@ -1,11 +1,11 @@
 """Debugger: the instrument that stops the engine's threads where somebody wants them to stop.
 
 Note [Stopping]
-A thread stops inside the debugger's method, where the engine holds no lock. While it stands, the
-other threads stop as well at the next event that they tell, before they look whether it is a place
+A thread stops inside the debugger's method, where the engine holds no lock. While it is stopped, other
+threads stop as well at the next event that they emit, before they look whether it is a place
 to stop for themselves: with ``hold`` set to ``one`` they run on. A stopped thread works off its
 inbox, so that whatever is looked at or changed is so on the thread that runs the node, with its
-thread-locals. All decisions are made under one lock, which is not held while a thread stands.
+thread-locals. All decisions are made under one lock, which is not held while a thread is stopped.
 
 Note [Without a viewer]
 Nothing stops while no viewer is attached, and when it goes, however it goes, all threads run on.
@@ -45,17 +45,17 @@ _NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit")
 
 
 class Hearing(Protocol):
-    """Where instruments are put that are to hear the engine, as in its ``Registry``."""
+    """Where instruments are put that are to observe the engine, as in its ``Registry``."""
 
     @property
     def instruments(self) -> tuple[Instrument, ...]:
-        """All of them, in the order in which they hear."""
+        """All of them, in the order in which they are called."""
 
     def add(self, instrument: Instrument) -> None:
-        """Let one hear."""
+        """Add one."""
 
     def remove(self, instrument: Instrument) -> None:
-        """Let it hear no longer."""
+        """Remove one."""
 
     def reindex(self) -> None:
         """Look anew which events an instrument wants."""
@@ -78,7 +78,7 @@ class Debugger(Instrument):
 
         Args:
             registry: of its instruments, or who speaks for it. This keeps itself the last of them,
-                so that the recorder has heard an event before anybody stops at it.
+                so that the recorder has observed an event before anybody stops at it.
         """
         with self._lock:
             self._registry = registry
@@ -137,7 +137,7 @@ class Debugger(Instrument):
         """A viewer is there from now on.
 
         Args:
-            say: tells it what happens; called on any thread. It must not raise.
+            say: sends it what happens; called on any thread. It must not raise.
         """
         with self._lock:
             self._say = say
@@ -179,10 +179,10 @@ class Debugger(Instrument):
             self._registry.remove(self)
         self._forget()
 
-    # -- commands, on the thread that hears the viewer --------------------------------------------
+    # -- commands, on the thread that reads the channel -------------------------------------------
 
     def stops(self) -> list[Stop]:
-        """The threads that stand still."""
+        """The threads that are stopped."""
         with self._lock:
             return list(self._stops.values())
 
@@ -191,8 +191,8 @@ class Debugger(Instrument):
 
         Args:
             how: how far.
-            thread: of this thread, which need not stand itself where a stop holds all; None: of
-                any. A step past a hook is that of a stopped node.
+            thread: of this thread, which need not be stopped itself where a stop holds all; None:
+                of any. A step past a hook is that of a stopped node.
 
         Raises:
             NotStoppedError: there is nothing to step from.
@@ -214,7 +214,7 @@ class Debugger(Instrument):
             thread: which runs on; None: the one that stopped last.
 
         Raises:
-            NotStoppedError: it does not stand still.
+            NotStoppedError: it is not stopped.
         """
         with self._lock:
             stop = self._stop_of(thread)
@@ -225,7 +225,7 @@ class Debugger(Instrument):
         """Run on, in one thread or in all.
 
         Raises:
-            NotStoppedError: nothing stands still there.
+            NotStoppedError: nothing is stopped there.
         """
         with self._lock:
             stops = [self._stop_of(thread)] if thread is not None else list(self._stops.values())
@@ -327,7 +327,7 @@ class Debugger(Instrument):
             return found
 
     def stop_of(self, thread: int | None) -> Stop:
-        """Where a thread stands; None: the only one, or the one that stopped last.
+        """The stop of a thread; None: the only one, or the one that stopped last.
 
         Raises:
             NotStoppedError: it runs.
@@ -393,7 +393,7 @@ class Debugger(Instrument):
             return
         with self._lock:
             if event.thread in self._stops:
-                return  # of a backward that is run by hand while the thread stands
+                return  # of a backward that is run by hand while the thread is stopped
             registry = self._registry
             if registry is not None and registry.instruments[-1:] != (self,):
                 registry.remove(self)
@@ -410,7 +410,7 @@ class Debugger(Instrument):
         self._stand(stop, say)
 
     def _is_held(self) -> bool:
-        """Whether a thread that does not stand itself has to wait for one that does."""
+        """Whether a thread that is not stopped itself has to wait for one that does."""
         return self.is_attached and self._hold == "all" and bool(self._stops)
 
     def _forget_done(self, thread: int) -> None:
@@ -467,7 +467,7 @@ class Debugger(Instrument):
         return Stop(event=event, live=live, facts=facts, reasons=reasons, breakpoints=hit)
 
     def _facts(self, event: Any, live: Live) -> LiveNode | None:
-        """Of an event that is told beside the node that the live view shows."""
+        """Details of an event, beside the node that the live view shows."""
         nodes: list[NodeRef] = [] if live.graph_task is None else live.graph_task.nodes
         if event.node < len(nodes):
             return LiveNode(nodes[event.node], self._subject)

@@ -1,7 +1,7 @@
 """Starting a program to debug it: ``agviz run`` in a child process, with a socket between them.
 
 What the program prints goes into files without names, not into pipes: where the viewer dies there
-is nobody to read a pipe, and the program would end or stand still with its next print.
+is nobody to read a pipe, and the program would end or block with its next print.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Debuggee(Closable):
         arguments: of ``agviz run``: options, script and its own arguments.
         cwd: where it runs.
         env: its environment; None: this process's.
-        hear: as for :class:`Client`.
+        on_notice: as for :class:`Client`.
 
     Raises:
         agviz.errors.AgvizError: it ended before it could be debugged; its own words say why.

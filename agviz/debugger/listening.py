@@ -1,7 +1,7 @@
 """Waiting for a viewer: a unix socket that only this user can reach.
 
 It lies in a folder of mode 0700 that has to be this user's own, and has mode 0600 itself. Where the
-operating system tells who is at the other end, it has to be the same user.
+operating system knows who is at the other end, it has to be the same user.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _connected(path: Path) -> socket.socket:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether the other end is the same user's, as far as the operating system tells."""
+    """Whether the other end is the same user's, as far as the operating system knows."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return True

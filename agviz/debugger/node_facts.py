@@ -32,7 +32,7 @@ class DebuggedRecording(Protocol):
         """Wait until what has happened can be read from the file."""
 
     def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
-        """A thread stands still from now on, behind an event: that is no hang."""
+        """A thread is stopped from now on, behind an event: that is no hang."""
 
     def let_go(self, thread: int) -> None:
         """It runs on."""

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 BINS: Final = 32
 FIRST: Final = 64
-"""Elements that are told themselves."""
+"""Elements that are sent themselves."""
 MOST_ELEMENTS: Final = 1 << 18
 """Of more than these no histogram is made: a step is not to wait for it."""
 
 
 def sample(tensor: Tensor, health: Health) -> dict[str, Any] | None:
-    """What is told of a tensor; call it within :func:`agviz_engine.health.unseen`.
+    """A sample of a tensor; call it within :func:`agviz_engine.health.unseen`.
 
     Args:
         tensor: any.

@@ -153,7 +153,7 @@ class Shell:
         more = False
         try:
             self._thread = threading.get_ident()
-            # Nodes of a backward that is called here run on this thread: the others stand still.
+            # Nodes of a backward that is called here run on this thread: the others are stopped.
             with torch.autograd.set_multithreading_enabled(False):
                 more = self._console.push(line)
             self._end()

@@ -1,4 +1,4 @@
-"""Where a thread stands still, and why; and what it was told to do next."""
+"""Where a thread is stopped, and why; and what it is to do next."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Until(NamedTuple):
 
 @dataclass(kw_only=True)
 class Stop:
-    """A thread that stands still behind an event."""
+    """A thread that is stopped behind an event."""
 
     event: Event
     live: Live
@@ -91,10 +91,10 @@ class Stop:
     reasons: list[str]
     breakpoints: list[int]
     inbox: queue.SimpleQueue[Callable[[], None] | None] = field(default_factory=queue.SimpleQueue)
-    """What the thread is to do while it stands; None: go on."""
+    """What the thread is to do while it is stopped; None: go on."""
     resumed: bool = False
     shell: Shell | None = None
-    """Begun when it is first asked for; it keeps its names as long as the thread stands."""
+    """Begun when it is first asked for; it keeps its names as long as the thread is stopped."""
 
     @property
     def is_before_a_node(self) -> bool:
@@ -102,7 +102,7 @@ class Stop:
         return isinstance(self.event, events.NodeStarted)
 
     def to_json(self) -> dict[str, Any]:
-        """What a viewer is told of it."""
+        """What a viewer gets to know of it."""
         event, facts = self.event, self.facts
         told: dict[str, Any] = {
             "thread": event.thread,

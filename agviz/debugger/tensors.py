@@ -27,7 +27,7 @@ _ITEM: Final = re.compile(
 )
 
 Item = Any
-"""A number, a slice, or Ellipsis: what stands between the commas of an index."""
+"""A number, a slice, or Ellipsis: what is between the commas of an index."""
 
 
 class TensorError(AgvizError):
@@ -35,7 +35,7 @@ class TensorError(AgvizError):
 
 
 def read_index(text: str) -> tuple[Item, ...]:
-    """An index as it stands between brackets: ``0, 2:5, ...``; empty for all.
+    """An index as it is written between brackets: ``0, 2:5, ...``; empty for all.
 
     Raises:
         TensorError: it is none.

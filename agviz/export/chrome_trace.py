@@ -1,6 +1,6 @@
 """A trace in the Trace Event Format, for Perfetto and ``chrome://tracing``.
 
-docs/formats.md tells what is in it. Process, threads and arguments are numbered and named as in the
+docs/formats.md says what is in it. Process, threads and arguments are numbered and named as in the
 export of ``torch.profiler``, so that both can be read side by side.
 
 Note [Where time begins]
@@ -12,7 +12,7 @@ Note [Slices that nest]
 Both viewers drop a slice that crosses the end of another one on its thread. Times of one thread
 never go back, so nodes and graph tasks nest as they ran. Of a hook only the end and the duration
 are told, and the latter is read from the clock a moment after the former: what it would cross
-before its beginning is cut off (:meth:`_Thread.leaf`). A slice stands before those inside it.
+before its beginning is cut off (:meth:`_Thread.leaf`). A slice comes before those inside it.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class Picture(graphviz.Digraph):
 
 
 def _format_of(path: Path) -> str:
-    """The format that the ending of a file's name tells."""
+    """The format that the ending of a file's name means."""
     ending = path.suffix[1:].lower()
     if ending not in graphviz.FORMATS:
         raise graphviz.RequiredArgumentError(f"{path.name} tells no format: give one")

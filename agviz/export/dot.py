@@ -265,7 +265,7 @@ class _Drawing:
     def _edge_label(self, link: EdgeBundle) -> str:
         """What a gradient's way says: the input it leads to, its shape, and whether others meet it.
 
-        Where the consumer has but one input, or all have one shape, its own line tells that.
+        Where the consumer has but one input, or all have one shape, its own line shows that.
         """
         consumer = self._picture.items[link.consumer]
         if link.edges[0].is_call:

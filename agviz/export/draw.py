@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agviz.errors import DrawingError
 from agviz.export import renderers
 from agviz.export.dot import compose_view, draw_picture
+from agviz.export.page import page
 from agviz.export.renderers import TIMEOUT_S, NoGraphvizError
 from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, GraphView, read_view
 from agviz.traces.nodes import undisturbed
@@ -142,8 +143,6 @@ def _draw(
     keep: Callable[[str], None],
 ) -> tuple[bytes, tuple[str, ...], TaskGraph]:
     """The picture, its notes and graph; ``keep`` gets each attempt's DOT before it is drawn."""
-    from agviz.export.page import page
-
     if format not in {"dot", "html"}:
         check_format(format)
     with undisturbed():

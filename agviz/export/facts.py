@@ -73,7 +73,7 @@ def has_nonfinite(item: Item) -> bool:
 
 
 def is_executed(graph: TaskGraph, item: Item) -> bool:
-    """Whether any of its nodes was taken up; nothing tells that of a graph before it is run."""
+    """Whether any of its nodes was taken up; nothing shows that of a graph before it is run."""
     return not graph.ran or any(node.row.order is not None for node in item.nodes)
 
 
@@ -189,7 +189,7 @@ def leaf_findings(graph: TaskGraph, leaf: Leaf) -> list[Remark]:
 def received(graph: TaskGraph, item: Item) -> str:
     """Shapes and dtype of the gradients a node receives, and how many were added up in a slot.
 
-    A dtype that most gradients have is left out: the heading tells it. At a moment: what lies in
+    A dtype that most gradients have is left out: the heading shows it. At a moment: what lies in
     the InputBuffer.
     """
     if item.kind is not ItemKind.NODE:

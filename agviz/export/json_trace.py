@@ -1,6 +1,6 @@
-"""A whole trace as one JSON document; docs/formats.md tells what is in it.
+"""A whole trace as one JSON document; docs/formats.md says what is in it.
 
-Every row stands on a line of its own, so that two documents can be compared line by line.
+Every row is on a line of its own, so that two documents can be compared line by line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Colours and marks. A colour never stands alone: each lane and each finding has its mark.
+"""Colours and marks. A colour is never alone: each lane and each finding has its mark.
 
 The colours are those of Okabe and Ito, which people with any colour vision tell apart.
 """

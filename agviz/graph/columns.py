@@ -50,7 +50,7 @@ TORN = 4.0
 def columns(
     items: Sequence[Item], boxes: Sequence[Box], links: Sequence[EdgeBundle], box_of: Sequence[int]
 ) -> list[int]:
-    """For every box the column it stands in, from 0; links never lead to an earlier one.
+    """For every box the column it is in, from 0; links never lead to an earlier one.
 
     Args:
         items: producers before consumers.
@@ -110,7 +110,7 @@ def _width(items: Sequence[Item], box: Box) -> float:
 
 
 def _page_width(spans: Sequence[tuple[float, float]], widths: Sequence[float]) -> float:
-    """How wide one column of everything would be: room for what stands beside each other.
+    """How wide one column of everything would be: room for what is beside each other.
 
     Args:
         spans: top and bottom of every box.
@@ -137,7 +137,7 @@ def _bottoms(
     links: Sequence[EdgeBundle],
     box_of: Sequence[int],
 ) -> list[float]:
-    """For every box, where it would end if all stood in one column."""
+    """For every box, where it would end if all were in one column."""
     feeding: defaultdict[int, set[int]] = defaultdict(set)
     for link in links:
         feeding[box_of[link.consumer]].add(box_of[link.producer])

@@ -3,7 +3,7 @@
 First what repeats (layers, time steps), then long rows, then modules from the inside out, at last
 whatever follows each other in execution. A node that failed, or was the first to produce a
 non-finite gradient, stays visible as long as there is room for it. Apart from rows, every fold
-takes items that stand next to each other in an order in which producers come first; so what is
+takes items that are next to each other in an order in which producers come first; so what is
 left never points backwards.
 """
 

@@ -1,4 +1,4 @@
-"""What stands in a picture: single nodes, groups folded into one, and the links between them."""
+"""What is in a picture: single nodes, groups folded into one, and the links between them."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class TaskGraph:
     task: GraphTaskRow
     """The pass; others may be :attr:`inside` of it."""
     nodes: tuple[Node, ...]
-    """In an order in which every producer stands before its consumers."""
+    """In an order in which every producer is before its consumers."""
     edges: tuple[Edge, ...]
     meeting: Mapping[int, int]
     """For every node where gradients are added up: how many, in the slot with most of them."""

@@ -1,4 +1,4 @@
-"""The graph as it stood at one moment: what was done, runs, is ready, waits."""
+"""The graph as it was at one moment: what was done, runs, is ready, waits."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _left_and_entered_again(
 ) -> frozenset[str]:
     """Modules that gradients leave and enter again, as one that is called twice.
 
-    A frame around all of such a module pulls apart what stands between its calls.
+    A frame around all of such a module pulls apart what is between its calls.
     """
     following: list[list[int]] = [[] for _ in boxes]
     for tail, head in links:

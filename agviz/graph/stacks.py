@@ -30,7 +30,7 @@ class Line:
     item: int
     """Position of the item."""
     indent: int
-    """0 for the row itself; side branches stand below the line that feeds them."""
+    """0 for the row itself; side branches are below the line that feeds them."""
     link: EdgeBundle | None
     """The link from the line above it that feeds it; None for the first line."""
 
@@ -51,7 +51,7 @@ def stack(
     longest: int = LONGEST_STACK,
     framed: frozenset[str] = frozenset(),
 ) -> list[Box]:
-    """Write the items into boxes, in their order. Every item stands in exactly one box.
+    """Write the items into boxes, in their order. Every item is in exactly one box.
 
     A module that would be a single box, or several that have nothing to do with each other (an
     activation that is called in three places), shares boxes with its neighbours in its parent.
@@ -176,7 +176,7 @@ class _Stacker:
         return lines
 
     def _next_link(self, item: int) -> EdgeBundle | None:
-        """The link to the item that stands below in the same row."""
+        """The link to the item that is below in the same row."""
         onward = [link for link in self.outgoing[item] if not self.is_branch[link.consumer]]
         if len(onward) != 1 or len(self.incoming[onward[0].consumer]) != 1:
             return None

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from agviz.analysis.outcome import Outcome
+from agviz.cli.summary import gather, show
 from agviz.errors import AgvizError, DrawingError
 from agviz.testing.attempt import DOT, GRAPH, SUMMARY, TRACE
 from agviz.testing.failing import Failing
@@ -26,7 +27,7 @@ _WIDTH: Final = 120
 
 
 class ReportData(TypedDict):
-    """What one report tells the end of the run of a test: plain, so that workers can send it."""
+    """What one report says of a recorded test: plain data, which workers can send."""
 
     test: str
     rerun: int
@@ -38,7 +39,7 @@ class ReportData(TypedDict):
     heading: str
     """The verdict; empty where the test did not fail."""
     glyph: str
-    """What stands before it; empty where nothing unusual was found in a test that failed."""
+    """What precedes it; empty where nothing unusual was found in a test that failed."""
     is_brief: bool
     """Whether gradients have no part in the failure, so that nothing more is to be said."""
     trace: str
@@ -83,7 +84,7 @@ def nothing(run: Run) -> ReportData:
 def leave(
     folder: Path, told: ReportData, failing: Failing | None, *, is_asked: bool = False
 ) -> ReportData:
-    """Write picture and summary beside a trace, and say what it tells.
+    """Write picture and summary beside a trace, and say what the trace shows.
 
     Args:
         folder: where the trace is.
@@ -142,8 +143,6 @@ def _draw(trace: Trace, folder: Path) -> tuple[Path, str]:
 
 def _summarize(trace: Trace, path: Path, heading: Sequence[str]) -> None:
     from rich.console import Console
-
-    from agviz.cli.summary import gather, show
 
     try:
         with path.open("w", encoding="utf-8") as file:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 import agviz_engine
+from agviz.analysis.comparing import Tolerance
+from agviz.analysis.diff import diff
 from agviz.analysis.measures import bad
 from agviz.errors import AgvizError
 from agviz.testing import checks
@@ -39,7 +41,7 @@ _PROPERTIES: Final = (
     ("graph", "graph"),
     ("summary", "summary"),
 )
-"""Names in a report, and in what is told."""
+"""Names in a report, and in its data."""
 _DIED_EARLY: Final = (
     f"no trace: a backward pass is in a file {PATIENCE:g} s after the first of its test;"
     " with --agviz=on it is at once"
@@ -198,7 +200,7 @@ class PluginSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Hear what a report tells, wherever it was made."""
+        """Collect what a report says, wherever it was made."""
         told: list[ReportData] = getattr(report, "agviz", [])
         for each in told:
             self._remember(each)
@@ -272,9 +274,6 @@ class PluginSession:
         )
 
     def _compare(self, trace: Trace, attempt: Attempt) -> str:
-        from agviz.analysis.comparing import Tolerance
-        from agviz.analysis.diff import diff
-
         path = self._baseline(attempt.run.test)
         if path is None:
             return ""
@@ -350,7 +349,7 @@ class PluginSession:
                     add_picture(report, Path(each["graph"]))
 
     def _explain_crash(self, report: pytest.TestReport) -> None:
-        """Tell of a test whose worker died, from what it had written until then."""
+        """Report a test whose worker died, from what it had written until then."""
         rerun = 1 + max((run.rerun for run in self._told if run.test == report.nodeid), default=-1)
         for part in (TEARDOWN, ""):
             run = Run(report.nodeid, rerun, part)

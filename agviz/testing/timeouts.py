@@ -1,4 +1,4 @@
-"""pytest-timeout: it does not count what recording costs, and hears what hangs before it ends all.
+"""pytest-timeout: it does not count what recording costs, and says what hangs before it ends all.
 
 What backward passes took that have ended does not count, nor does as much again, for their
 forwards, which take longer, too. A pass that hangs does not end.

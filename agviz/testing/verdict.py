@@ -1,7 +1,7 @@
 """What a test's trace says of its failure, in a few lines.
 
 How the backward passes look is judged where everybody asks, in :mod:`agviz.analysis.verdict`. Here
-only stands what that can't know: what the test failed for, and how pytest is told to record more.
+only has what that can't know: what the test failed for, and how pytest is asked to record more.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import agviz_engine
 from agviz.after_import import after_import
 from agviz.testing.artefacts import ReportData, nothing
 
@@ -36,8 +37,6 @@ class Verified:
         self._forget = after_import("torch", self._start)
 
     def _start(self) -> None:
-        import agviz_engine
-
         try:
             agviz_engine.probe()
             from agviz.verify.session import Verification

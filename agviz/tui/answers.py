@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.source import source_line
+from agviz.analysis.verdict import Verdict, beside_passes, verdicts
+from agviz.analysis.why import why
+from agviz.tui.passes import Findings, Order, others
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agviz.analysis.verdict import Verdict
     from agviz.traces.reader import Trace
     from agviz.tui.model import LoadedPass
 
@@ -27,15 +32,11 @@ class VerdictsFound(Message):
 
 def why_unusual(trace: Trace, recording: LoadedPass) -> VerdictsFound:
     """What is unusual about the pass that is shown, or else where something is."""
-    from agviz.analysis.outcome import Outcome
-    from agviz.analysis.verdict import beside_passes, verdicts
-    from agviz.tui.passes import Findings, Order, others
-
     number = recording.key.graph_task
     found = verdicts(trace, number)
     if any(verdict.is_found for verdict in found):
         return VerdictsFound(found, "")
-    # So that no ✓ of a pass stands alone where the program fails or waits behind it.
+    # So that no ✓ of a pass appears alone where the program fails or waits behind it.
     if any(verdict.outcome is Outcome.NOTHING_UNUSUAL for verdict in found):
         beside = beside_passes(trace)
         found = (*sorted(beside, key=lambda verdict: not verdict.is_found), *found)
@@ -53,11 +54,6 @@ def why_parameter(name: str) -> Callable[[Trace, LoadedPass], VerdictsFound]:
 
 def _of_parameter(trace: Trace, name: str, graph_task: int) -> Iterator[Verdict]:
     """The answer, and around it what is wrong with the pass: most often that is the cause."""
-    from agviz.analysis.outcome import Outcome
-    from agviz.analysis.source import source_line
-    from agviz.analysis.verdict import Verdict, verdicts
-    from agviz.analysis.why import why
-
     answer = why(trace, name, graph_task)
     around = verdicts(trace, graph_task) if answer.doubt else ()
     yield from (verdict for verdict in around if verdict.is_found)

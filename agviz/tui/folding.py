@@ -1,6 +1,6 @@
 """Which rows of the graph are drawn as one line: nodes of a module, of a chain, of repeated blocks.
 
-Folds are stretches of rows that stand next to each other. Nothing here goes through all rows, but
+Folds are stretches of rows that are next to each other. Nothing here goes through all rows, but
 for :meth:`Folding.fold_all`.
 """
 
@@ -74,7 +74,7 @@ class Folding:
         return place if self._rows is None else self._rows[place]
 
     def place_of(self, node: int) -> int | None:
-        """Where a node stands among the rows; None: it is not shown."""
+        """Where a node is among the rows; None: it is not shown."""
         row = self._columns.row_of(node)
         if row is None or self._rows is None:
             return row

@@ -1,7 +1,7 @@
 """The end of a terminal that is closed while an application is on it.
 
 Textual writes on a thread of its own, which ends with the terminal; who has something to be written
-then waits for ever. So does the loop that would hear of SIGHUP.
+then waits for ever. So does the loop that would be notified of SIGHUP.
 """
 
 from __future__ import annotations

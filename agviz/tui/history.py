@@ -1,6 +1,6 @@
 """What was typed at the prompt, over all sessions of a user.
 
-It stands in ``$XDG_STATE_HOME/agviz/history`` (``~/.local/state/agviz``, on Windows
+The file is in ``$XDG_STATE_HOME/agviz/history`` (``~/.local/state/agviz``, on Windows
 ``%LOCALAPPDATA%``), which only the user can read: one entry on each line, behind the sign of what
 was asked for; one of several lines goes on in lines that begin with a full stop. Where it can't be
 read or written, it is forgotten.

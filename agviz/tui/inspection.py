@@ -31,7 +31,7 @@ _KEPT = {
     "hook": "What a hook gave in place of it",
 }
 _WIDE = 52
-"""Where the panel is narrower, columns are as narrow as what stands in them."""
+"""Where the panel is narrower, columns are as narrow as what is in them."""
 
 
 def inspect(view: View, story: NodeDetails, width: int) -> list[Entry]:

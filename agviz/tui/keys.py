@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
+from agviz.tui.live import LiveSession
 from agviz.tui.prompt import Prompt
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.breakpoints import Breakpoints
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
-    from agviz.tui.live import LiveSession  # which opens an application that asks this module
-
     panels = LiveSession.PANELS
     owners: tuple[type[DOMNode], ...] = (LiveSession, *panels, Prompt, Help, TaskPicker, Answer)
     owners += (TaskList, Breakpoints, Leave)

@@ -49,7 +49,7 @@ class Ear(threading.Thread):
     """Passes on what the program says by itself, until it is gone.
 
     Args:
-        client: which hears it.
+        client: whose notices are received.
         post: where messages go; called on this thread.
     """
 

@@ -1,4 +1,4 @@
-"""Linked: what every part of a live session builds on. It knows where the program stands."""
+"""What every part of a live session builds on: it knows where the program has stopped."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from agviz.debugger.client import Client, Stopped
     from agviz.debugger.launch import Debuggee
     from agviz.tui.link import Refused, Replied
-    from agviz.tui.model import Key, Mark, StopTensors, View
-    from agviz.tui.other_tasks import OtherTasks
+    from agviz.tui.model import Key, Mark, OtherTasks, StopTensors, View
     from agviz.tui.reader_thread import ReaderThread
     from agviz_engine.instruments import Health
 
@@ -52,7 +51,7 @@ class Linked(Session):
         self.debuggee = debuggee
         self.knows_lines = client.hello.lines
         self.stops: dict[int, Stopped] = {}
-        """Where threads stand, by thread; the last that stopped is the last."""
+        """Where threads have stopped, by thread; the last that stopped is the last."""
         self.looked_at: int | None = None
         """The thread whose stop is looked at; None: the one that stopped last."""
         self.is_over = False
@@ -68,7 +67,7 @@ class Linked(Session):
 
     @property
     def stop(self) -> Stopped | None:
-        """Where the thread stands that is looked at; None: it runs, or the program has ended."""
+        """The stop of the thread that is looked at; None: it runs, or the program has ended."""
         if self.looked_at is not None:
             return self.stops.get(self.looked_at)
         return next(reversed(self.stops.values()), None)

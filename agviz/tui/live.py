@@ -1,6 +1,6 @@
 """The session on a program that is being debugged.
 
-Where the playhead stands at the moment at which the program stands, a key that goes forward has the
+Where the playhead is at the moment at which the program is, a key that goes forward has the
 program run; anywhere before it, it moves the playhead. So one can look at what was, and come back
 to now. Other than in a recording, it moves through all graph tasks of the process.
 """
@@ -22,22 +22,20 @@ from textual.widgets import Static
 from agviz.debugger.client import Stopped
 from agviz.debugger.stops import HOLDS
 from agviz.traces.nodes import short_name
-from agviz.tui.app import AgvizApp
 from agviz.tui.arranging import PANELS
 from agviz.tui.breaking import Breaking
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.looking import Looking
-from agviz.tui.model import Key, Playhead
-from agviz.tui.other_tasks import OtherTasks, turns_after
+from agviz.tui.model import Key, OtherTasks, Playhead
+from agviz.tui.other_tasks import turns_after
 from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
 from agviz.tui.prompt import Prompt
 from agviz.tui.reader_thread import Start
 from agviz.tui.screens.leave import Leave
-from agviz.tui.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path, PurePath
+    from pathlib import Path
 
     from textual.app import ComposeResult
 
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from agviz.tui.panels.panel import Panel
     from agviz.tui.reader_thread import Listed, Loaded, Move, PlayheadMoved, ReaderThread
     from agviz.tui.screens.leave import Choice
-    from agviz.tui.session import Session
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.1
 _OUTPUT_LINES: Final = 5
@@ -127,7 +124,7 @@ class LiveSession(Breaking, Looking):
         """Steps that were typed while the one before was under way."""
 
     def compose(self) -> ComposeResult:
-        """What any session has, and a line that says how the program stands."""
+        """What any session has, and a line about the state of the program."""
         yield from super().compose()
         yield Static("", id="live", markup=False)
 
@@ -276,7 +273,7 @@ class LiveSession(Breaking, Looking):
             self._run(lambda client: client.until(graph_task, node, stop.thread))
 
     def action_thread(self, by: int) -> None:
-        """Go by the next or previous thread's nodes only, and look at its stop where it stands."""
+        """Go by the next or previous thread's nodes only, and look at its stop where it is."""
         super().action_thread(by)
         self._look_at_thread()
 
@@ -392,7 +389,7 @@ class LiveSession(Breaking, Looking):
 
     @property
     def _chosen_runs(self) -> bool:
-        """Whether the thread that was chosen runs while others stand."""
+        """Whether the thread that was chosen runs while others are stopped."""
         chosen = self.thread
         return self._hold == "one" and chosen is not None and chosen not in self.stops
 
@@ -499,7 +496,7 @@ class LiveSession(Breaking, Looking):
         return None if self.debuggee is None else self.debuggee.process.poll()
 
     def _stand(self, width: int) -> str:
-        """How the program stands, in a line; what has no room is left out as a whole."""
+        """The state of the program, in a line; what has no room is left out as a whole."""
         stop = self.stop
         if self.is_over:
             return _end(self._exit_code)
@@ -563,32 +560,3 @@ def _end(code: int | None) -> str:
     except ValueError:
         name = f"signal {-code}"
     return f"✗ The program was ended by {name}"
-
-
-class LiveApp(AgvizApp):
-    """The application on a program that is being debugged.
-
-    Args:
-        client: speaks with the program.
-        debuggee: the program, where it was started from here.
-        folder: of the project, whose breakpoints are kept.
-    """
-
-    CSS_PATH: ClassVar[list[str | PurePath]] = ["agviz.tcss", "live.tcss"]  # type: ignore[assignment]
-
-    def __init__(self, client: Client, debuggee: Debuggee | None, folder: Path) -> None:
-        self._client = client
-        self._debuggee = debuggee
-        self._folder = folder
-        super().__init__([client.hello.trace], Settings.read())
-
-    def make_session(self, paths: Sequence[Path], reader: ReaderThread) -> Session:
-        """A session with the program behind it."""
-        return LiveSession(
-            paths, reader, client=self._client, debuggee=self._debuggee, folder=self._folder
-        )
-
-    def hung_up(self) -> None:
-        """End the program, which was to be seen in that terminal."""
-        if self._debuggee is not None:
-            self._debuggee.end()

@@ -27,7 +27,7 @@ _NARROWEST: Final = 20
 
 
 class Looking(Linked):
-    """What can be done with the node that a thread stands at."""
+    """What can be done with the node that a thread is at."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("exclamation_mark", "shell", "Python", priority=True, id="shell"),
@@ -43,7 +43,7 @@ class Looking(Linked):
     }
 
     def look_at_tensors(self) -> None:
-        """Have the tensors of the node measured that the thread stands at."""
+        """Have the tensors of the node measured that the thread is at."""
         stop = self.stop
         if stop is None or stop.node is None:
             return

@@ -5,6 +5,7 @@ Nothing here knows a screen, a thread or a file.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,15 +13,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from agviz.tui.timeline import Lane
 from agviz.words.labels import numbered, queue_label, with_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agviz.debugger.client import StopTensor
     from agviz.traces.engine_state import EngineState
     from agviz.traces.health import HealthRow
     from agviz.traces.outline import Arrived as ArrivedGradients
+    from agviz.traces.process import Turn
     from agviz.traces.rows import (
         EdgeRow,
         Frame,
@@ -33,12 +36,13 @@ if TYPE_CHECKING:
     )
     from agviz.tui.columns import Columns, NodeFacts
     from agviz.tui.histogram import Sample
-    from agviz.tui.other_tasks import OtherTasks
     from agviz.tui.relatives import RelatedPass
     from agviz_engine.events import Event
 
 PAGE: Final = 200
 """Events are read and kept by this many."""
+_MOST: Final = 20_000
+"""Executions that are kept of one thread; the first ones."""
 
 
 class State(StrEnum):
@@ -175,7 +179,7 @@ class Moment:
     state: EngineState = field(repr=False)
 
     def node_state(self, node: int) -> State:
-        """How a node stands; every node waits until the dependencies are computed."""
+        """The state of a node; every node waits until the dependencies are computed."""
         try:
             status = self.state.status(self.graph_task, node)
         except (KeyError, IndexError):
@@ -329,8 +333,68 @@ class StopTensors(NamedTuple):
     graph_task: int
     node: int
     seq: int
-    """Of the event behind which it stands."""
+    """Of the event behind which it is."""
     tensors: tuple[StopTensor, ...]
+
+
+class OtherExecution(NamedTuple):
+    """A node that a thread took up in another graph task."""
+
+    seq: int
+    graph_task: int
+    node: int
+    name: str
+
+
+class Executions:
+    """Those of one thread in other graph tasks, in order."""
+
+    def __init__(self) -> None:
+        self._starts = array("q")
+        self._ends = array("q")
+        """-1: it has not ended."""
+        self._told: list[OtherExecution] = []
+        self._open: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __getitem__(self, place: int) -> OtherExecution:
+        return self._told[place]
+
+    def add(self, turn: Turn) -> None:
+        """Take a start or an end."""
+        key = turn.graph_task, turn.node
+        if not turn.is_start:
+            place = self._open.pop(key, None)
+            if place is not None:
+                self._ends[place] = turn.time_ns
+        elif len(self._told) < _MOST:
+            self._open[key] = len(self._told)
+            self._told.append(OtherExecution(turn.seq, *key, turn.name))
+            self._starts.append(turn.time_ns)
+            self._ends.append(-1)
+
+    def lane(self, end_ns: int) -> Lane:
+        """For a line of the panel; what has not ended is drawn until ``end_ns``."""
+        return Lane(self._starts, self._ends, (), end_ns)
+
+
+@dataclass(frozen=True)
+class OtherTasks:
+    """What was read of other graph tasks while one goes on. A copy knows more of the same."""
+
+    key: Key
+    """The graph task that is shown."""
+    until: int = -1
+    """``seq`` up to which it was read."""
+    threads: dict[int, Executions] = field(default_factory=dict)
+
+    def more(self, turns: Iterable[Turn], until: int) -> OtherTasks:
+        """The same, read on."""
+        for turn in turns:
+            self.threads.setdefault(turn.thread, Executions()).add(turn)
+        return OtherTasks(self.key, until, self.threads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,9 +418,9 @@ class View:
     marks: Mapping[int, Mark] = field(default_factory=dict)
     """Breakpoints, by node."""
     stop_tensors: StopTensors | None = None
-    """The tensors of the node that a program stands at."""
+    """The tensors of the node that a program is at."""
     stands: frozenset[int] = frozenset()
-    """Threads of the program that stand still."""
+    """Threads of the program that are stopped."""
     other_tasks: OtherTasks | None = None
     """What the program's threads do in other graph tasks."""
     why: str = ""
@@ -380,7 +444,7 @@ class View:
 
     @property
     def tensors(self) -> Sequence[StopTensor]:
-        """Those of the node that was read, where the playhead is where the program stands."""
+        """Those of the node that was read, where the playhead is where the program is."""
         found, event = self.stop_tensors, self.moment.event
         if found is None or event is None or self.story is None:
             return ()
@@ -421,9 +485,9 @@ class Beyond(NamedTuple):
 
 
 class Playhead:
-    """Where in the events of a graph task the user stands, and how each key moves it.
+    """Where in the events of a graph task the user is, and how each key moves it.
 
-    The playhead stands between events: at ``position`` the first ``position`` events have
+    The playhead is between events: at ``position`` the first ``position`` events have
     happened and ``seq`` is the last of them.
     """
 

@@ -105,7 +105,7 @@ class Findings:
         unmeasured = () if self.is_checked else trace.graph_tasks
         unknown = dict.fromkeys([task.id for task in unmeasured], PassMark.NOT_MEASURED)
         self.shown: Mapping[int, PassMark] = {**unknown, **self.marks}
-        """The same for lists, where ✓ stands at what is left."""
+        """The same for lists, where ✓ marks what is left."""
         self._marked = [number for number, mark in found.items() if mark is not PassMark.UNDER_WAY]
 
     def beside(self, root: int, by: int) -> int | None:

@@ -136,7 +136,7 @@ class Prompt(Horizontal):
             )
 
     def complete(self, names: tuple[str, ...], text: str) -> bool:
-        """Write on a name of Python, unless something else stands there by now.
+        """Write on a name of Python, unless something else is there by now.
 
         Args:
             names: which it could be.

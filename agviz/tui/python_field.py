@@ -32,7 +32,7 @@ class PythonField(TextArea):
         """The user has begun a name, and wants to know how it may go on."""
 
         text: str
-        """What stands before the cursor, in its line."""
+        """What is before the cursor, in its line."""
 
     @dataclass
     class EarlierWanted(Message):
@@ -57,7 +57,7 @@ class PythonField(TextArea):
 
     @property
     def before_cursor(self) -> str:
-        """What stands before the cursor, in its line."""
+        """What is before the cursor, in its line."""
         row, column = self.cursor_location
         return self.document.get_line(row)[:column]
 

@@ -111,11 +111,11 @@ class Loaded(Message):
 
     recording: LoadedPass
     moment: Moment
-    """Of its beginning; of a graph task that was opened before, where the playhead stood."""
+    """Of its beginning; of a graph task that was opened before, where the playhead was."""
     follows: bool
     """Whether the playhead stays at the end."""
     why: str = ""
-    """Why the playhead stands there; empty: the user has put it there."""
+    """Why the playhead is there; empty: the user has put it there."""
     match: Match | None = None
     """The node that was sought here."""
 
@@ -132,7 +132,7 @@ class Grown(Message):
 
 @dataclass
 class PlayheadMoved(Message):
-    """The playhead was asked to move and stands here now."""
+    """The playhead was asked to move and is here now."""
 
     key: Key
     moment: Moment
@@ -166,7 +166,7 @@ class StoryRead(Message):
 
 @dataclass
 class Located(Message):
-    """The event with ``seq`` stands at ``offset``."""
+    """The event with ``seq`` is at ``offset``."""
 
     key: Key
     seq: int
@@ -296,7 +296,7 @@ class ReaderThread(threading.Thread):
         self._requests.put(self._read_story)
 
     def locate(self, seq: int) -> None:
-        """Find where an event stands: posts :class:`Located`."""
+        """Find where an event is: posts :class:`Located`."""
         self._requests.put(lambda: self._locate(seq))
 
     def ask(self, question: Callable[[Trace, LoadedPass], Message | None]) -> None:

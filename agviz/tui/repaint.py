@@ -1,4 +1,4 @@
-"""Painting once what a key changes at once and what the reader thread then says of it."""
+"""Coalesce the repaint for a key press with the repaint for the reader's answer."""
 
 from __future__ import annotations
 

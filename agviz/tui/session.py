@@ -1,7 +1,7 @@
 """The session: one screen with all panels on one graph task.
 
 The screen holds one :class:`~agviz.tui.model.View`; a key asks the reader thread for something,
-its answer makes a new view, and every panel draws that. What the keys do stands in its parts.
+its answer makes a new view, and every panel draws that. What the keys do is in its parts.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Settings(NamedTuple):
         """Read what there is; nothing is fine.
 
         Args:
-            folder: where it stands; None: where users have it.
+            folder: of both files; None: where users have it.
 
         Raises:
             agviz.errors.AgvizError: keys.toml can't be understood.

@@ -24,7 +24,7 @@ _WORDS: Final = {"grad": ".grad", "parameter": "parameter", "gradient": "gradien
 
 
 def stop_tensors(view: View, width: int) -> Iterator[Entry]:
-    """Lines of at most ``width`` cells; none where the playhead is not where the program stands.
+    """Lines of at most ``width`` cells; none where the playhead is not where the program is.
 
     ``enter`` on one of them prints a part of that tensor.
     """

@@ -39,7 +39,7 @@ class Entry:
     Args:
         line: the line, or what makes it when it is first seen.
         node: where it leads; None: nowhere.
-        command: the beginning of a command about what stands there; empty: there is none.
+        command: the beginning of a command about what is there; empty: there is none.
         place: of another graph task, to which it leads; None: to none.
     """
 

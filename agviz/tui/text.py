@@ -46,7 +46,7 @@ def left(text: str, width: int) -> str:
 def beginning(text: str, width: int) -> str:
     """What of a longer ``text`` has room in ``width`` cells.
 
-    No number stands at its end, as nobody could tell whether that is all of it.
+    No number is at its end, as nobody could know whether that is all of it.
     """
     return _NUMBER_AT_END.sub("", set_cell_size(text, width))
 

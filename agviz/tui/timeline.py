@@ -1,4 +1,4 @@
-"""Which execution stands in which column of a lane: times to cells, without a screen."""
+"""Which execution is in which column of a lane: times to cells, without a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines around the panels: what is open, where the playhead stands, which panel is shown."""
+"""The lines around the panels: what is open, where the playhead is, which panel is shown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bar(Widget):
             self.refresh()
 
     def start(self, view: View) -> Text:
-        """What stands before the facts."""
+        """What is before the facts."""
         raise NotImplementedError
 
     def facts(self, view: View) -> list[tuple[int, str]]:
@@ -100,7 +100,7 @@ class Title(Bar):
 
 
 class Status(Bar):
-    """Where the playhead stands."""
+    """Where the playhead is."""
 
     def start(self, view: View) -> Text:
         """How far the graph task has come."""

@@ -83,7 +83,7 @@ class _Arguments(NamedTuple):
 
 
 class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
-    """Stands behind ``Variable._execution_engine`` and runs each pass on both engines.
+    """Takes the place of ``Variable._execution_engine`` and runs each pass on both engines.
 
     Passes of several threads come one after the other.
     """
@@ -109,7 +109,7 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         return bool(self._ours.is_checkpoint_valid())
 
     def module_entered(self, module: Module, _args: object) -> None:
-        """Hear that a module's ``forward`` begins, maybe within a pass."""
+        """Note that a module's ``forward`` begins, maybe within a pass."""
         run = self._run
         if run is not None:
             with _taking_down(run):

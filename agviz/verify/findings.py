@@ -56,7 +56,7 @@ class PassComparison:
     gradients: int = 0
     """Tensors that were compared."""
     hooks: int = 0
-    """Calls of hooks in one run, as far as they are told one by one."""
+    """Calls of hooks in one run, as far as they are counted one by one."""
     order_compared: bool = True
     raised: str = ""
     """The exception that both engines raised."""

@@ -28,13 +28,13 @@ class Value(NamedTuple):
     """A tensor as it was at one moment. What it consists of are copies."""
 
     facts: dict[str, str]
-    """What can be told without its elements: dtype, shape, strides and so on."""
+    """What is known without its elements: dtype, shape, strides and so on."""
     parts: list[tuple[str, Tensor]]
     """Its elements: strided tensors, with a name where there are several."""
 
 
 class Mismatch(NamedTuple):
-    """Where two values differ first, what stands there, and how much else differs."""
+    """Where two values differ first, what is there, and how much else differs."""
 
     where: str
     native: str

@@ -1,8 +1,8 @@
 """Nodes whose derivative is infinite, or not a number, where the forward came to.
 
-What a node saved tells: a root that is 0, a divisor that is 0, an argument at the edge of the
-domain. Where a hook packed what it saved (checkpointing), what the forward recorded stands in; and
-without that, the only point at which such a node can make an infinity of moderate gradients.
+What a node saved shows: a root that is 0, a divisor that is 0, an argument at the edge of the
+domain. Where a hook packed what it saved (checkpointing), what the forward recorded takes its
+place; and without that, the only point at which such a node can make an infinity of moderate gradients.
 """
 
 from __future__ import annotations

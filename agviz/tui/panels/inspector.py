@@ -35,7 +35,7 @@ class Inspector(LineList):
     ]
 
     class CommandBegun(Message):
-        """The user wants to say something about what stands in a line."""
+        """The user wants to say something about what is in a line."""
 
         def __init__(self, text: str) -> None:
             super().__init__()

@@ -21,7 +21,7 @@ _LINES_AROUND = 3
 class LineList(Panel):
     """Lines ``0`` to ``line_count - 1``, of which only those on the screen are ever made.
 
-    The cursor moves by keys and mouse; a subclass hears it in :meth:`cursor_moved`.
+    The cursor moves by keys and mouse; a subclass observes it in :meth:`cursor_moved`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [

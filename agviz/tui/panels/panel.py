@@ -95,7 +95,7 @@ class Panel(ScrollView):
             self.redraw()
 
     def row(self, y: int, width: int) -> tuple[Line, str]:
-        """What stands on line ``y`` of the screen, and the look that is its background."""
+        """What is on line ``y`` of the screen, and the look that is its background."""
         raise NotImplementedError
 
     def render_line(self, y: int) -> Strip:
@@ -154,7 +154,8 @@ class Panel(ScrollView):
     def look_at_node(self, node: int) -> None:
         """Have another node looked at.
 
-        The screen hears of it before it paints what has changed here, so that both are one picture.
+        The screen is notified before it paints what has changed here, so that both are one
+        picture.
         """
         self.screen.post_message(self.NodeSelected(node))
 

@@ -16,8 +16,7 @@ from agviz.words.units import duration, plural, ticks
 if TYPE_CHECKING:
     from textual import events
 
-    from agviz.tui.model import View
-    from agviz.tui.other_tasks import OtherExecution
+    from agviz.tui.model import OtherExecution, View
 
 _ZOOM = Binding.Group("Zoom", compact=True)
 
@@ -62,7 +61,7 @@ class Threads(Panel):
     ]
 
     class TimePicked(Message):
-        """The user points at an execution: the playhead shall stand at its start."""
+        """The user points at an execution: the playhead is to go to its start."""
 
         def __init__(self, seq: int) -> None:
             super().__init__()
