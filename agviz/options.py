@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from agviz.errors import AgvizError
+from agviz.traces.capture_level import LEVELS, CaptureLevel
 from agviz.traces.copies import MOST_BYTES
 from agviz.traces.flight import OCCASIONS
-from agviz.traces.measured import LEVELS, Values
 from agviz.traces.recorder import LEAST_BYTES
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
@@ -38,7 +38,7 @@ class Options:
     """Calls of backward, counted from 0 without reentrant ones; None: all."""
     nodes: re.Pattern[str] | None = None
     """Only the events of nodes in whose name, parameter or module this is found."""
-    values: Values = "health"
+    values: CaptureLevel = "health"
     """What to record of gradients besides shapes and bytes."""
     max_values_bytes: int = MOST_BYTES
     """Bytes of the gradients that are recorded themselves (``values="full"``)."""

@@ -21,8 +21,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.stuck import say, tell
-from agviz.traces.dumping import SIGNAL
 from agviz.traces.flight import FlightRecorder
+from agviz.traces.watchdog import SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -52,8 +52,8 @@ from agviz.options import (
     read_steps,
 )
 from agviz.recording import Recording, default_name, say
+from agviz.traces.capture_level import LEVELS
 from agviz.traces.copies import MOST_BYTES
-from agviz.traces.measured import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from agviz.options import Options
 from agviz.recorded import Recorded
 from agviz.recording import Recording, in_the_way
 from agviz.traces.deferred import DeferredRecorder
-from agviz.traces.dumping import TIMEOUT
 from agviz.traces.reader import Trace
+from agviz.traces.watchdog import TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,9 +17,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agviz.errors import TraceError
+from agviz.traces.journal import Journal
 from agviz.traces.new_file import remove
 from agviz.traces.recorder import Recorder
-from agviz.traces.waiting import Waiting
 from agviz_engine.instruments import clock
 
 if TYPE_CHECKING:
@@ -101,20 +101,20 @@ class DeferredRecorder(Recorder):
 
     def measured(self) -> Iterator[Health] | None:
         """What was measured, while that is in memory; None: it is in the file."""
-        waiting = Waiting()
+        waiting = Journal()
         waiting.keep(self._waiting.events[:], self._waiting.numbers[:])
         return waiting.health() if self._is_in_memory else None
 
     def begin(self, event: GraphTaskBegun) -> None:
         """As of any recorder."""
-        if not self._lookout.under_way:
+        if not self._watchdog.under_way:
             self._since_ns = event.time_ns
         super().begin(event)
 
     def _end_of(self, graph_task: int) -> None:
-        was_under_way = bool(self._lookout.under_way)
+        was_under_way = bool(self._watchdog.under_way)
         super()._end_of(graph_task)
-        if was_under_way and not self._lookout.under_way:
+        if was_under_way and not self._watchdog.under_way:
             self.passed_ns += clock() - self._since_ns
 
     def _begin_writing(self) -> None:

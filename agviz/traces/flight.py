@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.traces.codec import GRAPH_TASK_COLUMN, KIND_COLUMN
 from agviz.traces.copies import Copier
-from agviz.traces.dumping import STALL
+from agviz.traces.journal import Journal
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.recorder import Recorder
-from agviz.traces.waiting import Waiting
+from agviz.traces.watchdog import STALL
 from agviz.traces.writer import Introduction
 from agviz_engine.emissions import CHECKED
 from agviz_engine.events import NO_GRAPH_TASK
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from agviz.traces.copies import Contents, Copy
-    from agviz.traces.writer import Beside, Writer
+    from agviz.traces.writer import SideRow, Writer
     from agviz_engine import events
-    from agviz_engine.instruments import Journal, Live
+    from agviz_engine.instruments import Live
 
 log = logging.getLogger("agviz")
 
@@ -57,8 +57,8 @@ class _Flight:
 
     def __init__(self) -> None:
         self.tasks: list[int] = []
-        self.waiting = Waiting()
-        self.beside: list[Beside] = []
+        self.waiting = Journal()
+        self.beside: list[SideRow] = []
         self.copied: list[Contents] = []
         """What among the events can be let go of."""
         self.ended = False
@@ -96,7 +96,7 @@ class FlightRecorder(Recorder):
         self._flights: deque[_Flight] = deque()
         """Oldest first; what was written and has ended is not among them."""
         self._flight_of: dict[int, _Flight] = {}
-        self._held: dict[int, Waiting] = {}
+        self._held: dict[int, Journal] = {}
         """Where the events of each graph task go; of one that is written, to those that wait."""
         self._before_was_nonfinite = False
         self._has_written = False
@@ -201,14 +201,14 @@ class FlightRecorder(Recorder):
     def _look(self, writer: Writer) -> bool:
         before, self._seen = self._seen, self._count()
         if before != self._seen:
-            self._lookout.moved = True
+            self._watchdog.moved = True
         if not super()._look(writer):
             return False
         self._seen = self._count()  # what is in memory went to the file, which is no event
-        self._lookout.moved = False
+        self._watchdog.moved = False
         return True
 
-    def _forward_so_far(self) -> list[Beside]:
+    def _forward_so_far(self) -> list[SideRow]:
         """Only at the end, after an occasion: earlier nobody knows whether it is to be kept."""
         is_wanted = self._closing.is_set() and self._has_written
         return super()._forward_so_far() if is_wanted else []
@@ -227,7 +227,7 @@ class FlightRecorder(Recorder):
         last = f"the last {self._most_kept} backward passes on {', '.join(sorted(self._on))}"
         return ", ".join(filter(None, (last, super()._choice())))
 
-    def _journals(self) -> tuple[Journal, Journal]:
+    def _journals(self) -> tuple[Any, Any]:
         return self._note, self._note_numbers
 
     def _note(self, rows: Sequence[Any]) -> None:
@@ -283,7 +283,7 @@ class FlightRecorder(Recorder):
         flight.copied.clear()
         return freed
 
-    def _keep_beside(self, thing: Beside) -> None:
+    def _keep_beside(self, thing: SideRow) -> None:
         if isinstance(thing, Introduction | NativeCall):
             self._beside.append(thing)
             return

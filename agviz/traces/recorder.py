@@ -36,30 +36,30 @@ from agviz.errors import TraceError
 from agviz.traces import codec, roots, shortcuts
 from agviz.traces.closable import Closable
 from agviz.traces.copies import MOST_BYTES, Copier
-from agviz.traces.dumping import TIMEOUT, Lookout, stack_of
 from agviz.traces.forward_ops import ForwardOps
+from agviz.traces.journal import Journal
 from agviz.traces.modified import modified
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.new_file import alone_in, create, remove
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
-from agviz.traces.waiting import Waiting
+from agviz.traces.watchdog import TIMEOUT, Watchdog, stack_of
 from agviz.traces.writer import (
     PAGE_BYTES,
     PAGE_BYTES_FOR_VALUES,
-    Beside,
     Graph,
     Introduction,
     Origins,
     Parameters,
     SavedHealth,
+    SideRow,
     Writer,
 )
 from agviz.words.safe import clean
 from agviz_engine import events
 from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.instruments import NUMBERS, Instrument, Journal, Live
+from agviz_engine.instruments import NUMBERS, Instrument, Live
 
 if TYPE_CHECKING:
     import re
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.traces.capture_level import CaptureLevel
     from agviz.traces.check_forward import CheckForward
     from agviz.traces.copies import Copy
     from agviz.traces.grad_mode import GradMode
-    from agviz.traces.measured import Values
     from agviz.traces.names import Names
     from agviz.traces.provenance import Provenance
     from agviz.traces.rows import Frame
@@ -148,7 +148,7 @@ class Recorder(Instrument, Closable):
         names: Names | None = None,
         provenance: Provenance | None = None,
         check_forward: bool = False,
-        values: Values = "none",
+        values: CaptureLevel = "none",
         max_values_bytes: int = MOST_BYTES,
         steps: range | None = None,
         nodes: re.Pattern[str] | None = None,
@@ -193,8 +193,8 @@ class Recorder(Instrument, Closable):
         self.gradient_measured = None if values != "full" else self._note_copy
         self.saved_measured = None if values == "none" else self._note_saved
         self._introduced: set[int] = set()
-        self._waiting = Waiting()
-        self._beside: deque[Beside] = deque()
+        self._waiting = Journal()
+        self._beside: deque[SideRow] = deque()
         self._flushes: deque[threading.Event] = deque()
         self._is_choosing = steps is not None or nodes is not None
         self._here = threading.local()
@@ -202,7 +202,7 @@ class Recorder(Instrument, Closable):
         self.journal, health_journal = self._journals()
         self.health_journal = None if values == "none" else health_journal
         self._start_ns = time.monotonic_ns()
-        self._lookout = Lookout(
+        self._watchdog = Watchdog(
             self._start_ns, timeout, None if provenance is None else provenance.files
         )
         torch = sys.modules.get("torch")
@@ -235,7 +235,7 @@ class Recorder(Instrument, Closable):
         _recorders.add(self)
         self._begin_writing()
 
-    def _journals(self) -> tuple[Journal, Journal]:
+    def _journals(self) -> tuple[Any, Any]:
         """What keeps the rows of events, and those of what was measured."""
         if self._is_choosing:
             return self._note, self._note_numbers
@@ -307,14 +307,14 @@ class Recorder(Instrument, Closable):
 
     def dump(self, reason: str) -> None:
         """Have the writer write soon what all threads are doing."""
-        self._lookout.ask(reason)
+        self._watchdog.ask(reason)
         self._wake.set()
 
     def ended_with(self, error: BaseException) -> None:
         """Note what ended the program, or the block that is recorded, before the file is closed."""
         if self.is_recording:
             self._ended = f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")
-            self._keep_beside(self._lookout.raised(NO_GRAPH_TASK, error))
+            self._keep_beside(self._watchdog.raised(NO_GRAPH_TASK, error))
 
     def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
         """A debugger has stopped a thread: until :meth:`let_go`, nothing hangs.
@@ -325,13 +325,13 @@ class Recorder(Instrument, Closable):
             node: the same.
             reason: why it stopped there.
         """
-        held = self._lookout.holding.hold(thread, graph_task, node, reason)
+        held = self._watchdog.holding.hold(thread, graph_task, node, reason)
         if self.is_recording:
             self._keep_beside(held)
 
     def let_go(self, thread: int) -> None:
         """It runs on."""
-        gone = self._lookout.holding.let_go(thread)
+        gone = self._watchdog.holding.let_go(thread)
         if gone is not None and self.is_recording:
             self._keep_beside(gone)
 
@@ -363,11 +363,11 @@ class Recorder(Instrument, Closable):
             self._choose(event, self._steps)
         self._last_begun = event.graph_task
         if self.wants(event.graph_task):
-            self._lookout.under_way[event.graph_task] = event.time_ns
+            self._watchdog.under_way[event.graph_task] = event.time_ns
         if self._provenance is not None:
             self._provenance.renew()
             site = self._provenance.call_site(event.graph_task)
-            if site is not None and event.graph_task in self._lookout.under_way:
+            if site is not None and event.graph_task in self._watchdog.under_way:
                 self._keep_beside(site)
         if event.parent < 0 and event.thread not in self._introduced and self.is_recording:
             self._introduced.add(event.thread)
@@ -406,7 +406,7 @@ class Recorder(Instrument, Closable):
         self._note(codec.row_of(event))
         self._keep_raised(event.graph_task)
         ref = live.node
-        if ref is None or event.graph_task not in self._lookout.under_way:
+        if ref is None or event.graph_task not in self._watchdog.under_way:
             return
         try:
             found = modified(
@@ -458,7 +458,7 @@ class Recorder(Instrument, Closable):
         stack: tuple[Frame, ...] = ()
         disabled: tuple[Frame, ...] = ()
         if failed is not None:
-            files = self._lookout.files
+            files = self._watchdog.files
             stack = stack_of(sys._getframe(1), files)
             if self.grad_mode is not None and not grad_enabled:
                 disabled = self.grad_mode.disabled_at(files)
@@ -471,9 +471,9 @@ class Recorder(Instrument, Closable):
         error = sys.exception()
         if error is None or graph_task in self._raised:
             return
-        if graph_task in self._lookout.under_way:
+        if graph_task in self._watchdog.under_way:
             self._raised.add(graph_task)
-            self._keep_beside(self._lookout.raised(graph_task, error))
+            self._keep_beside(self._watchdog.raised(graph_task, error))
 
     def _keep_roots(self, task: GraphTask) -> None:
         """Keep what was measured of what is differentiated, and what made it non-finite."""
@@ -486,7 +486,7 @@ class Recorder(Instrument, Closable):
                 self._keep_saved(task.id, ref.index, saved, "root_saved")
 
     def _end_of(self, graph_task: int) -> None:
-        self._lookout.under_way.pop(graph_task, None)
+        self._watchdog.under_way.pop(graph_task, None)
         self._raised.discard(graph_task)
         self._large.discard(graph_task)
         self._chosen.pop(graph_task, None)
@@ -509,7 +509,7 @@ class Recorder(Instrument, Closable):
     def _note(self, rows: Sequence[Any]) -> None:
         """Keep events of a graph task, as far as they are chosen."""
         if self._is_choosing:
-            self._lookout.moved = True
+            self._watchdog.moved = True
             wanted = [row for row in codec.each(rows) if self._is_wanted(row)]
             self._here.seqs = {row[0] for row in wanted}
             rows = list(itertools.chain.from_iterable(wanted))
@@ -541,7 +541,7 @@ class Recorder(Instrument, Closable):
             return any(row[column] in chosen for column in columns)
         return True
 
-    def _keep_beside(self, thing: Beside) -> None:
+    def _keep_beside(self, thing: SideRow) -> None:
         self._beside.append(thing)
 
     def _graph(self, task: GraphTask) -> Graph:
@@ -583,7 +583,7 @@ class Recorder(Instrument, Closable):
             if self.wants(graph_task):
                 self._keep_beside(called)
 
-    def _forward_so_far(self) -> list[Beside]:
+    def _forward_so_far(self) -> list[SideRow]:
         """What was called since then: it is in the file even if no graph task ever begins."""
         if self.forward is None or not self._writes_forward_early:
             return []
@@ -667,7 +667,7 @@ class Recorder(Instrument, Closable):
     def _write(self) -> None:
         # The connection lives in this frame, so that a forked child neither uses nor closes it.
         try:
-            writer = Writer(self.path, self._start_ns, self._lookout.source)
+            writer = Writer(self.path, self._start_ns, self._watchdog.source)
         except (sqlite3.Error, OSError) as error:
             self._opened.set_exception(error)
             return
@@ -716,7 +716,7 @@ class Recorder(Instrument, Closable):
 
     def _look(self, writer: Writer) -> bool:
         """Write what the threads are doing where nothing moves; whether that was written."""
-        reason = self._lookout.due()
+        reason = self._watchdog.due()
         if reason is None or not self._writes_on(reason):
             return False
         self.dump(reason)
@@ -736,9 +736,9 @@ class Recorder(Instrument, Closable):
         counts = self._waiting.counts
         early = self._forward_so_far()
         beside = [*early, *_taken(self._beside)]
-        beside += self._lookout.dumps()
+        beside += self._watchdog.dumps()
         if any(counts):
-            self._lookout.moved = True
+            self._watchdog.moved = True
         if any(counts) or beside:
             self._write_down(writer, beside, counts)
         if self._values_stopped:
@@ -747,7 +747,7 @@ class Recorder(Instrument, Closable):
         for written in flushes:
             written.set()
 
-    def _write_down(self, writer: Writer, beside: list[Beside], counts: tuple[int, int]) -> None:
+    def _write_down(self, writer: Writer, beside: list[SideRow], counts: tuple[int, int]) -> None:
         """Write the first ``counts`` values of what waits, and what belongs to them."""
         most = sys.maxsize if self._max_bytes is None else self._max_bytes
         values = sum(counts) + sum(map(_values, beside))
@@ -758,7 +758,7 @@ class Recorder(Instrument, Closable):
             self._write_bounded(writer, self._waiting.taken(), beside, most)
 
     def _write_bounded(
-        self, writer: Writer, waiting: Waiting, beside: list[Beside], most: int
+        self, writer: Writer, waiting: Journal, beside: list[SideRow], most: int
     ) -> None:
         """As `Writer.write`, a little at a time, each graph right before the events of its task.
 
@@ -781,7 +781,7 @@ class Recorder(Instrument, Closable):
     def _stop(self, why: str) -> None:
         self._refuse()
         self._beside.clear()
-        self._lookout.under_way.clear()
+        self._watchdog.under_way.clear()
         self._large.clear()
         log.warning(
             "%s %s: recording has stopped, the program goes on", clean(os.fspath(self.path)), why
@@ -792,20 +792,20 @@ class Recorder(Instrument, Closable):
     def _forked(self) -> None:
         self._refuse()
         self._beside.clear()
-        self._lookout.under_way.clear()
+        self._watchdog.under_way.clear()
         atexit.unregister(self.close)
 
 
-def _fit(writer: Writer, beside: list[Beside]) -> bool:
+def _fit(writer: Writer, beside: list[SideRow]) -> bool:
     """Write each for which there is room; whether there was for all."""
     for thing in beside:
         if not writer.make_room(_values(thing) * _BYTES_PER_VALUE):
             return False
-        writer.write(Waiting(), [thing])
+        writer.write(Journal(), [thing])
     return True
 
 
-def _values(thing: Beside) -> int:
+def _values(thing: SideRow) -> int:
     """Number of values that are written."""
     if isinstance(thing, Graph):
         return len(thing.nodes) * len(thing.nodes[0]) + len(thing.edges)
@@ -818,7 +818,7 @@ def _values(thing: Beside) -> int:
     return 24 * len(thing.values) if isinstance(thing, SavedHealth) else len(thing)
 
 
-def _is_needed(thing: Beside, told: set[int]) -> bool:
+def _is_needed(thing: SideRow, told: set[int]) -> bool:
     """Whether it has to be in the file before events of the graph tasks ``told``."""
     graph_task = getattr(thing, "graph_task", NO_GRAPH_TASK)
     if isinstance(thing, Introduction) or graph_task in told:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
 from agviz.traces.graph_shape import is_stored
+from agviz.traces.journal import Journal
 from agviz.traces.pages import Pages
 from agviz.traces.replay import Replay
 from agviz.traces.schema import KEYFRAME_LIMIT
-from agviz.traces.waiting import Waiting
 from agviz.traces.writer import Introduction
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def store(path: Path, writer: Writer) -> None:
             for thread in contents.threads
             if thread.id in contents.unknown_threads()
         ]
-        writer.write(Waiting(), unknown)
+        writer.write(Journal(), unknown)
         writer.store("anchor", list(pages.to_store()))
         for number, task in contents.graph_tasks.items():
             if is_stored(task.nodes):

@@ -171,7 +171,7 @@ def stack_of(
     return tuple(reversed(frames))
 
 
-class Lookout:
+class Watchdog:
     """When to look at the threads, and what they do: Note [Looking where nothing moves].
 
     All but :meth:`ask` and the attributes is for the recorder's thread alone.
