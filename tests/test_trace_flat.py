@@ -178,7 +178,7 @@ def test_a_recorder_closed_in_the_midst_keeps_nothing_more(tmp_path: Path) -> No
         y.register_hook(lambda _: recorder.close())
         y.sum().backward()
     assert not recorder.is_recording
-    assert len(recorder._waiting) == 0
+    assert len(recorder.file.journal) == 0
 
 
 def test_passes_in_hooks_of_leaves_find_others_waiting(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
         if arguments.control is not None:
             raise AgvizError("a debugger shows what is recorded, and it can be recorded nowhere")
         return program.run
-    if recorder.has_replaced:
+    if recorder.file.has_replaced:
         say(f"{recorder.path} was an earlier trace and is replaced")
     debugging = debugging_of(recording, arguments)
 
