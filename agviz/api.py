@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from agviz.analysis.gradients import Gradients
-    from agviz.traces.measured import Values
+    from agviz.traces.capture_level import CaptureLevel
     from agviz_engine import DevicePolicy
 
 __all__ = [
@@ -102,7 +102,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         model: Module | None = None,
         path: str | PathLike[str] | None = None,
         *,
-        values: Values = "health",
+        values: CaptureLevel = "health",
         max_values_bytes: int = MOST_BYTES,
         steps: range | None = None,
         nodes: str | re.Pattern[str] | None = None,

@@ -11,7 +11,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from agviz.traces.dumping import EXIT
+from agviz.traces.watchdog import EXIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -82,7 +82,7 @@ class Debugging:
             self._listening = Listening(
                 lambda connection: self._control(connection).serve(), waits=False
             )
-            recorder.now_and_then = self._listening.look
+            recorder.file.now_and_then = self._listening.look
 
     def _control(self, connection: socket.socket) -> Control:
         control = Control(connection, self.debugger, self._hello())

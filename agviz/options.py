@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from agviz.errors import AgvizError
+from agviz.traces.capture_level import LEVELS, CaptureLevel
 from agviz.traces.copies import MOST_BYTES
-from agviz.traces.flight import OCCASIONS
-from agviz.traces.measured import LEVELS, Values
 from agviz.traces.recorder import LEAST_BYTES
+from agviz.traces.stores import OCCASIONS
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 FILE_BYTES: Final = 2_000_000_000
-"""Bound of a file by default: some 1,800 passes of 10,000 events. Less than many a disk for temporary files has free, and read by ``agviz summary`` within minutes."""
+"""Bound of a file by default: some 1,800 passes of 10,000 events. Less than many a disk for
+temporary files has free, and read by ``agviz summary`` within minutes."""
 LONGEST_TIMEOUT: Final = 10_000_000
 """Seconds; some four months."""
 FALSE: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
@@ -37,7 +38,7 @@ class Options:
     """Calls of backward, counted from 0 without reentrant ones; None: all."""
     nodes: re.Pattern[str] | None = None
     """Only the events of nodes in whose name, parameter or module this is found."""
-    values: Values = "health"
+    values: CaptureLevel = "health"
     """What to record of gradients besides shapes and bytes."""
     max_values_bytes: int = MOST_BYTES
     """Bytes of the gradients that are recorded themselves (``values="full"``)."""

@@ -25,13 +25,14 @@ from agviz.errors import AgvizError, TraceError
 from agviz.leaving import Leaving
 from agviz.options import Options
 from agviz.signals import SignalListener
-from agviz.traces.flight import NONFINITE, SIGNAL, FlightRecorder
 from agviz.traces.grad_mode import GradMode
 from agviz.traces.names import Names
 from agviz.traces.optimizer_steps import OptimizerSteps
 from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
+from agviz.traces.ring_store import RingStore
+from agviz.traces.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
 from agviz_engine.errors import UnsupportedTorchError
@@ -122,32 +123,32 @@ class Recording(Instrument):
         if not self._replace and os.path.isfile(self.path):  # noqa: PTH113 # raises nothing
             self.path = beside(self.path)
         options = self.options
-        common: dict[str, Any] = {
-            "names": self.names,
-            "steps": options.steps,
-            "nodes": options.nodes,
-            "values": options.values,
-            "check_forward": options.check_forward,
-            "max_values_bytes": options.max_values_bytes,
-            "provenance": self.provenance,
-            "max_bytes": options.limit,
-            "timeout": options.timeout,
-            "replace": self._replace or self.path == beside(self.path),
+        self.recorder = Recorder(
+            self.path,
+            store=self._make_store(),
+            names=self.names,
+            steps=options.steps,
+            nodes=options.nodes,
+            values=options.values,
+            check_forward=options.check_forward,
+            max_values_bytes=options.max_values_bytes,
+            provenance=self.provenance,
+            max_bytes=options.limit,
+            timeout=options.timeout,
+            replace=self._replace or self.path == beside(self.path),
             **self._about,
-        }
-        self.recorder = self._make_recorder(common)
+        )
         self.recorder.forward = self.forward
         self.recorder.grad_mode = self.grad_mode
-        self.recorder.when_timed_out = self._timed_out
+        self.recorder.file.when_timed_out = self._timed_out
         if self._is_child and "multiprocessing.util" in sys.modules:
             # Its children leave without exit handlers, and forget what was said before they began.
             sys.modules["multiprocessing.util"].Finalize(None, self._exit, exitpriority=-100)
         return self.recorder
 
-    def _make_recorder(self, common: dict[str, Any]) -> Recorder:
-        if self.options.on:
-            return FlightRecorder(self.path, on=self.options.on, keep=self.options.keep, **common)
-        return Recorder(self.path, **common)
+    def _make_store(self) -> Store:
+        options = self.options
+        return RingStore(on=options.on, keep=options.keep) if options.on else StreamStore()
 
     def start(self) -> None:
         """Put the engine in torch's place. Imports torch.
@@ -283,7 +284,8 @@ class Recording(Instrument):
 
     def outcome(self) -> str:
         """What became of the file, once it is closed, in a sentence."""
-        if isinstance(self.recorder, FlightRecorder) and not self.recorder.has_written:
+        store = None if self.recorder is None else self.recorder.store
+        if isinstance(store, RingStore) and not store.has_written:
             occasions = ", ".join(sorted(self.options.on))
             return f"nothing happened to write on ({occasions}), so there is no file"
         return outcome(self.path)
@@ -343,7 +345,7 @@ class Recording(Instrument):
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What observes the engine on the recorder's behalf."""
-        recorder.when_stopped = lambda: registry.remove(recorder)
+        recorder.file.when_stopped = lambda: registry.remove(recorder)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:

@@ -21,8 +21,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.hang_report import say, tell
-from agviz.traces.dumping import SIGNAL
-from agviz.traces.flight import FlightRecorder
+from agviz.traces.ring_store import RingStore
+from agviz.traces.watchdog import SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,13 +123,14 @@ class SignalListener:
             return
         say(f"SIGUSR1 in process {os.getpid()}; the Python stacks of its threads stand above")
         before = recorder.path.stat().st_size if recorder.path.exists() else 0
-        fresh = recorder.write_down() if isinstance(recorder, FlightRecorder) else 0
+        ring = recorder.store if isinstance(recorder.store, RingStore) else None
+        fresh = 0 if ring is None else ring.write_down()
         recorder.dump(SIGNAL)
         if not recorder.flush():
             say(f"the recording has stopped ({before:,} bytes are in {recorder.path})")
             return
         tell(recorder.path)
-        if isinstance(recorder, FlightRecorder):
+        if ring is not None:
             say(f"{fresh} more backward passes are in {recorder.path}")
 
 

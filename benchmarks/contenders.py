@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
-    from agviz.traces.measured import Values
+    from agviz.traces.capture_level import CaptureLevel
 
 
 def _nothing(_loss: Tensor) -> None:
@@ -39,7 +39,7 @@ class Contender(NamedTuple):
 
 
 @contextlib.contextmanager
-def _recording(values: Values) -> Iterator[None]:
+def _recording(values: CaptureLevel) -> Iterator[None]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Names() as names,

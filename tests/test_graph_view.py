@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from agviz.graph.model import Node, TaskGraph
-    from agviz.traces.measured import Values
+    from agviz.traces.capture_level import CaptureLevel
 
 
 def record_two_layers(path: Path, **more: Any) -> None:
@@ -248,7 +248,7 @@ def test_exploding_zero_and_nonfinite_gradients_are_marked(tmp_path: Path) -> No
 
 def test_without_values_the_path_of_a_nan_is_known_all_the_same(tmp_path: Path) -> None:
     x = torch.ones(3, requires_grad=True)
-    levels: tuple[Values, ...] = ("none", "health")
+    levels: tuple[CaptureLevel, ...] = ("none", "health")
     paths = [tmp_path / f"{values}.agviz" for values in levels]
     for path, values in zip(paths, levels, strict=True):
         with (

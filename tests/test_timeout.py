@@ -19,9 +19,9 @@ from agviz.cli.main import main
 from agviz.errors import AgvizError
 from agviz.options import Options, read_seconds
 from agviz.traces import dumping
-from agviz.traces.dumping import STALL, TIMEOUT, Lookout
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
+from agviz.traces.watchdog import STALL, TIMEOUT, Watchdog
 from tests.test_cli_run import ENVIRONMENT, without_our_lines
 from tests.test_cli_run import agviz as command
 from tests.test_cli_run import python as plain_python
@@ -201,14 +201,14 @@ def test_stacks_are_recorded_without_being_asked_for(
 def test_when_the_threads_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
-    lookout = Lookout(0, 12.0, None)
+    watchdog = Watchdog(0, 12.0, None)
     seen = []
     for second in range(1, 50):
         now[0] = second * 10**9
         if second == 3:
-            lookout.under_way[7] = now[0]
-        lookout.moved = second == 33
-        reason = lookout.due()
+            watchdog.under_way[7] = now[0]
+        watchdog.moved = second == 33
+        reason = watchdog.due()
         if reason is not None:
             seen.append((second - 2, reason))
     first = [(5, STALL), (10, STALL), (13, TIMEOUT), (20, STALL)]
@@ -218,20 +218,20 @@ def test_when_the_threads_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_pass_in_which_events_go_on_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
-    lookout = Lookout(0, 12.0, None)
+    watchdog = Watchdog(0, 12.0, None)
     seen = []
     for second in range(1, 60):
         now[0] = second * 10**9
-        lookout.moved = True
+        watchdog.moved = True
         if second in {2, 40}:
-            lookout.under_way = {second: now[0]}
+            watchdog.under_way = {second: now[0]}
         if second == 20:
-            lookout.holding.hold(0, 2, 1, "step")
+            watchdog.holding.hold(0, 2, 1, "step")
         if second == 30:
-            lookout.holding.let_go(0)
+            watchdog.holding.let_go(0)
         if second in {4, 13, 14, 15}:
-            lookout.under_way[100 + second] = now[0]  # reentrant ones
-        if lookout.due() is not None:
+            watchdog.under_way[100 + second] = now[0]  # reentrant ones
+        if watchdog.due() is not None:
             seen.append(second)
     assert seen == [2 + 12, 40 + 12]
 
@@ -239,18 +239,18 @@ def test_a_pass_in_which_events_go_on_times_out(monkeypatch: pytest.MonkeyPatch)
 def test_a_pass_that_a_debugger_holds_does_not_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
-    lookout = Lookout(0, 12.0, None)
+    watchdog = Watchdog(0, 12.0, None)
     seen = []
     for second in range(1, 60):
         now[0] = second * 10**9
-        lookout.moved = True
+        watchdog.moved = True
         if second == 2:
-            lookout.under_way[2] = now[0]
+            watchdog.under_way[2] = now[0]
         if second == 5:
-            lookout.holding.hold(0, 2, 1, "step")
+            watchdog.holding.hold(0, 2, 1, "step")
         if second == 40:
-            lookout.holding.let_go(0)
-        if lookout.due() is not None:
+            watchdog.holding.let_go(0)
+        if watchdog.due() is not None:
             seen.append(second)
     assert seen == [40 + 12]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.errors import TraceError
+from agviz.traces.file_thread import FileThread
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus
@@ -126,14 +127,14 @@ def test_the_file_keeps_within_its_size(
 ) -> None:
     """Also where the writer comes to its turn only after so many numbers have come to wait."""
     if lag is not None:
-        drain = Recorder._drain_until_closed
+        drain = FileThread._drain_until_closed
 
-        def late(recorder: Recorder, writer: Writer) -> None:
-            while len(recorder._waiting) < lag and not recorder._closing.is_set():
+        def late(file: FileThread, writer: Writer) -> None:
+            while len(file.journal) < lag and not file.is_closing:
                 time.sleep(0.01)
-            drain(recorder, writer)
+            drain(file, writer)
 
-        monkeypatch.setattr(Recorder, "_drain_until_closed", late)
+        monkeypatch.setattr(FileThread, "_drain_until_closed", late)
     path = tmp_path / "t.agviz"
     registry = Registry()
     passes = 80

@@ -13,8 +13,8 @@ import agviz
 from agviz.analysis.failure import failure
 from agviz.errors import TraceError
 from agviz.traces import dumping
-from agviz.traces.dumping import SIGNAL
 from agviz.traces.reader import Trace
+from agviz.traces.watchdog import SIGNAL
 from tests.test_trace_hostile import changed, read_everything, refuse, told
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agviz.traces.measured import Values
+    from agviz.traces.capture_level import CaptureLevel
 
 
 FLAT = tuple(JOURNALED)
@@ -37,7 +37,7 @@ class Other(Instrument):
 def recorded(
     path: Path,
     program: Callable[[], object],
-    values: Values,
+    values: CaptureLevel,
     *others: Instrument,
     nodes: re.Pattern[str] | None = None,
 ) -> list[tuple[Any, ...]]:
@@ -63,7 +63,7 @@ def recorded(
 
 @pytest.mark.parametrize("values", ["none", "health"])
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
-def test_alone_or_not_the_file_is_the_same(tmp_path: Path, name: str, values: Values) -> None:
+def test_alone_or_not_the_file_is_the_same(tmp_path: Path, name: str, values: CaptureLevel) -> None:
     alone = recorded(tmp_path / "alone.agviz", PROGRAMS[name], values)
     assert {event[0] for event in alone} >= {"QueuePush", "QueuePop", "NodeStarted", "NodeFinished"}
     beside = recorded(tmp_path / "beside.agviz", PROGRAMS[name], values, Other())
@@ -72,7 +72,7 @@ def test_alone_or_not_the_file_is_the_same(tmp_path: Path, name: str, values: Va
 
 @pytest.mark.parametrize("values", ["none", "health"])
 @pytest.mark.parametrize("nodes", ["Sin", "Cos", "Tanh|Exp", "AccumulateGrad"])
-def test_only_what_concerns_chosen_nodes(tmp_path: Path, values: Values, nodes: str) -> None:
+def test_only_what_concerns_chosen_nodes(tmp_path: Path, values: CaptureLevel, nodes: str) -> None:
     def program() -> None:
         leaf(4).sin().cos().exp().tanh().sum().backward()
 
@@ -84,7 +84,7 @@ def test_only_what_concerns_chosen_nodes(tmp_path: Path, values: Values, nodes: 
 
 
 @pytest.mark.parametrize("values", ["none", "health"])
-def test_nodes_with_a_second_output_that_nobody_needs(tmp_path: Path, values: Values) -> None:
+def test_nodes_with_a_second_output_that_nobody_needs(tmp_path: Path, values: CaptureLevel) -> None:
     def program() -> None:
         x = leaf(4)
         (x * 2.0 + 1.0).mul(3.0).sub(x * 0.5).sum().backward()
@@ -131,7 +131,7 @@ def test_time_does_not_go_back_where_gradients_are_added_up(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("values", ["none", "health"])
-def test_gradients_that_can_not_be_added(tmp_path: Path, values: Values) -> None:
+def test_gradients_that_can_not_be_added(tmp_path: Path, values: CaptureLevel) -> None:
     def program() -> None:
         x = leaf(4, 3)
         table = x * 2.0
@@ -156,7 +156,9 @@ class Refuse(TorchDispatchMode):
 
 @pytest.mark.parametrize("values", ["none", "health"])
 @pytest.mark.parametrize("leaves", [1, 2, 5])
-def test_a_leaf_that_can_not_take_its_gradient(tmp_path: Path, values: Values, leaves: int) -> None:
+def test_a_leaf_that_can_not_take_its_gradient(
+    tmp_path: Path, values: CaptureLevel, leaves: int
+) -> None:
     def program() -> None:
         loss = torch.stack([leaf(4) * 2.0 for _ in range(leaves)]).sum()
         with Refuse(), pytest.raises(ZeroDivisionError):  # type: ignore[no-untyped-call]
@@ -176,7 +178,7 @@ def test_a_recorder_closed_in_the_midst_keeps_nothing_more(tmp_path: Path) -> No
         y.register_hook(lambda _: recorder.close())
         y.sum().backward()
     assert not recorder.is_recording
-    assert len(recorder._waiting) == 0
+    assert len(recorder.file.journal) == 0
 
 
 def test_passes_in_hooks_of_leaves_find_others_waiting(tmp_path: Path) -> None:

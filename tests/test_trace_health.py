@@ -13,10 +13,10 @@ import torch
 
 import agviz
 from agviz.errors import TraceError
-from agviz.traces.flight import FlightRecorder
 from agviz.traces.health import HealthRow
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
+from agviz.traces.ring_store import RingStore
 from agviz_engine import events, installed
 from agviz_engine.instruments import Health, Instrument, Live
 
@@ -195,7 +195,9 @@ def test_what_is_left_out_is_not_measured_either(tmp_path: Path) -> None:
 
 
 def test_a_flight_recorder_keeps_health_as_long_as_events(tmp_path: Path) -> None:
-    recorder = FlightRecorder(tmp_path / "t.agviz", on=["nonfinite"], keep=2, values="health")
+    recorder = Recorder(
+        tmp_path / "t.agviz", store=RingStore(on=["nonfinite"], keep=2), values="health"
+    )
     with recorder, installed(recorder):
         for divisor in (1.0, 2.0, 3.0, 0.0):
             (torch.ones(2, requires_grad=True) / torch.tensor(divisor)).sum().backward()

@@ -20,9 +20,9 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.errors import AgvizError, TraceError
 from agviz.traces import copies, schema
-from agviz.traces.flight import FlightRecorder
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
+from agviz.traces.ring_store import RingStore
 from agviz.traces.values import ITEM_BYTES
 from agviz.traces.writer import FORGOTTEN
 from agviz_engine import copying, installed
@@ -657,8 +657,8 @@ class Flight:
     """A flight recorder whose backward passes each hold 2 x 4,000 bytes of values."""
 
     def __init__(self, path: Path, keep: int, bound: int, on: str = "nonfinite") -> None:
-        self.recorder = FlightRecorder(
-            path, on=[on], keep=keep, values="full", max_values_bytes=bound
+        self.recorder = Recorder(
+            path, store=RingStore(on=[on], keep=keep), values="full", max_values_bytes=bound
         )
 
     def backward(self, numbers: Sequence[float]) -> None:

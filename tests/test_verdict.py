@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agviz.traces.measured import Values
+    from agviz.traces.capture_level import CaptureLevel
 
 MODEL = """
 import os, torch, torch.nn as nn, torch.nn.functional as F
@@ -425,7 +425,7 @@ def test_nothing_unusual_says_what_was_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = nn.Linear(4, 3)
-    levels: tuple[Values, ...] = ("health", "none")
+    levels: tuple[CaptureLevel, ...] = ("health", "none")
     paths = [tmp_path / f"{values}.agviz" for values in levels]
     for path, values in zip(paths, levels, strict=True):
         with agviz.trace(path=path, values=values):

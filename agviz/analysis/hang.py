@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.place import described, place
 from agviz.analysis.stopped import stopped_at
 from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
-from agviz.traces.dumping import EXIT
 from agviz.traces.held import held_ns
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
+from agviz.traces.watchdog import EXIT
 from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ STILL_NS: Final = 5_000_000_000
 _MOST_SHOWN: Final = 5
 _MOST_OTHERS: Final = 3
 _FEW: Final = 3
-"""Number of threads in the same state that are listed one by one; of times that are no recursion."""
+"""Threads in the same state that are listed one by one; number of times that are no recursion."""
 _MOST_THREADS: Final = 16
 _OUTERMOST: Final = 8
 _INNERMOST: Final = 56

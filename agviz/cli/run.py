@@ -52,8 +52,8 @@ from agviz.options import (
     read_steps,
 )
 from agviz.recording import Recording, default_name, say
+from agviz.traces.capture_level import LEVELS
 from agviz.traces.copies import MOST_BYTES
-from agviz.traces.measured import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +194,7 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
         if arguments.control is not None:
             raise AgvizError("a debugger shows what is recorded, and it can be recorded nowhere")
         return program.run
-    if recorder.has_replaced:
+    if recorder.file.has_replaced:
         say(f"{recorder.path} was an earlier trace and is replaced")
     debugging = debugging_of(recording, arguments)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.demo.subject import Subject
-    from agviz.traces.measured import Values
+    from agviz.traces.capture_level import CaptureLevel
 
 PADDING = 3
 """Positions that are padding in the recorded batch, where a NaN is planted."""
@@ -93,7 +93,7 @@ class DemoSession:
         *,
         steps: int | None,
         plant_nan: bool,
-        values: Values = "health",
+        values: CaptureLevel = "health",
         provenance: bool = True,
     ) -> None:
         torch.manual_seed(0)

@@ -10,9 +10,9 @@ from agviz.errors import AgvizError
 from agviz.options import Options
 from agviz.recorded import Recorded
 from agviz.recording import Recording, in_the_way
-from agviz.traces.deferred import DeferredRecorder
-from agviz.traces.dumping import TIMEOUT
+from agviz.traces.late_store import LateStore
 from agviz.traces.reader import Trace
+from agviz.traces.watchdog import TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agviz.testing.slug import Run
     from agviz.traces.provenance import Provenance
     from agviz.traces.recorder import Recorder
+    from agviz.traces.stores import Store
 
 TRACE: Final = "trace.agviz"
 GRAPH: Final = "graph.svg"
@@ -115,7 +116,7 @@ class Attempt:
         """Leave no file."""
         self.stop()
         if self._recorder is not None:
-            self._recorder.give_up()
+            self._recording.late.give_up()
 
     @property
     def has_recorded(self) -> bool:
@@ -125,16 +126,16 @@ class Attempt:
     @property
     def seconds(self) -> float:
         """How long backward passes took that have ended."""
-        return 0.0 if self._recorder is None else self._recorder.passed_ns / 1e9
+        return self._recording.late.passed_ns / 1e9
 
     @property
     def problem(self) -> str:
         """Why nothing could be recorded, or written."""
-        return self._problem or (self._recorder.problem if self._recorder is not None else "")
+        return self._problem or self._recording.late.problem
 
     def measured(self) -> Iterator[Any] | None:
-        """What :meth:`DeferredRecorder.measured` gives; None: it has to be read from the file."""
-        return None if self._recorder is None else self._recorder.measured()
+        """What :meth:`LateStore.measured` gives; None: it has to be read from the file."""
+        return None if self._recorder is None else self._recording.late.measured()
 
     def flush(self) -> None:
         """Have everything so far be readable.
@@ -158,8 +159,8 @@ class Attempt:
         return Trace.open(self.folder / TRACE)
 
     @property
-    def _recorder(self) -> DeferredRecorder | None:
-        return self._recording.deferred
+    def _recorder(self) -> Recorder | None:
+        return self._recording.recorder
 
     def _remove(self) -> None:
         for name in _OURS:
@@ -188,18 +189,16 @@ class _Recording(Recording):
     Args:
         path: the file that may be written.
         options: what to record.
-        patience: as of :class:`~agviz.traces.deferred.DeferredRecorder`.
+        patience: as of :class:`~agviz.traces.late_store.LateStore`.
         about: for the reader.
     """
 
     def __init__(self, path: Path, options: Options, *, patience: float, **about: Any) -> None:
         super().__init__(path, options, **about)
-        self.deferred: DeferredRecorder | None = None
-        self._patience = patience
+        self.late = LateStore(patience)
 
-    def _make_recorder(self, common: dict[str, Any]) -> Recorder:
-        self.deferred = DeferredRecorder(self.path, patience=self._patience, **common)
-        return self.deferred
+    def _make_store(self) -> Store:
+        return self.late
 
     def _close(self, error: BaseException | None) -> None:  # noqa: ARG002
         self._is_over = True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 if TYPE_CHECKING:
-    from agviz.traces.measured import Values
+    from agviz.traces.capture_level import CaptureLevel
 
 MODES: Final = ("off", "on", "retain-on-failure")
 LEVELS: Final = ("none", "health", "full")
@@ -27,7 +27,7 @@ class PluginSettings:
 
     mode: str
     output: Path
-    values: Values
+    values: CaptureLevel
     check_forward: bool
     hide_summary: bool
     verify: bool
@@ -41,7 +41,7 @@ class Choice:
     """What holds for one test."""
 
     mode: str
-    values: Values
+    values: CaptureLevel
     check_forward: bool = False
     fail_on: frozenset[str] = frozenset()
     max_norm: float | None = None
@@ -77,7 +77,7 @@ def read_settings(config: pytest.Config) -> PluginSettings:
     return PluginSettings(
         mode=mode,
         output=output,
-        values=cast("Values", values),
+        values=cast("CaptureLevel", values),
         check_forward=_checks_forward(config),
         hide_summary=bool(config.getini("hide_agviz_summary") if hide is None else hide),
         verify=verify,
@@ -122,7 +122,7 @@ def read_choice(item: pytest.Item, settings: PluginSettings) -> Choice:
         raise pytest.UsageError("fail_on and max_norm need the values of gradients")
     return Choice(
         mode=_one_of(MODES, "mode", given.get("mode", mode)),
-        values=cast("Values", values),
+        values=cast("CaptureLevel", values),
         check_forward=check_forward,
         fail_on=fail_on,
         max_norm=max_norm,

@@ -5,7 +5,7 @@ their own; so have the kind and ``node``. The other fields of a kind fill the co
 ``d`` in their order. GraphTaskBegun has more fields than that: they are facts about its graph task
 and stand in that table.
 
-On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.traces.waiting`.
+On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.traces.journal`.
 """
 
 from __future__ import annotations

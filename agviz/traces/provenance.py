@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces import capturing
 from agviz.traces.capturing import MOST_FRAMES
-from agviz.traces.dumping import CallSite
 from agviz.traces.listener import Listener
 from agviz.traces.rows import Frame
 from agviz.traces.schema import SOURCE_LIMIT
+from agviz.traces.watchdog import CallSite
 from agviz.traces.writer import Origins
 
 if TYPE_CHECKING:

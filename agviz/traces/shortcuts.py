@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
+from agviz.traces.journal import Journal
 from agviz.traces.pages import Pages
-from agviz.traces.waiting import Waiting
 from agviz.traces.writer import Introduction
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def store(path: Path, writer: Writer) -> None:
             for thread in contents.threads
             if thread.id in contents.unknown_threads()
         ]
-        writer.write(Waiting(), unknown)
+        writer.write(Journal(), unknown)
         writer.store("anchor", list(pages.to_store()))
     finally:
         database.close()

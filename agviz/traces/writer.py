@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.copies import Contents, Copy
-    from agviz.traces.dumping import CallSite, Dump, Raised
     from agviz.traces.held import Held
+    from agviz.traces.journal import Journal
     from agviz.traces.modified import Modified
     from agviz.traces.names import KnownParameters
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
-    from agviz.traces.waiting import Waiting
+    from agviz.traces.watchdog import CallSite, Dump, Raised
     from agviz_engine.instruments import Health
 
 PAGE_BYTES: Final = 4096
@@ -102,7 +102,7 @@ class Graph(NamedTuple):
     """The column that is missing there, behind the parameters."""
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
-    see :mod:`agviz.traces.waiting`."""
+    see :mod:`agviz.traces.journal`."""
 
 
 class Origins(NamedTuple):
@@ -144,11 +144,11 @@ class Introduction(NamedTuple):
     native_id: int
 
 
-Beside: TypeAlias = (
+SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
 )
-"""What goes to the file beside events."""
+"""What goes to the file next to the rows of events."""
 
 
 class Writer:
@@ -196,7 +196,7 @@ class Writer:
             GraphTaskFailed: self._fail_graph_task,
             WorkerStarted: self._add_thread,
         }
-        self._write_beside: dict[type, Callable[[Any], None]] = {
+        self._write_side: dict[type, Callable[[Any], None]] = {
             Graph: self._write_graph,
             Origins: self._write_origins,
             SavedHealth: self._write_saved_health,
@@ -208,22 +208,22 @@ class Writer:
         }
 
     def write(
-        self, waiting: Waiting, beside: Sequence[Beside], counts: tuple[int, int] | None = None
+        self, journal: Journal, side: Sequence[SideRow], counts: tuple[int, int] | None = None
     ) -> None:
         """Add a batch in one transaction: after a return it survives the process.
 
         Args:
-            waiting: what is taken out; more may be added behind it at the same time.
-            beside: graphs, where their nodes come from, and threads.
-            counts: of the values to be taken (:attr:`Waiting.counts`); None: all.
+            journal: what is taken out; more may be added behind it at the same time.
+            side: graphs, where their nodes come from, and threads.
+            counts: of the values to be taken (:attr:`Journal.counts`); None: all.
         """
-        events, numbers = waiting.counts if counts is None else counts
+        events, numbers = journal.counts if counts is None else counts
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            self._insert_events(waiting.events, events)
-            self._insert_numbers(waiting.numbers, numbers)
-            for thing in beside:
-                self._write_beside.get(type(thing), self._write_rows)(thing)
+            self._insert_events(journal.events, events)
+            self._insert_numbers(journal.numbers, numbers)
+            for thing in side:
+                self._write_side.get(type(thing), self._write_rows)(thing)
             self._insert("measured", self._new_measured, columns=_HEALTH_COLUMNS)
             self._new_measured = []
             new_types = self._tensor_types.taken()

@@ -1,4 +1,4 @@
-"""What was heard and is not in the file yet.
+"""What was recorded and is not in the file yet.
 
 Note [A flat list of what waits]
 Events wait as rows whose values follow each other in one long list, and so do the numbers of finite
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class Waiting:
+class Journal:
     """Events and numbers in the order in which they came. Any thread may add to them."""
 
     __slots__ = ("events", "is_refusing", "numbers")
@@ -46,10 +46,10 @@ class Waiting:
         numbers = len(self.numbers)
         return len(self.events), numbers
 
-    def taken(self) -> Waiting:
+    def taken(self) -> Journal:
         """All that is here, which is taken out."""
         events, numbers = self.counts
-        out = Waiting()
+        out = Journal()
         out.keep(self.events[:events], self.numbers[:numbers])
         del self.events[:events]
         del self.numbers[:numbers]
@@ -65,7 +65,7 @@ class Waiting:
         self.is_refusing = True
         self.clear()
 
-    def batches(self, values: int, nbytes: int) -> Iterator[Waiting]:
+    def batches(self, values: int, nbytes: int) -> Iterator[Journal]:
         """Cut it into pieces of about ``values`` values and ``nbytes`` of copies.
 
         Numbers stand in the piece of their event or a later one.
@@ -83,12 +83,12 @@ class Waiting:
             first = place
             while place < len(rest.numbers) and rest.numbers[place] in told:
                 place += NUMBERS
-            batch = Waiting()
+            batch = Journal()
             batch.keep(rest.events[begin:end], rest.numbers[first:place])
             yield batch
             begin, copied = end, 0
         if place < len(rest.numbers):
-            batch = Waiting()
+            batch = Journal()
             batch.keep((), rest.numbers[place:])
             yield batch
 

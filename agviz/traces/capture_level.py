@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-Values = Literal["none", "health", "full"]
+CaptureLevel = Literal["none", "health", "full"]
 """How much of gradients is recorded besides shapes and bytes."""
 
-LEVELS: Final[tuple[Values, ...]] = get_args(Values)
+LEVELS: Final[tuple[CaptureLevel, ...]] = get_args(CaptureLevel)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agviz.traces.flight import EXCEPTION, NONFINITE, OCCASIONS, SIGNAL, FlightRecorder
 from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
+from agviz.traces.ring_store import RingStore
 from agviz.traces.rows import GraphTaskStatus
+from agviz.traces.stores import EXCEPTION, NONFINITE, OCCASIONS, SIGNAL
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 
@@ -27,7 +29,8 @@ class Flight:
     ) -> None:
         self.path = path
         registry = Registry()
-        self.recorder = FlightRecorder(path, on=on, keep=keep, steps=steps)
+        self.store = RingStore(on=on, keep=keep)
+        self.recorder = Recorder(path, store=self.store, steps=steps)
         registry.add(self.recorder)
         self.simulator = Simulator(registry, Random(1), devices=1)
         self.graph = random_graph(self.simulator.rng, 30, 1)
@@ -70,7 +73,7 @@ def test_nothing_is_written_where_nothing_happens(tmp_path: Path, on: tuple[str]
     flight = Flight(tmp_path / "t.agviz", on)
     assert flight.path.exists(), "that it can be written was tried"
     flight.backward(5)
-    assert not flight.recorder.has_written
+    assert not flight.store.has_written
     flight.recorder.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -105,16 +108,16 @@ def test_on_demand_from_another_thread(tmp_path: Path) -> None:
     flight = Flight(tmp_path / "t.agviz", {SIGNAL}, keep=2)
     flight.backward(4)
     asked: list[int] = []
-    thread = threading.Thread(target=lambda: asked.append(flight.recorder.write_down()))
+    thread = threading.Thread(target=lambda: asked.append(flight.store.write_down()))
     thread.start()
     thread.join()
     assert asked == [2]
     assert flight.recorder.flush()
     with Trace.open(flight.path) as trace:
         assert [task.id for task in trace.graph_tasks if task.parent < 0] == [4, 6]
-    assert flight.recorder.write_down() == 0
+    assert flight.store.write_down() == 0
     flight.backward(5)
-    assert flight.recorder.write_down() == 2
+    assert flight.store.write_down() == 2
     assert flight.written() == [4, 6, 14, 16]
 
 
@@ -125,7 +128,7 @@ def test_demands_at_any_moment_lose_nothing(tmp_path: Path) -> None:
     def demand() -> None:
         nonlocal written
         while not ended.is_set():
-            written += flight.recorder.write_down()
+            written += flight.store.write_down()
 
     thread = threading.Thread(target=demand)
     thread.start()
@@ -139,7 +142,7 @@ def test_demands_at_any_moment_lose_nothing(tmp_path: Path) -> None:
 def test_steps_that_are_not_wanted_take_no_place(tmp_path: Path) -> None:
     flight = Flight(tmp_path / "t.agviz", {SIGNAL}, keep=3, steps=range(0, 100, 5))
     flight.backward(23)
-    assert flight.recorder.write_down() == 3
+    assert flight.store.write_down() == 3
     assert flight.written() == [20, 30, 40]
 
 
@@ -148,17 +151,17 @@ def test_memory_is_bounded(
 ) -> None:
     flight = Flight(tmp_path / "t.agviz", {SIGNAL}, keep=1_000)
     flight.backward(1)
-    (one,) = flight.recorder._flights
-    size = len(one.waiting)
-    monkeypatch.setattr("agviz.traces.flight._MOST_HELD", 5 * size)
+    (one,) = flight.store._flights
+    size = len(one.journal)
+    monkeypatch.setattr("agviz.traces.ring_store._MOST_HELD", 5 * size)
     flight.backward(20)
-    assert sum(len(f.waiting) for f in flight.recorder._flights) <= 6 * size
-    assert len(flight.recorder._held) == len(flight.recorder._flight_of) <= 2 * 6
-    monkeypatch.setattr("agviz.traces.flight._MOST_HELD", size // 2)
+    assert sum(len(f.journal) for f in flight.store._flights) <= 6 * size
+    assert len(flight.store._held) == len(flight.store._flight_of) <= 2 * 6
+    monkeypatch.setattr("agviz.traces.ring_store._MOST_HELD", size // 2)
     flight.backward(1)
     assert "is too large to be kept in memory" in caplog.text
-    assert not flight.recorder._flights
+    assert not flight.store._flights
     monkeypatch.undo()
     flight.backward(2)
-    assert flight.recorder.write_down() == 2
+    assert flight.store.write_down() == 2
     assert flight.written() == [44, 46]

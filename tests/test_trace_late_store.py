@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 import agviz_engine
-from agviz.traces.deferred import DeferredRecorder, _Clock
+from agviz.traces.late_store import LateStore, _Clock
 from agviz.traces.reader import Trace
+from agviz.traces.recorder import Recorder
 
 NEVER = 1e6
 """Seconds."""
@@ -21,20 +22,25 @@ def loss() -> Tensor:
     return (x * x).exp().sum()
 
 
-def record(recorder: DeferredRecorder, passes: int = 1) -> None:
+def record(recorder: Recorder, passes: int = 1) -> None:
     with agviz_engine.installed(recorder, nonfinite_check=True):
         for _ in range(passes):
             loss().backward()
 
 
-def deferred(path: Path, patience: float = NEVER) -> DeferredRecorder:
-    return DeferredRecorder(path, patience=patience, values="health")
+def deferred(path: Path, patience: float = NEVER) -> Recorder:
+    return Recorder(path, store=LateStore(patience), values="health")
+
+
+def store_of(recorder: Recorder) -> LateStore:
+    assert isinstance(recorder.store, LateStore)
+    return recorder.store
 
 
 def test_what_was_given_up_leaves_nothing(tmp_path: Path) -> None:
     recorder = deferred(tmp_path / "new" / "t.agviz")
     record(recorder)
-    recorder.give_up()
+    store_of(recorder).give_up()
     recorder.close()
     assert not recorder.flush()
     assert list(tmp_path.iterdir()) == []
@@ -51,7 +57,7 @@ def test_a_file_that_was_made_goes_with_its_folder_and_nothing_else_does(tmp_pat
         assert (tmp_path / folder / "t.agviz").exists()
         if folder == "other":
             (tmp_path / folder / "mine").touch()
-        recorder.give_up()
+        store_of(recorder).give_up()
     assert sorted(tmp_path.rglob("*")) == [
         tmp_path / "old",
         tmp_path / "other",
@@ -62,10 +68,10 @@ def test_a_file_that_was_made_goes_with_its_folder_and_nothing_else_does(tmp_pat
 def test_the_file_holds_what_was_in_memory_and_what_comes_after(tmp_path: Path) -> None:
     recorder = deferred(tmp_path / "t.agviz")
     record(recorder, passes=2)
-    in_memory = list(recorder.measured() or ())
+    in_memory = list(store_of(recorder).measured() or ())
     assert not (tmp_path / "t.agviz").exists()
     recorder.flush()
-    assert recorder.measured() is None
+    assert store_of(recorder).measured() is None
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert [task.executed for task in trace.graph_tasks] == [4, 4]
         rows = trace.health()
@@ -84,7 +90,7 @@ def test_the_file_is_made_in_time_while_the_program_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock()
-    monkeypatch.setattr("agviz.traces.deferred._clock", clock)
+    monkeypatch.setattr("agviz.traces.late_store._clock", clock)
     paths = [tmp_path / f"{number}.agviz" for number in range(4)]
     late, given_up, *others = [
         deferred(path, patience)
@@ -92,7 +98,7 @@ def test_the_file_is_made_in_time_while_the_program_goes_on(
     ]
     for recorder in (late, given_up, *others):
         record(recorder)
-    given_up.give_up()
+    store_of(given_up).give_up()
     deadline = time.monotonic() + 30
     while not all(path.exists() for path in paths[2:]) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -101,11 +107,11 @@ def test_the_file_is_made_in_time_while_the_program_goes_on(
     assert [path.exists() for path in paths] == [False, False, True, True]
     for recorder in others:
         recorder.close()
-    late.give_up()
+    store_of(late).give_up()
     thread = clock._thread
     assert thread is not None
     last = deferred(tmp_path / "last.agviz", 0.01)
-    last.give_up()
+    store_of(last).give_up()
     thread.join(30)
     assert not thread.is_alive()
     assert clock._thread is None
@@ -118,11 +124,11 @@ def test_a_place_that_cannot_be_written_is_told_and_ends_the_recording(
     recorder = deferred(tmp_path / "file" / "t.agviz")
     record(recorder)
     assert not recorder.flush()
-    assert "file can't be made: " in recorder.problem
+    assert "file can't be made: " in store_of(recorder).problem
     assert "the program goes on" in caplog.text
     record(recorder)
     recorder.close()
-    recorder.give_up()
+    store_of(recorder).give_up()
 
 
 def test_a_forked_child_writes_nothing_and_can_record_for_itself(tmp_path: Path) -> None:

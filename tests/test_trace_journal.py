@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from agviz.traces import codec
-from agviz.traces.waiting import Waiting
+from agviz.traces.journal import Journal
 from agviz_engine.emissions import CHECKED
 from agviz_engine.instruments import NUMBERS
 
@@ -16,8 +16,8 @@ def row(seq: int) -> tuple[int, ...]:
     return (seq, 0, 0, 0, CHECKED, *(0,) * 6)
 
 
-def waiting(seqs: list[int], measured: list[int]) -> Waiting:
-    found = Waiting()
+def waiting(seqs: list[int], measured: list[int]) -> Journal:
+    found = Journal()
     for seq in seqs:
         found.keep(row(seq))
     for seq in measured:

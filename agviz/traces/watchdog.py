@@ -171,7 +171,7 @@ def stack_of(
     return tuple(reversed(frames))
 
 
-class Lookout:
+class Watchdog:
     """When to look at the threads, and what they do: Note [Looking where nothing moves].
 
     All but :meth:`ask` and the attributes is for the recorder's thread alone.
@@ -188,6 +188,8 @@ class Lookout:
         """Graph tasks that are recorded and have not ended, and when they began (monotonic, ns)."""
         self.moved = False
         """Whether anything has happened since it was last looked."""
+        self.ignores_stalls = False
+        """Whether only a timeout is a reason to look at the threads."""
         self.holding = Holding(start_ns)
         """Who is held by a debugger: a program that is held does not hang."""
         self._start_ns = start_ns
@@ -225,7 +227,7 @@ class Lookout:
         if self._is_overdue(now_ns):
             return TIMEOUT
         still_ns = now_ns - max(self._since_ns, self.holding.until_ns)
-        if still_ns < self._next_ns:
+        if self.ignores_stalls or still_ns < self._next_ns:
             return None
         self._next_ns *= 2
         return STALL

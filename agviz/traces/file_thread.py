@@ -1,0 +1,410 @@
+"""The thread that writes the file of a recording.
+
+Note [No fork while a file is written]
+SQLite has locks for the whole process. A child made while another thread holds one finds it held
+for ever, and would wait for it when it opens a file of its own. So ``fork`` waits until no thread
+is writing, for some seconds at most.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sqlite3
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from agviz.errors import TraceError
+from agviz.traces import shortcuts
+from agviz.traces.forward_ops import ForwardOps
+from agviz.traces.journal import Journal
+from agviz.traces.new_file import alone_in, create, remove
+from agviz.traces.watchdog import TIMEOUT
+from agviz.traces.writer import (
+    PAGE_BYTES,
+    PAGE_BYTES_FOR_VALUES,
+    Graph,
+    Introduction,
+    Origins,
+    Parameters,
+    SavedHealth,
+    SideRow,
+    Writer,
+)
+from agviz.words.safe import clean
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agviz.traces.copies import Copier
+    from agviz.traces.watchdog import Watchdog
+
+log = logging.getLogger("agviz")
+
+_SECONDS_BETWEEN_COMMITS: Final = 0.25
+_SECONDS_AFTER_COMMIT: Final = 0.05
+_SECONDS_IN_LARGE_GRAPH: Final = 0.01
+"""Between commits; the events of a large graph take up more memory than the graph."""
+_SECONDS_BEFORE_FORK: Final = 10.0
+_BYTES_PER_VALUE: Final = 4
+"""In the file, about."""
+_BYTES_PER_BATCH: Final = 16 * 1024**2
+"""Copies that are committed together: the WAL holds as much."""
+_LEAST_FOR_LARGE_PAGES: Final = 100_000_000
+"""Limit of a file's size: each table takes up a page at least."""
+
+T = TypeVar("T")
+
+
+class FileThread:
+    """Writes what is in its journal, and next to it, to one file: some times a second.
+
+    Args:
+        path: the file to write; an older trace of this name is replaced.
+        facts: what ``meta`` says of the recording.
+        watchdog: says when to look at the threads.
+        copier: makes the copies among the events; None: there are none.
+        max_bytes: bound of the file; None: no limit.
+        replace: whether an older trace of this name may be replaced.
+    """
+
+    has_replaced = False
+    """Whether there was an older trace of this name."""
+    is_wanted = True
+    """Whether the file stays when it is closed."""
+    ended = ""
+    """The exception that ended what is recorded; empty: none did."""
+    now_and_then: Callable[[], None] | None = None
+    """Called on this thread some times a second. It must not raise."""
+    when_stopped: Callable[[], None] | None = None
+    """Called on this thread where recording has to stop."""
+    when_timed_out: Callable[[], None] | None = None
+    """Called on this thread after a timeout, when all is in the file."""
+
+    def __init__(
+        self,
+        path: Path,
+        facts: dict[str, Any],
+        watchdog: Watchdog,
+        *,
+        copier: Copier | None,
+        max_bytes: int | None,
+        replace: bool,
+    ) -> None:
+        self.path, self.watchdog, self.copier = path, watchdog, copier
+        self.journal = Journal()
+        self.side: deque[SideRow] = deque()
+        self.large: set[int] = set()
+        """Graph tasks under way that have many nodes: little of them is to wait in memory."""
+        self.lock = threading.RLock()
+        """For the store: a child made by fork gets another, and a signal's handler may interrupt
+        its holder."""
+        self.early: Callable[[], list[SideRow]] = list
+        """Gives what belongs to no graph task yet; called before each commit."""
+        self.when_overdue: Callable[[], None] | None = None
+        """Called on this thread after a timeout, before anything else is done about it."""
+        self.when_refusing: Callable[[], None] | None = None
+        """Called where nothing is kept from now on."""
+        self._facts, self._max_bytes, self._replace = facts, max_bytes, replace
+        self._opened: Future[None] = Future()
+        """Whether the file could be opened, as soon as that is known."""
+        self._flushes: deque[threading.Event] = deque()
+        self._closing, self._wake = threading.Event(), threading.Event()
+        self._writing = threading.RLock()
+        self._stopped = ""
+        """Why the recording has come to a regular end before it was closed."""
+        self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
+        _threads.add(self)
+
+    @property
+    def is_recording(self) -> bool:
+        """False once it was closed, or had to stop."""
+        return not self.journal.is_refusing
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether what is written next is the last."""
+        return self._closing.is_set()
+
+    def open(self) -> None:
+        """Make the file, and begin to write.
+
+        Raises:
+            agviz.errors.TraceError: the file can't be written to.
+        """
+        is_small = self._max_bytes is not None and self._max_bytes < _LEAST_FOR_LARGE_PAGES
+        page_bytes = PAGE_BYTES if self.copier is None or is_small else PAGE_BYTES_FOR_VALUES
+        with alone_in(self.path.parent):
+            with self._writing:
+                self.has_replaced = create(
+                    self.path, self._facts, page_bytes=page_bytes, replace=self._replace
+                )
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # there are too many, or the interpreter ends
+                self._opened.set_exception(error)
+            unopened = self._opened.exception()
+        if unopened is not None:
+            remove(self.path)
+            name = clean(os.fspath(self.path))
+            raise TraceError(
+                f"{name} can't be written ({unopened}); choose another place to record into"
+            ) from unopened
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Write what is left and complete the file; a second call has no effect."""
+        atexit.unregister(self.close)
+        was_recording = self.is_recording
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.refuse()
+        if was_recording and not self.is_wanted:
+            remove(self.path)
+
+    def refuse(self) -> None:
+        """Keep nothing from now on."""
+        if self.when_refusing is not None:
+            self.when_refusing()
+        self.journal.refuse()
+        self.side.clear()
+
+    def wake(self) -> None:
+        """Commit soon."""
+        self._wake.set()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything until now can be read from the file.
+
+        Returns:
+            False where that took more than ``timeout`` seconds or recording has stopped.
+        """
+        if not self.is_recording:
+            return False
+        written = threading.Event()
+        self._flushes.append(written)
+        self._wake.set()
+        deadline = time.monotonic() + timeout
+        while not written.wait(0.05):
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                return written.is_set()
+        return True
+
+    def dump(self, reason: str) -> None:
+        """Write soon what all threads are doing."""
+        self.watchdog.ask(reason)
+        self._wake.set()
+
+    def stop(self, why: str) -> None:
+        """End the recording with a warning: the file ``why``."""
+        self._forget()
+        log.warning(
+            "%s %s: recording has stopped, the program goes on", clean(os.fspath(self.path)), why
+        )
+        if self.when_stopped is not None:
+            self.when_stopped()
+
+    def _forget(self) -> None:
+        self.refuse()
+        self.watchdog.under_way.clear()
+        self.large.clear()
+
+    def _forked(self) -> None:
+        self.lock = threading.RLock()
+        self._forget()
+        atexit.unregister(self.close)
+
+    def _run(self) -> None:
+        with self._writing:
+            self._write()
+
+    def _write(self) -> None:
+        # The connection lives in this frame, so that a forked child neither uses nor closes it.
+        try:
+            writer = Writer(self.path, self._facts["start_ns"], self.watchdog.source)
+        except (sqlite3.Error, OSError) as error:
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        try:
+            if self._max_bytes is not None:
+                writer.limit(self._max_bytes)
+            self._drain_until_closed(writer)
+            if self.is_recording or self._stopped:
+                self._complete(writer)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self.stop(f"can't be written any longer ({error})")
+            with contextlib.suppress(sqlite3.Error):
+                writer.write_meta({"stopped": str(error)})
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                writer.close()
+
+    def _complete(self, writer: Writer) -> None:
+        writer.build_indexes()
+        facts = {"end_ns": time.monotonic_ns(), "stopped": self._stopped, "ended": self.ended}
+        writer.write_meta(facts)
+        with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
+            shortcuts.store(self.path, writer)  # the file is complete without them
+
+    def _drain_until_closed(self, writer: Writer) -> None:
+        while True:
+            closing = self.is_closing
+            self._drain(writer)
+            if closing or self._stopped:
+                return
+            self._look(writer)
+            if self.now_and_then is not None:
+                self.now_and_then()
+            self._writing.release()
+            self._rest()
+            self._writing.acquire()
+
+    def _rest(self) -> None:
+        """Wait until there is something to be written."""
+        if self.large:
+            self._closing.wait(_SECONDS_IN_LARGE_GRAPH)
+        else:
+            self._closing.wait(_SECONDS_AFTER_COMMIT)
+            self._wake.wait(_SECONDS_BETWEEN_COMMITS)
+            self._wake.clear()
+
+    def _look(self, writer: Writer) -> None:
+        """Write what the threads are doing where nothing moves."""
+        reason = self.watchdog.due()
+        if reason is None:
+            return
+        if reason == TIMEOUT and self.when_overdue is not None:
+            self.when_overdue()
+        self.dump(reason)
+        self._drain(writer)
+        if reason == TIMEOUT and self.when_timed_out is not None:
+            self.when_timed_out()
+
+    def _drain(self, writer: Writer) -> None:
+        # In this order: what came before a flush is in the batch, and so is the graph of every
+        # event in it.
+        flushes = _taken(self._flushes)
+        counts = self.journal.counts
+        side = [*self.early(), *_taken(self.side), *self.watchdog.dumps()]
+        if any(counts):
+            self.watchdog.moved = True
+        if any(counts) or side:
+            self._write_down(writer, side, counts)
+        copier = self.copier
+        if copier is not None and copier.is_full and not self._facts["values_stopped"]:
+            why = f"their bound of {copier.room.most:,} bytes was reached"
+            self._facts["values_stopped"] = why
+            writer.write_meta({"values_stopped": why})
+        for written in flushes:
+            written.set()
+
+    def _write_down(self, writer: Writer, side: list[SideRow], counts: tuple[int, int]) -> None:
+        """Write the first ``counts`` values of the journal, and what belongs to them."""
+        most = sys.maxsize if self._max_bytes is None else self._max_bytes
+        values = sum(counts) + sum(map(_values, side))
+        is_little = self.copier is None and values <= most // 50 // _BYTES_PER_VALUE
+        if is_little and writer.make_room(values * _BYTES_PER_VALUE):
+            writer.write(self.journal, side, counts)
+        else:
+            self._write_bounded(writer, side, most)
+
+    def _write_bounded(self, writer: Writer, side: list[SideRow], most: int) -> None:
+        """As `Writer.write`, a little at a time, each graph right before the events of its task.
+
+        A writer that lags may find the graphs of more backward passes than the file has room for.
+        """
+        nbytes = min(most // 50, _BYTES_PER_BATCH)
+        for batch in self.journal.batches(most // 50 // _BYTES_PER_VALUE, nbytes):
+            tasks = batch.graph_tasks()
+            first = [thing for thing in side if _is_needed(thing, tasks)]
+            side = [thing for thing in side if not _is_needed(thing, tasks)]
+            if not _fit(writer, first) or not writer.make_room(len(batch) * _BYTES_PER_VALUE):
+                break
+            writer.write(batch, [])
+        else:
+            if _fit(writer, side):
+                return
+        self._stopped = f"the limit of {most:,} bytes was reached"
+        self.stop(f"has reached its limit of {most:,} bytes")
+
+
+def _fit(writer: Writer, side: list[SideRow]) -> bool:
+    """Write each for which there is room; whether there was for all."""
+    for thing in side:
+        if not writer.make_room(_values(thing) * _BYTES_PER_VALUE):
+            return False
+        writer.write(Journal(), [thing])
+    return True
+
+
+def _values(thing: SideRow) -> int:
+    """Number of values that are written."""
+    if isinstance(thing, Graph):
+        return len(thing.nodes) * len(thing.nodes[0]) + len(thing.edges)
+    if isinstance(thing, Origins):
+        return len(thing.saved)
+    if isinstance(thing, ForwardOps):
+        return sum(14 + 30 * (len(op.inputs) + len(op.outputs)) for op in thing.ops)
+    if isinstance(thing, Parameters):
+        return 7 * len(thing.known.facts)
+    return 24 * len(thing.values) if isinstance(thing, SavedHealth) else len(thing)
+
+
+def _is_needed(thing: SideRow, tasks: set[int]) -> bool:
+    """Whether it has to be in the file before events of the graph ``tasks``."""
+    graph_task = getattr(thing, "graph_task", NO_GRAPH_TASK)
+    if isinstance(thing, Introduction) or graph_task in tasks:
+        return True
+    return isinstance(thing, ForwardOps) and graph_task == NO_GRAPH_TASK
+
+
+def _taken(things: deque[T]) -> list[T]:
+    return [things.popleft() for _ in range(len(things))]
+
+
+_threads: weakref.WeakSet[FileThread] = weakref.WeakSet()
+
+
+class _Forking(threading.local):
+    """What a thread holds while it forks the process."""
+
+    def __init__(self) -> None:
+        self.held = contextlib.ExitStack()
+
+
+_forking = _Forking()
+
+
+def _before_fork() -> None:
+    """Note [No fork while a file is written]."""
+    until = time.monotonic() + _SECONDS_BEFORE_FORK
+    for thread in list(_threads):
+        if thread._writing.acquire(timeout=max(0.0, until - time.monotonic())):
+            _forking.held.callback(thread._writing.release)
+
+
+def _after_fork() -> None:
+    _forking.held.close()
+
+
+def _after_fork_in_child() -> None:
+    _after_fork()
+    for thread in _threads:
+        thread._forked()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)
