@@ -13,7 +13,7 @@ from agviz.tui.timeline import Lane
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agviz.traces.process import Turn
+    from agviz.traces.nodes import Turn
     from agviz.traces.reader import Trace
     from agviz.tui.model import Key, Recording
 
