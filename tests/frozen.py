@@ -233,7 +233,7 @@ def _states(trace: Trace, task: int, teller: Teller, most: int) -> list[str]:
             *(f"{position}: {_queue(queue, teller)}" for queue in state.queues()),
         ]
         for number in state.graph_tasks:
-            nodes = range(state.size(number))
+            nodes = range(len(state.statuses(number)))
             lines += [
                 f"{position}: task {number} {what} {teller.text(said)}"
                 for what, said in {

@@ -29,7 +29,7 @@ from agviz.debugger.protocol import (
     encode,
 )
 from agviz.errors import AgvizError
-from agviz.traces.around import Identity
+from agviz.traces.nodes import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -143,7 +143,7 @@ def test_a_node_alone_is_the_one_among_all(
             for row in all_of_them.nodes(task.id):
                 with Trace.open(path) as trace:
                     assert trace.node(task.id, row.index) == row
-                    assert not trace._contents()._nodes
+                    assert not trace._nodes()._nodes
                 assert all_of_them.node(task.id, row.index) is row
     for number in (-1, 30, 2**63, -(2**70)):
         with Trace.open(path) as trace:
@@ -163,7 +163,7 @@ def test_the_real_engine_s_nodes_alone(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_nested_adds_up_all_the_same() -> None:
-    from agviz.traces.executions import self_times
+    from agviz.traces.nodes import self_times
     from agviz.traces.rows import ExecutionRow, NodeStatus
 
     def row(start: int, end: int | None, order: int = 1) -> ExecutionRow:

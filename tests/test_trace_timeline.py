@@ -488,7 +488,7 @@ def test_an_event_is_near_an_anchor(tmp_path: Path, is_closed: bool) -> None:
             for place in range(0, len(own), max(len(own) // 9, 1)):
                 assert trace.events(number, offset=place, limit=2) == own[place : place + 2]
                 assert trace.position(own[place].seq, number) == place
-            seqs = trace._pages()._anchors(number).seqs
+            seqs = trace._events()._anchors(number).seqs
             assert set(seqs) <= {event.seq for event in own}
             if number == tasks[0].id:
                 assert own[-1].seq - own[0].seq > 1_500

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Protocol
 
+    from agviz.traces.events import ArrivalRow
     from agviz.traces.reader import Trace
     from agviz.traces.rows import EdgeRow
-    from agviz.traces.timeline import ArrivalRow
 
     class _Queue(Protocol):
         def push(self, node: int) -> None: ...

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from agviz.traces import codec
+from agviz.traces.events import beside
 from agviz.words.shapes import read_shape
 from agviz_engine import events
 from agviz_engine.instruments import Health
@@ -96,8 +97,7 @@ def read(
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.reals(
-        f"SELECT {_COLUMNS} FROM event JOIN health ON health.seq = event.seq"  # noqa: S608 - the caller's own words
-        f" {_TYPE} WHERE {condition}",
+        f"SELECT {_COLUMNS} FROM {beside('health')} {_TYPE} WHERE {condition}",  # noqa: S608 - the caller's own words
         *parameters,
     )
     try:

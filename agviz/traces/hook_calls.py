@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.traces import codec
-from agviz.traces.database import DURING, place
-from agviz_engine import events
-
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
+    from agviz.traces.events import Events
     from agviz.traces.rows import GraphTaskRow
 
 
@@ -27,18 +24,15 @@ class HookCalls(NamedTuple):
     """Number of calls in which it replaced the gradient."""
 
 
-def read(database: Database, contents: Contents, task: GraphTaskRow) -> list[HookCalls]:
+def read(
+    database: Database, contents: Contents, events: Events, task: GraphTaskRow
+) -> list[HookCalls]:
     """The hooks of a graph task, in order of nodes and of their first calls.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    rows = database.integers(
-        "SELECT node, a, b, count(*), sum(c), sum(d <> 0) FROM event"  # noqa: S608
-        f" WHERE {DURING} AND kind = ? GROUP BY node, a, b ORDER BY node, min(seq)",
-        *place(task),
-        codec.KIND[events.HookCalled],
-    )
+    rows = events.hooks_by_node(task)
     if any(not 0 <= node < task.nodes for node, *_ in rows):
         raise database.damaged("a hook ran at a node that is not there")
     text = contents.name

@@ -1,26 +1,59 @@
-"""The nodes of one graph task: columns of integers, and a row for whom is asked for."""
+"""Nodes: all statements that select from the tables ``node`` and ``edge``, and rows of executions.
+
+Of a graph task whose nodes are asked for, columns of integers are read; a row is made for whom is
+asked for.
+"""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from operator import attrgetter, ne
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
 
-from agviz.traces.rows import LEAF, ExecutionRow, NodeRow, NodeStatus, NonFinite
+from agviz.traces.database import DURING, along, given, of, place
+from agviz.traces.events import FROM_MEASURED
+from agviz.traces.rows import (
+    LEAF,
+    EdgeRow,
+    ExecutionRow,
+    GraphTaskStatus,
+    NodeRow,
+    NodeStatus,
+    NonFinite,
+    Shape,
+)
+from agviz.traces.schema import (
+    CHECK,
+    CHECKED,
+    EXECUTION,
+    FAILED,
+    FINISHED,
+    PUSHED,
+    SKIPPED,
+    STARTED,
+)
+from agviz.traces.state import GraphShape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from agviz.errors import TraceError
+    from agviz.traces.contents import Contents
+    from agviz.traces.database import Database
+    from agviz.traces.events import Events
+    from agviz.traces.rows import Frame
     from agviz.traces.stacks import StoredStacks
-
-Shape: TypeAlias = tuple[int, ...]
 
 _SHAPES: Final = 8
 """Column of the shapes among those of a node."""
+_MOST_OUTPUTS: Final = 100_000
+_NEVER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +82,37 @@ class NodeColumns:
     """Nodes that entered a queue and perhaps never left it."""
     nonfinite: Mapping[int, NonFinite]
     """By node."""
+
+
+class Turn(NamedTuple):
+    """A node that a thread took up or was through with."""
+
+    seq: int
+    time_ns: int
+    thread: int
+    graph_task: int
+    node: int
+    name: str
+    """The node's short name."""
+    is_start: bool
+
+
+class Identity(NamedTuple):
+    """What tells one node from others, without the rest of its row."""
+
+    node: int
+    name: str
+    """Torch's name."""
+    sequence_nr: int | None
+    """None: it is an AccumulateGrad."""
+    device: int
+    """Index of its queue."""
+    parameter: str
+    """Name of the parameter that it accumulates into; empty: none."""
+    module: str
+    """Path of the module whose forward made it, or that has the parameter; empty: none."""
+    stack: tuple[Frame, ...]
+    """Where the forward made it, outermost frame first; empty where that is not known."""
 
 
 class Nodes(Sequence[NodeRow]):
@@ -140,8 +204,8 @@ def make_row(columns: NodeColumns, index: int) -> NodeRow:
 def _output_shapes(columns: NodeColumns, index: int) -> tuple[Shape | None, ...]:
     edges, node, shapes = columns.edges, columns.node, columns.shapes
     produced: list[Shape | None] = []
-    for place in range(bisect_left(edges, (index,)), len(edges)):
-        producer, output, consumer, slot = edges[place]
+    for at in range(bisect_left(edges, (index,)), len(edges)):
+        producer, output, consumer, slot = edges[at]
         if producer != index:
             break
         produced += [None] * (output + 1 - len(produced))
@@ -170,3 +234,619 @@ def undisturbed() -> Iterator[None]:
 def short_name(name: str) -> str:
     """A node's name without the namespaces in front of it."""
     return re.sub(r"^(\w+::)+", "", name)
+
+
+END: Final = {
+    FINISHED: NodeStatus.DONE,
+    FAILED: NodeStatus.FAILED,
+    SKIPPED: NodeStatus.SKIPPED,
+}
+_RUNNING: Final[tuple[None, NodeStatus]] = None, NodeStatus.RUNNING
+
+
+def executions(
+    told: Sequence[tuple[int, ...]],
+    names: Mapping[int, Sequence[str] | Mapping[int, str]],
+    start_ns: int,
+) -> list[ExecutionRow]:
+    """Rows in order of their first event; those skipped before they started have order 0.
+
+    Args:
+        told: seq, t, thread, graph task, kind and node of the events in :data:`STARTED` and
+            :data:`END`, in order of seq.
+        names: short names by graph task and node.
+        start_ns: when the recording began.
+
+    Raises:
+        IndexError, KeyError: there is no such graph task or node.
+    """
+    if told and min(row[5] for row in told) < 0:
+        raise IndexError
+    ends: dict[tuple[int, int], tuple[int | None, NodeStatus]] = {
+        (number, node): (t + start_ns, END[kind])
+        for _, t, _, number, kind, node in told
+        if kind != STARTED
+    }
+    orders = {number: itertools.count(1) for number in names}
+    rows = [
+        ExecutionRow(
+            number,
+            next(orders[number]),
+            node,
+            names[number][node],
+            thread,
+            t + start_ns,
+            *ends.pop((number, node), _RUNNING),
+            seq,
+        )
+        for seq, t, thread, number, kind, node in told
+        if kind == STARTED
+    ]
+    if ends:
+        rows += [
+            ExecutionRow(
+                *(number, 0, node, names[number][node], thread, t + start_ns),
+                *ends.pop((number, node)),
+                seq,
+            )
+            for seq, t, thread, number, kind, node in told
+            if kind != STARTED and (number, node) in ends
+        ]
+        rows.sort(key=attrgetter("seq"))
+    return rows
+
+
+def self_times(rows: Sequence[ExecutionRow]) -> list[int]:
+    """Time in ns that each execution took without those that ran inside it on the same thread.
+
+    A node runs others inside it where it makes a reentrant call. The self times of a thread add up
+    to the time in which it was busy. An execution that did not end, or never began, has none.
+
+    Args:
+        rows: in order of NodeStarted; all that are meant to be taken off.
+    """
+    found = [0] * len(rows)
+    inside: dict[int, list[tuple[int, int]]] = {}
+    """By thread: when the executions end that are under way, innermost last, and their places."""
+    for number, row in enumerate(rows):
+        start, end = row.start_ns, row.end_ns
+        if not row.order or end is None:
+            continue
+        under_way = inside.setdefault(row.thread, [])
+        while under_way and under_way[-1][0] <= start:
+            under_way.pop()
+        found[number] = end - start
+        if under_way:
+            until, outer = under_way[-1]
+            found[outer] -= min(end, until) - start
+        under_way.append((end, number))
+    return found
+
+
+class NodeReader:
+    """What a trace file says of nodes, edges and executions at one moment.
+
+    Args:
+        database: the file.
+        contents: what is known of it.
+        events: its events.
+    """
+
+    def __init__(self, database: Database, contents: Contents, events: Events) -> None:
+        self._database = database
+        self._contents = contents
+        self.events = events
+        """Its events."""
+        self._names: dict[int, list[str]] = {}
+        self._nodes: dict[int, Nodes] = {}
+        self._counted: dict[int, tuple[int, int]] = {}
+        """By graph task: a moment that was asked for, and the nodes taken up until then."""
+        self._executions: dict[int | None, list[ExecutionRow]] = {}
+        self._self_times: dict[int | None, list[int]] = {}
+
+    def nodes(self, graph_task: int) -> Nodes:
+        """By index."""
+        nodes = self._nodes.get(graph_task)
+        if nodes is None:
+            with undisturbed():
+                nodes = self._nodes[graph_task] = Nodes(self._read_columns(graph_task))
+        return nodes
+
+    def node(self, graph_task: int, index: int, most_outputs: int = _NEVER) -> NodeRow | None:
+        """One node, without reading the others where they are not known; None: there is none.
+
+        Of more than ``most_outputs`` outputs, the shapes of the first are told.
+        """
+        nodes = self._nodes.get(graph_task)
+        if nodes is not None:
+            return nodes[index] if 0 <= index < len(nodes) else None
+        if not 0 <= index <= _NEVER:
+            return None
+        columns = self._read_columns(graph_task, index, most_outputs)
+        return make_row(columns, index) if index in columns.node else None
+
+    def edges(self, graph_task: int) -> list[EdgeRow]:
+        """By producer and output."""
+        with undisturbed():
+            return list(map(EdgeRow._make, self._edges(graph_task)))
+
+    def executions(self, graph_task: int | None) -> list[ExecutionRow]:
+        """Nodes taken up, by NodeStarted; those skipped before they started have order 0."""
+        rows = self._executions.get(graph_task)
+        if rows is None:
+            everything = self._executions.get(None)
+            with undisturbed():
+                rows = self._executions[graph_task] = (
+                    self._read_executions(graph_task)
+                    if everything is None
+                    else [row for row in everything if row.graph_task == graph_task]
+                )
+        return rows
+
+    def self_times(self, graph_task: int | None) -> list[int]:
+        """The self time of each of :meth:`executions`, without reentrant graph tasks of others."""
+        times = self._self_times.get(graph_task)
+        if times is None:
+            times = self._self_times[graph_task] = self_times(self.executions(graph_task))
+        return times
+
+    def shape(self, graph_task: int) -> GraphShape:
+        """What a replay of a graph task needs of its nodes."""
+        rows = self._database.numbers(
+            "SELECT sequence_nr, dependencies, recorded FROM node WHERE graph_task = ?"
+            " ORDER BY idx",
+            graph_task,
+        )
+        numbers, dependencies, recorded = list(zip(*rows, strict=True)) or [()] * 3
+        if None in dependencies:
+            raise self._database.damaged("a node lacks a fact")
+        left_out = frozenset(node for node, known in enumerate(recorded) if not known)
+        return GraphShape(numbers, cast("Sequence[int]", dependencies), left_out)
+
+    def _origins(self, graph_task: int, only: int | None) -> dict[int, int]:
+        """Ids of stacks, by node."""
+        rows = self._database.integers(
+            f"SELECT node, stack FROM origin WHERE graph_task = ? {of(only, 'node')}",  # noqa: S608
+            graph_task,
+            *given(only),
+        )
+        origins = {node: stack for node, stack in rows}  # noqa: C416 - dict() takes pairs only
+        if not all(stack in self._contents.stacks for stack in set(origins.values())):
+            raise self._database.damaged("a stack is missing")
+        return origins
+
+    def _edges(
+        self, graph_task: int, only: int | None = None, most: int = _NEVER
+    ) -> list[tuple[int, ...]]:
+        """The first of the producer ``only``; None: of all."""
+        rows = self._database.integers(
+            "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"  # noqa: S608
+            f" {of(only, 'producer')} ORDER BY producer, output LIMIT ?",
+            graph_task,
+            *given(only),
+            most,
+        )
+        nodes = _NEVER if only is not None else len(self._short_names(graph_task))
+        columns = list(zip(*rows, strict=True)) or [()] * 4
+        ranges = range(nodes), range(_MOST_OUTPUTS), range(1, nodes)  # none leads to the root
+        for numbers, allowed in zip(columns, ranges, strict=False):
+            if numbers and not (min(numbers) in allowed and max(numbers) in allowed):
+                raise self._database.damaged("an edge leads where none can")
+        return rows
+
+    def _short_names(self, graph_task: int) -> list[str]:
+        """By node."""
+        names = self._names.get(graph_task)
+        if names is None:
+            rows = self._database.integers(
+                "SELECT idx, name FROM node WHERE graph_task = ? ORDER BY idx", graph_task
+            )
+            names = self._shorten(graph_task, [row[0] for row in rows], [row[1] for row in rows])
+        return names
+
+    def _shorten(self, graph_task: int, indexes: Sequence[int], names: Sequence[int]) -> list[str]:
+        """Keep the short names of all nodes, whose names are ids of texts."""
+        if any(map(ne, indexes, range(len(indexes)))):
+            raise self._database.damaged("a node is missing")
+        short = {number: self._short(number) for number in set(names)}
+        found = self._names[graph_task] = [short[number] for number in names]
+        return found
+
+    def _short(self, number: int) -> str:
+        return short_name(self._contents.name(number))
+
+    def _read_executions(
+        self, graph_task: int | None, only: int | None = None
+    ) -> list[ExecutionRow]:
+        """Those of the node ``only``, with an order of their own; None: of all nodes."""
+        told = self._execution_events(graph_task, only)
+        found = {row[3] for row in told}
+        names = {
+            number: self._short_names(number) if only is None else self._name_of(number, only)
+            for number in found & self._contents.graph_tasks.keys()
+        }
+        if len(names) < len(found):
+            told = [row for row in told if row[3] in names]  # others were under way before
+        try:
+            return executions(told, names, self._contents.meta.start_ns)
+        except (IndexError, KeyError) as error:
+            raise self._database.damaged("an event concerns a node that is not there") from error
+
+    def _name_of(self, graph_task: int, node: int) -> dict[int, str]:
+        rows = self._database.integers(
+            "SELECT name FROM node WHERE graph_task = ? AND idx = ?", graph_task, node
+        )
+        return {node: self._short(rows[0][0])} if rows else {}
+
+    def _execution_events(self, graph_task: int | None, only: int | None) -> list[tuple[int, ...]]:
+        """Seq, t, thread, graph task, kind and node of the events that say what was executed."""
+        columns = "seq, t, thread, graph_task, kind, node"
+        task = None if graph_task is None else self._contents.graph_tasks.get(graph_task)
+        numbers: tuple[int, ...] = ()
+        if graph_task is not None and only is not None:
+            chosen = self.events.of_node(graph_task, only, (STARTED, *END))
+        elif task is not None:
+            chosen, numbers = f"{EXECUTION} AND {DURING}", place(task)
+        else:
+            chosen, numbers = f"{EXECUTION} {along(graph_task)}", given(graph_task)
+        rows = self._database.integers(
+            f"SELECT {columns} FROM event WHERE {chosen} ORDER BY seq",  # noqa: S608
+            *numbers,
+        )
+        if not {row[4] for row in rows} <= END.keys() | {STARTED}:
+            raise self._database.damaged("an index does not fit its table")
+        return rows
+
+    def _read_columns(
+        self, graph_task: int, only: int | None = None, most_outputs: int = _NEVER
+    ) -> NodeColumns:
+        """The nodes of a graph task; with ``only`` as much as that one's row is made of."""
+        needed = (
+            "SELECT ? UNION ALL SELECT * FROM (SELECT consumer FROM edge WHERE graph_task = ?"
+            " AND producer = ? ORDER BY output LIMIT ?)"
+        )
+        numbered: list[tuple[Any, ...]] = self._database.numbers(
+            "SELECT idx, sequence_nr, topological_nr, queue, num_inputs, dependencies, name,"  # noqa: S608
+            " parameter, module, shapes, recorded FROM node WHERE graph_task = ?"
+            f" {'' if only is None else f'AND idx IN ({needed})'} ORDER BY idx",
+            graph_task,
+            *(() if only is None else (only, graph_task, only, most_outputs)),
+        )
+        columns = list(zip(*numbered, strict=True)) or [()] * 11
+        if any(None in columns[place] for place in (0, *range(2, 11))):
+            raise self._database.damaged("a node lacks a fact")
+        rows = [row[1:] for row in numbered]
+        indexes, *_, names, parameters, modules, shapes, _ = columns
+        if only is None:
+            self._shorten(graph_task, indexes, names)
+        edges = self._edges(graph_task, only, most_outputs)
+        if only is None:
+            executed = {row.node: row for row in self.executions(graph_task)}
+        else:
+            if not {edge[2] for edge in edges} <= set(indexes):
+                raise self._database.damaged("an edge leads to a node that is not there")
+            executed = self._execution_of(graph_task, only)
+        checked = (
+            f"{CHECK} AND graph_task = {graph_task:d}"
+            if only is None
+            else self.events.of_node(graph_task, only, [CHECKED])
+        )
+        return NodeColumns(
+            graph_task=graph_task,
+            node=rows if only is None else dict(zip(indexes, rows, strict=True)),
+            edges=edges,
+            names={
+                number: (self._contents.name(number), self._short(number)) for number in set(names)
+            },
+            places={
+                number: self._contents.name(number) or None for number in {*parameters, *modules}
+            },
+            shapes={number: self._contents.shapes(number) for number in set(shapes) if number},
+            origins=self._origins(graph_task, only),
+            stacks=self._contents.stacks,
+            executions=executed,
+            ready=self._ready(graph_task, only),
+            nonfinite={
+                node: NonFinite(*counts)
+                for node, *counts in self._database.integers(
+                    f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {checked} GROUP BY node"  # noqa: S608
+                )
+            },
+        )
+
+    def _execution_of(self, graph_task: int, node: int) -> dict[int, ExecutionRow]:
+        rows = self._read_executions(graph_task, node)
+        if not rows:
+            return {}
+        row = rows[-1]
+        return {node: row._replace(order=self._order(graph_task, row.seq) if row.order else 0)}
+
+    def _order(self, graph_task: int, seq: int) -> int:
+        """Number of nodes taken up until then, counted from the last moment that was asked for."""
+        begin = self._contents.graph_tasks[graph_task].begin_seq
+        known, order = self._counted.get(graph_task, (begin - 1, 0))
+        low, high = sorted((known, seq))
+        between = self._database.value(
+            f"SELECT count(*) FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+            " AND seq > ? AND seq <= ?",
+            STARTED,
+            graph_task,
+            low,
+            high,
+        )
+        order += between if seq > known else -between
+        self._counted[graph_task] = seq, order
+        return order
+
+    def _ready(self, graph_task: int, only: int | None) -> frozenset[int]:
+        """Nodes that were queued; asked for only where a graph task did not finish."""
+        task = self._contents.graph_tasks.get(graph_task)
+        if task is None or task.status is GraphTaskStatus.FINISHED:
+            return frozenset()
+        numbers: tuple[int, ...] = ()
+        if only is None:
+            chosen, numbers = f"{DURING} AND kind = {PUSHED}", place(task)
+        else:
+            chosen = self.events.of_node(graph_task, only, [PUSHED])
+        rows = self._database.integers(f"SELECT node FROM event WHERE {chosen}", *numbers)  # noqa: S608
+        return frozenset(node for (node,) in rows)
+
+    def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
+        """The edges that lead into a node, by slot."""
+        rows = self._database.integers(
+            "SELECT producer, output, consumer, slot FROM edge"
+            " WHERE graph_task = ? AND consumer = ? ORDER BY slot, producer, output",
+            graph_task,
+            node,
+        )
+        return [EdgeRow(*row) for row in rows]
+
+    def edges_from(self, graph_task: int, node: int, limit: int) -> list[EdgeRow]:
+        """The first edges that leave a node, by output."""
+        rows = self._database.integers(
+            "SELECT producer, output, consumer, slot FROM edge"
+            " WHERE graph_task = ? AND producer = ? ORDER BY output LIMIT ?",
+            graph_task,
+            node,
+            limit,
+        )
+        return [EdgeRow(*row) for row in rows]
+
+    def fan_out(self, graph_task: int, node: int) -> tuple[int, int]:
+        """Number of edges that leave a node, and of its outputs up to the last that is needed."""
+        rows = self._database.integers(
+            "SELECT count(*), coalesce(max(output) + 1, 0) FROM edge"
+            " WHERE graph_task = ? AND producer = ?",
+            graph_task,
+            node,
+        )
+        return rows[0][0], rows[0][1]
+
+    def name(self, graph_task: int, node: int) -> str:
+        """The short name of a node."""
+        rows = self._database.integers(
+            "SELECT name FROM node WHERE graph_task = ? AND idx = ?", graph_task, node
+        )
+        if not rows:
+            raise self._database.damaged("an edge leads to a node that is not there")
+        return short_name(self._contents.name(rows[0][0]))
+
+    def identities(self, graph_task: int) -> Iterator[Identity]:
+        """The nodes of a graph task, by index."""
+        rows = self._database.integers(
+            "SELECT idx, name, coalesce(sequence_nr, -1), queue, parameter, module,"
+            " coalesce(stack, 0) FROM node LEFT JOIN origin"
+            " ON origin.graph_task = node.graph_task AND origin.node = node.idx"
+            " WHERE node.graph_task = ? ORDER BY idx",
+            graph_task,
+        )
+        for node, called, sequence_nr, queue, parameter, module, stack in rows:
+            if stack and stack not in self._contents.stacks:
+                raise self._database.damaged("a stack is missing")
+            owner = self._contents.name(parameter)
+            yield Identity(
+                node,
+                self._contents.name(called),
+                None if sequence_nr < 0 else sequence_nr,
+                queue,
+                owner,
+                owner.rpartition(".")[0] if owner else self._contents.name(module),
+                self._contents.stacks[stack] if stack else (),
+            )
+
+    def leaves(self, graph_task: int) -> dict[int, str]:
+        """The AccumulateGrad nodes and their parameters."""
+        rows = self._database.integers(
+            "SELECT idx, parameter, name FROM node WHERE graph_task = ? AND sequence_nr IS NULL"
+            " ORDER BY idx",
+            graph_task,
+        )
+        return {
+            node: self._contents.name(parameter)
+            for node, parameter, called in rows
+            if short_name(self._contents.name(called)) == LEAF
+        }
+
+    def ways(self, graph_task: int, first: int, before: int) -> list[tuple[int, int, float]]:
+        """Consumer, producer and norm of what nodes put out between two events, in order."""
+        rows = self._database.reals(
+            f"SELECT edge.consumer, event.node, norm FROM {FROM_MEASURED}"  # noqa: S608 - our words
+            " JOIN edge ON edge.graph_task = event.graph_task"
+            " AND edge.producer = event.node AND edge.output = event.a"
+            f" WHERE health.seq >= ? AND health.seq < ? AND {CHECK} AND +event.graph_task = ?"
+            " AND norm IS NOT NULL ORDER BY health.seq",
+            first,
+            before,
+            graph_task,
+        )
+        return cast("list[tuple[int, int, float]]", rows)
+
+    def graph_tasks_with(self, first: int, last: int, fits: Callable[[str], bool]) -> list[int]:
+        """Those from ``first`` to ``last`` with a node whose name, module or parameter fits."""
+        rows = self._database.integers(
+            "SELECT DISTINCT graph_task, name, parameter, module FROM node"
+            " WHERE graph_task BETWEEN ? AND ?",
+            first,
+            last,
+        )
+        good = self._good(rows, fits)
+        found = {row[0] for row in rows if not good.isdisjoint(row[1:])}
+        return sorted(found & self._contents.graph_tasks.keys())
+
+    def nodes_with(
+        self, graph_task: int, fits: Callable[[str], bool]
+    ) -> list[tuple[int, int | None]]:
+        """The nodes of a graph task that fit, and ``seq`` of their NodeStarted: in order of these.
+
+        Those that never started come last, by index.
+        """
+        rows = self._database.integers(
+            "SELECT idx, name, parameter, module FROM node WHERE graph_task = ? ORDER BY idx",
+            graph_task,
+        )
+        good = self._good(rows, fits)
+        wanted = dict.fromkeys(row[0] for row in rows if not good.isdisjoint(row[1:]))
+        started = self._database.integers(
+            f"SELECT node, seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+            " ORDER BY seq",
+            STARTED,
+            graph_task,
+        )
+        found: dict[int, int | None] = {}
+        for node, seq in started:
+            if node in wanted:
+                found.setdefault(node, seq)
+        for node in wanted:
+            found.setdefault(node, None)
+        return list(found.items())
+
+    def _good(self, rows: list[tuple[int, ...]], fits: Callable[[str], bool]) -> set[int]:
+        """The ids of texts that fit."""
+        ids = {number for row in rows for number in row[1:]} - {0}
+        return {number for number in ids if fits(self._contents.name(number))}
+
+    def turns_beside(self, graph_task: int, after: int, until: int, limit: int) -> list[Turn]:
+        """What threads took up in other graph tasks between two events, in order.
+
+        Args:
+            database: the file.
+            contents: what is known of it.
+            graph_task: the one that is left out.
+            after: ``seq`` of the first of the events, which is not told itself.
+            until: of the last, which is.
+            limit: at most so many.
+        """
+        rows = self._database.integers(
+            "SELECT seq, t, thread, event.graph_task, event.node, name, kind"  # noqa: S608 - our words
+            " FROM event JOIN node ON node.graph_task = event.graph_task AND node.idx = event.node"
+            f" WHERE {EXECUTION} AND event.graph_task <> ? AND seq > ? AND seq <= ?"
+            " ORDER BY seq LIMIT ?",
+            graph_task,
+            after,
+            until,
+            limit,
+        )
+        start_ns = self._contents.meta.start_ns
+        return [
+            Turn(
+                *(seq, t + start_ns, thread, other, node),
+                short_name(self._contents.name(called)),
+                kind == STARTED,
+            )
+            for seq, t, thread, other, node, called, kind in rows
+        ]
+
+    def sequence_nrs(self, graph_task: int) -> frozenset[int]:
+        """The sequence numbers of the nodes of a graph task; leaves have none."""
+        rows = self._database.integers(
+            "SELECT sequence_nr FROM node WHERE graph_task = ? AND sequence_nr IS NOT NULL",
+            graph_task,
+        )
+        return frozenset(number for (number,) in rows)
+
+    def same(self, row: NodeRow) -> list[tuple[int, int]]:
+        """Other graph tasks that went through what seems the very node, and its index in them."""
+        if row.sequence_nr is None:
+            return []
+        found = self._database.integers(
+            "SELECT graph_task, idx, name FROM node WHERE sequence_nr = ? AND topological_nr = ?"
+            " AND graph_task <> ? ORDER BY graph_task, idx",
+            *(row.sequence_nr, row.topological_nr, row.graph_task),
+        )
+        tasks, text = self._contents.graph_tasks, self._contents.name
+        return [
+            (other, index)
+            for other, index, name in found
+            if other in tasks and text(name) == row.name
+        ]
+
+    def firsts(self) -> list[tuple[int, int]]:
+        """Graph task and index of the first node of each name in the whole recording, in order."""
+        found = self._database.integers(
+            "SELECT MIN(graph_task << 32 | idx) FROM node GROUP BY name"
+        )
+        places = sorted((each >> 32, each & 0xFFFFFFFF) for (each,) in found)
+        return [each for each in places if each[0] in self._contents.graph_tasks]
+
+    def accumulators(self, graph_task: int) -> dict[str, int]:
+        """The first node of a graph task that accumulates into each parameter, by its name."""
+        rows = self._database.integers(
+            "SELECT idx, parameter FROM node WHERE graph_task = ? AND parameter ORDER BY idx DESC",
+            graph_task,
+        )
+        return {self._contents.name(name): node for node, name in rows}
+
+    @property
+    def path(self) -> str:
+        """The file, as it was opened."""
+        return self._database.name
+
+    def damaged(self, what: str) -> TraceError:
+        """The error for a file whose contents make no sense."""
+        return self._database.damaged(what)
+
+    def count(self, graph_task: int) -> int:
+        """Number of nodes; 0 before the dependencies are computed."""
+        return self._database.value("SELECT count(*) FROM node WHERE graph_task = ?", graph_task)
+
+    def consumers(self, graph_task: int, nodes: Sequence[int]) -> dict[int, list[int]]:
+        """Whom some nodes give gradients to, by output."""
+        found: dict[int, list[int]] = {}
+        for producer, consumer in self._database.integers(
+            "SELECT producer, consumer FROM edge WHERE graph_task = ?"  # noqa: S608
+            f" AND producer IN ({_marks(nodes)}) ORDER BY producer, output",
+            *(graph_task, *nodes),
+        ):
+            found.setdefault(producer, []).append(consumer)
+        return found
+
+    def described(self, graph_task: int, nodes: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """Index, ids of name, parameter, module and shapes, queue and dependencies, by node."""
+        rows = self._database.integers(
+            "SELECT idx, name, parameter, module, shapes, queue, dependencies FROM node"  # noqa: S608
+            f" WHERE graph_task = ? AND idx IN ({_marks(nodes)})",
+            *(graph_task, *nodes),
+        )
+        return {row[0]: row for row in rows}
+
+    def edges_between(
+        self, graph_task: int, producers: Sequence[int], consumer: int
+    ) -> list[EdgeRow]:
+        """The edges from some nodes into one."""
+        rows = self._database.integers(
+            "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"  # noqa: S608
+            f" AND producer IN ({_marks(producers)}) AND consumer = ?",
+            *(graph_task, *producers, consumer),
+        )
+        return list(map(EdgeRow._make, rows))
+
+    def has_one_slot(self, graph_task: int, node: int) -> bool:
+        """Whether a node's InputBuffer has a single slot."""
+        rows = self._database.integers(
+            "SELECT num_inputs FROM node WHERE graph_task = ? AND idx = ?", graph_task, node
+        )
+        return rows == [(1,)]
+
+
+def _marks(numbers: Sequence[int]) -> str:
+    return ",".join("?" * len(numbers))

@@ -9,11 +9,15 @@ from agviz.traces.rows import ParameterRow
 from agviz.words.shapes import read_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
 
 
-def read(database: Database, contents: Contents, graph_task: int) -> list[ParameterRow]:
+def read(
+    database: Database, contents: Contents, graph_task: int, accumulators: Mapping[str, int]
+) -> list[ParameterRow]:
     """In the order in which they were learnt; empty where none was known.
 
     Raises:
@@ -42,13 +46,6 @@ def read(database: Database, contents: Contents, graph_task: int) -> list[Parame
     is_numbered = [row[0] for row in rows] == list(range(len(rows)))
     if not is_numbered or len(truths) != len(rows) or set(truths) - {"0", "1"}:
         raise database.damaged("a set of parameters makes no sense")
-    accumulators = {
-        text(name): node
-        for node, name in database.integers(
-            "SELECT idx, parameter FROM node WHERE graph_task = ? AND parameter ORDER BY idx DESC",
-            graph_task,
-        )
-    }
     found = []
     for truth, (_, name, shape, dtype, requires_grad), (norm,) in zip(
         truths, rows, norms, strict=True

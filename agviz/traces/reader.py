@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 from agviz.errors import TraceError
 from agviz.traces import (
-    around,
     codec,
     dumps,
     forward,
@@ -17,25 +16,23 @@ from agviz.traces import (
     held,
     hook_calls,
     left_out,
-    named,
     native_calls,
     nonfinite,
     optimizer_steps,
-    outline,
     parameters,
-    process,
     roots,
     saved_health,
     timeline,
     values,
     version_errors,
 )
+from agviz.traces import events as trace_events
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import DURING, Database, given, of, place
-from agviz.traces.executions import self_times
+from agviz.traces.events import ArrivalRow, Events
+from agviz.traces.nodes import NodeReader, self_times
 from agviz.traces.outline import Outline
-from agviz.traces.pages import Pages
 from agviz.traces.rows import (
     DumpRow,
     EdgeRow,
@@ -61,9 +58,8 @@ from agviz.traces.rows import (
     TypeTime,
     VersionErrorRow,
 )
-from agviz.traces.schema import CHECK
 from agviz.traces.state import BackwardState
-from agviz.traces.timeline import ArrivalRow, Bytes, Depth, LiveBytes, Steps, Timeline
+from agviz.traces.timeline import Bytes, Depth, LiveBytes, Steps, Timeline
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -72,13 +68,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from agviz.traces.around import Identity
     from agviz.traces.engine_state import EngineState
+    from agviz.traces.events import Place
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.left_out import LeftOut
+    from agviz.traces.nodes import Identity, Turn
     from agviz.traces.nonfinite import Flows
-    from agviz.traces.process import Place, Turn
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
 
@@ -193,7 +189,7 @@ class Trace(Closable):
         touches the file nor raises, on whatever thread.
         """
         self.graph_task(graph_task)
-        return self._contents().nodes(graph_task)
+        return self._nodes().nodes(graph_task)
 
     def node(self, graph_task: int, node: int, *, most_outputs: int = _ALL) -> NodeRow:
         """One node. Raises TraceError where the graph task has none of this index.
@@ -201,7 +197,7 @@ class Trace(Closable):
         Of more than ``most_outputs`` outputs, the shapes of the first will do.
         """
         self.graph_task(graph_task)
-        row = self._contents().node(graph_task, node, most_outputs)
+        row = self._nodes().node(graph_task, node, most_outputs)
         if row is None:
             raise TraceError(
                 f"graph task {graph_task} of {self.path} holds no node {node}; "
@@ -212,11 +208,7 @@ class Trace(Closable):
     def sequence_nrs(self, graph_task: int) -> frozenset[int]:
         """The sequence numbers of the nodes of a graph task; leaves have none."""
         self.graph_task(graph_task)
-        rows = self._database.integers(
-            "SELECT sequence_nr FROM node WHERE graph_task = ? AND sequence_nr IS NOT NULL",
-            graph_task,
-        )
-        return frozenset(number for (number,) in rows)
+        return self._nodes().sequence_nrs(graph_task)
 
     def saved(self, graph_task: int, node: int) -> list[SavedRow]:
         """The tensors that a node had saved for its backward; empty where that is not known."""
@@ -244,7 +236,8 @@ class Trace(Closable):
     def parameters(self, graph_task: int) -> list[ParameterRow]:
         """The parameters whose names were known when the dependencies were computed."""
         self.graph_task(graph_task)
-        return parameters.read(self._database, self._contents(), graph_task)
+        found = self._nodes().accumulators(graph_task)
+        return parameters.read(self._database, self._contents(), graph_task, found)
 
     def forward_ops(
         self, graph_task: int | None = None, offset: int = 0, limit: int = 100_000
@@ -334,28 +327,11 @@ class Trace(Closable):
         A node has its name, its sequence number and its topological number in all of them. Threads
         number theirs independently, so that a node of another thread can have the same.
         """
-        row = self.node(graph_task, node)
-        if row.sequence_nr is None:
-            return []
-        found = self._database.integers(
-            "SELECT graph_task, idx, name FROM node WHERE sequence_nr = ? AND topological_nr = ?"
-            " AND graph_task <> ? ORDER BY graph_task, idx",
-            *(row.sequence_nr, row.topological_nr, graph_task),
-        )
-        tasks, text = self._contents().graph_tasks, self._contents().name
-        return [
-            (other, index)
-            for other, index, name in found
-            if other in tasks and text(name) == row.name
-        ]
+        return self._nodes().same(self.node(graph_task, node))
 
     def first_nodes(self) -> list[NodeRow]:
         """The first node of each name in the whole recording, in order of graph tasks."""
-        found = self._database.integers(
-            "SELECT MIN(graph_task << 32 | idx) FROM node GROUP BY name"
-        )
-        places = sorted((place >> 32, place & 0xFFFFFFFF) for (place,) in found)
-        return [self.node(*place) for place in places if place[0] in self._contents().graph_tasks]
+        return [self.node(*first) for first in self._nodes().firsts()]
 
     def call_site(self, graph_task: int) -> tuple[Frame, ...]:
         """The line that called backward or grad, outermost frame first; empty where not known."""
@@ -398,41 +374,41 @@ class Trace(Closable):
     def edges(self, graph_task: int) -> list[EdgeRow]:
         """The edges of a graph task, by producer and output."""
         self.graph_task(graph_task)
-        return self._contents().edges(graph_task)
+        return self._nodes().edges(graph_task)
 
     def name(self, graph_task: int, node: int) -> str:
         """The short name of a node, without the rest of its row."""
         self.graph_task(graph_task)
-        return around.name(self._database, self._contents(), graph_task, node)
+        return self._nodes().name(graph_task, node)
 
     def identities(self, graph_task: int) -> Iterator[Identity]:
         """What tells the nodes of a graph task from one another, by index."""
         self.graph_task(graph_task)
-        return around.identities(self._database, self._contents(), graph_task)
+        return self._nodes().identities(graph_task)
 
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
         """The edges that lead into a node, by slot."""
         self.graph_task(graph_task)
-        return around.edges_into(self._database, graph_task, node)
+        return self._nodes().edges_into(graph_task, node)
 
     def edges_from(self, graph_task: int, node: int, limit: int = _ALL) -> list[EdgeRow]:
         """The first edges that leave a node, by output."""
         self.graph_task(graph_task)
-        return around.edges_from(self._database, graph_task, node, limit)
+        return self._nodes().edges_from(graph_task, node, limit)
 
     def fan_out(self, graph_task: int, node: int) -> tuple[int, int]:
         """Number of edges that leave a node, and of its outputs up to the last that is needed."""
         self.graph_task(graph_task)
-        return around.fan_out(self._database, graph_task, node)
+        return self._nodes().fan_out(graph_task, node)
 
     def leaves(self, graph_task: int) -> dict[int, str]:
         """The AccumulateGrad nodes: names of their parameters, empty where unknown, by index."""
         self.graph_task(graph_task)
-        return around.leaves(self._database, self._contents(), graph_task)
+        return self._nodes().leaves(graph_task)
 
     def captures(self, graph_task: int) -> list[tuple[int, int]]:
         """Node and slot from which ``grad`` took each of its results, in order."""
-        return around.captures(self._database, self.graph_task(graph_task))
+        return self._events().captures(self.graph_task(graph_task))
 
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""
@@ -442,7 +418,7 @@ class Trace(Closable):
     def executions(self, graph_task: int) -> list[ExecutionRow]:
         """The nodes taken up by a thread, in the order of NodeStarted."""
         self.graph_task(graph_task)
-        return [row for row in self._contents().executions(graph_task) if row.order]
+        return [row for row in self._nodes().executions(graph_task) if row.order]
 
     def self_times(self, graph_task: int) -> list[int]:
         """Time in ns that each of :meth:`executions` took, reentrant graph tasks in it included.
@@ -451,17 +427,17 @@ class Trace(Closable):
         taken off.
         """
         self.graph_task(graph_task)
-        contents = self._contents()
-        rows, times = contents.executions(graph_task), contents.self_times(graph_task)
+        nodes = self._nodes()
+        rows, times = nodes.executions(graph_task), nodes.self_times(graph_task)
         return [self_ns for row, self_ns in zip(rows, times, strict=True) if row.order]
 
     def arrivals(self, graph_task: int) -> list[ArrivalRow]:
         """The gradients that arrived in InputBuffers of a graph task, as it happened."""
-        return timeline.arrivals(self._database, self.graph_task(graph_task))
+        return self._events().arrivals(self.graph_task(graph_task))
 
     def event_count(self, graph_task: int | None = None) -> int:
         """Number of events of a graph task, or of the whole trace."""
-        return self._pages().count(graph_task)
+        return self._events().count(graph_task)
 
     def events(
         self, graph_task: int | None = None, offset: int = 0, limit: int = 100
@@ -473,12 +449,12 @@ class Trace(Closable):
             offset: position of the first, from 0.
             limit: at most this many.
         """
-        return self._pages().page(graph_task, offset, limit)
+        return self._events().page(graph_task, offset, limit)
 
     def events_of(self, seqs: Sequence[int]) -> list[Event]:
         """The events with these ``seq``, in order; at most some hundreds at once."""
         marks = ",".join("?" * len(seqs))
-        return self._pages().where(f"seq IN ({marks}) ORDER BY seq", *seqs)
+        return self._events().where(f"seq IN ({marks}) ORDER BY seq", *seqs)
 
     def seqs_where(
         self,
@@ -500,24 +476,12 @@ class Trace(Closable):
         """
         found_only = nonfinite and events.NonFiniteChecked not in kinds
         wanted = {*kinds, events.NonFiniteChecked} if nonfinite else kinds
-        numbers = sorted(codec.KIND[kind] for kind in wanted)
-        if node is not None:
-            mine = self._contents().blocks.of(graph_task, node, numbers)
-        else:
-            mine = f"+graph_task = {graph_task:d}"
-            if numbers:
-                mine += f" AND kind IN ({', '.join(map(str, numbers))})"
-        if found_only:
-            mine += f" AND (NOT {CHECK} OR b + c + d > 0)"
-        rows = self._database.integers(
-            f"SELECT seq FROM event WHERE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
-            *given(thread),
-        )
-        return [row[0] for row in rows]
+        numbers = {codec.KIND[kind] for kind in wanted}
+        return self._events().seqs(graph_task, numbers, thread, node, found_only=found_only)
 
     def position(self, seq: int, graph_task: int | None = None) -> int:
         """Number of events (of ``graph_task``) before the one with ``seq``: its ``offset``."""
-        return self._pages().position(graph_task, seq)
+        return self._events().position(graph_task, seq)
 
     def graph_tasks_with(self, first: int, last: int, fits: Callable[[str], bool]) -> list[int]:
         """The graph tasks with a node whose name, module or parameter fits.
@@ -527,7 +491,7 @@ class Trace(Closable):
             last: the highest.
             fits: is asked about each text.
         """
-        return named.graph_tasks(self._database, self._contents(), first, last, fits)
+        return self._nodes().graph_tasks_with(first, last, fits)
 
     def nodes_with(
         self, graph_task: int, fits: Callable[[str], bool]
@@ -537,7 +501,7 @@ class Trace(Closable):
         Those that never started come last, with None.
         """
         self.graph_task(graph_task)
-        return named.nodes(self._database, self._contents(), graph_task, fits)
+        return self._nodes().nodes_with(graph_task, fits)
 
     def story(self, graph_task: int, node: int) -> list[Event]:
         """Every event that concerns a node, in order.
@@ -545,23 +509,18 @@ class Trace(Closable):
         Those of the node itself, and those in which it gave a gradient to a consumer.
         """
         self.graph_task(graph_task)
-        chosen = self._contents().blocks.about(graph_task, node)
-        return self._pages().where(f"{chosen} ORDER BY seq")
+        chosen = self._events().about_node(graph_task, node)
+        return self._events().where(f"{chosen} ORDER BY seq")
 
     def nonfinite(self, graph_task: int | None = None, limit: int = 1000) -> list[NonFiniteRow]:
         """Outputs with NaN or infinities, in order of detection."""
-        rows = self._database.integers(
-            f"SELECT graph_task, node, thread, a, b, c, d, seq, t FROM event WHERE {CHECK}"  # noqa: S608
-            f" AND b + c + d > 0 {of(graph_task)} ORDER BY seq LIMIT ?",
-            *given(graph_task),
-            max(limit, 0),
-        )
+        rows = self._events().findings(graph_task, limit)
         contents = self._contents()
         found = []
         for number, index, thread, output, nan, posinf, neginf, seq, t in rows:
             if number not in contents.graph_tasks:
                 continue  # it was under way when the recording began
-            nodes = contents.nodes(number)
+            nodes = self._nodes().nodes(number)
             if not 0 <= index < len(nodes):
                 raise self._database.damaged("an event concerns a node that is not there")
             node = nodes[index]
@@ -598,7 +557,7 @@ class Trace(Closable):
 
     def first_failure(self, graph_task: int) -> int | None:
         """``seq`` of the first NodeFailed of a graph task, else of its GraphTaskFailed, or None."""
-        return outline.first_failure(self._database, self.graph_task(graph_task))
+        return trace_events.first_failure(self._database, self.graph_task(graph_task))
 
     def nonfinite_results(self) -> list[int]:
         """The graph tasks that left such a gradient in a leaf, or gave it back, in order of ids."""
@@ -606,12 +565,12 @@ class Trace(Closable):
 
     def has_checks(self) -> bool:
         """Whether some output of a node was looked at for NaN and infinities."""
-        return bool(self._database.value(f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK})"))  # noqa: S608
+        return self._events().has_checks(None)
 
     def outline(self, graph_task: int) -> Outline:
         """Who ran when and what follows from whom, to be read piece by piece."""
         self.graph_task(graph_task)
-        return Outline(self._database, self._contents(), graph_task)
+        return Outline(self._contents(), self._nodes(), graph_task)
 
     def start_near(
         self, graph_task: int, seq: int, count: int, thread: int | None = None
@@ -627,7 +586,7 @@ class Trace(Closable):
         Returns:
             None where there are not so many.
         """
-        return outline.start_near(self._database, graph_task, seq, count, thread)
+        return trace_events.start_near(self._database, graph_task, seq, count, thread)
 
     def near(
         self, seq: int, count: int, *, thread: int | None = None, nodes: bool = False
@@ -643,7 +602,7 @@ class Trace(Closable):
         Returns:
             In whichever graph task it is; None where there are not so many.
         """
-        return process.near(self._database, seq, count, thread=thread, nodes=nodes)
+        return trace_events.near(self._database, seq, count, thread=thread, nodes=nodes)
 
     def turns_beside(
         self, graph_task: int, after: int, until: int, limit: int = 1000
@@ -656,16 +615,11 @@ class Trace(Closable):
             until: of the last, which is.
             limit: at most so many.
         """
-        contents = self._contents()
-        return process.turns_beside(self._database, contents, graph_task, after, until, limit)
+        return self._nodes().turns_beside(graph_task, after, until, limit)
 
     def is_checked(self, graph_task: int) -> bool:
         """Whether gradients of a graph task were looked at for NaN and infinities."""
-        found = self._database.value(
-            f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK} AND graph_task = ?)",  # noqa: S608
-            graph_task,
-        )
-        return bool(found)
+        return self._events().has_checks(graph_task)
 
     def first_nonfinite(self, graph_task: int | None = None) -> NonFiniteRow | None:
         """The first output with NaN or infinities, or None.
@@ -702,7 +656,7 @@ class Trace(Closable):
         Those whose norms are not known are left out.
         """
         begin = self.graph_task(graph_task).begin_seq
-        return around.ways(self._database, graph_task, begin, seq)
+        return self._nodes().ways(graph_task, begin, seq)
 
     def health_at(self, seq: int) -> HealthRow | None:
         """What was measured in the event with ``seq``, or None."""
@@ -765,25 +719,20 @@ class Trace(Closable):
 
     def _executed(self, graph_task: int | None) -> tuple[list[ExecutionRow], list[int]]:
         """Executions, and their times without whatever else ran inside them."""
-        contents = self._contents()
-        rows = contents.executions(graph_task)
-        inside = [] if graph_task is None else contents.family(graph_task)
+        nodes = self._nodes()
+        rows = nodes.executions(graph_task)
+        inside = [] if graph_task is None else self._contents().family(graph_task)
         if len(inside) < 2:
-            return rows, contents.self_times(graph_task)
-        everything = [row for number in inside for row in contents.executions(number)]
+            return rows, nodes.self_times(graph_task)
+        everything = [row for number in inside for row in nodes.executions(number)]
         everything.sort(key=attrgetter("seq"))
         times = zip(everything, self_times(everything), strict=True)
         return rows, [self_ns for row, self_ns in times if row.graph_task == graph_task]
 
     def hook_times(self, graph_task: int | None = None) -> list[HookTime]:
         """Time spent in hooks, the largest total first."""
-        mine = "TRUE" if graph_task is None else DURING
-        rows = self._database.integers(
-            "SELECT a, b, count(*), sum(c), sum(d <> 0) FROM event"  # noqa: S608
-            f" WHERE {mine} AND kind = ? GROUP BY a, b ORDER BY sum(c) DESC, min(seq)",
-            *(() if graph_task is None else place(self.graph_task(graph_task))),
-            codec.KIND[events.HookCalled],
-        )
+        task = None if graph_task is None else self.graph_task(graph_task)
+        rows = self._events().hooks(task)
         text = self._contents().name
         return [
             HookTime(text(kind), text(name), calls, total, changed)
@@ -792,14 +741,15 @@ class Trace(Closable):
 
     def hook_calls(self, graph_task: int) -> list[HookCalls]:
         """Which hooks ran at which node, in order of nodes."""
-        return hook_calls.read(self._database, self._contents(), self.graph_task(graph_task))
+        task = self.graph_task(graph_task)
+        return hook_calls.read(self._database, self._contents(), self._events(), task)
 
     def thread_times(self, graph_task: int | None = None) -> list[ThreadTime]:
         """What every thread did, by thread id."""
         executed: Counter[int] = Counter()
         busy: Counter[int] = Counter()
-        contents = self._contents()
-        rows, times = contents.executions(graph_task), contents.self_times(graph_task)
+        nodes = self._nodes()
+        rows, times = nodes.executions(graph_task), nodes.self_times(graph_task)
         for row, self_ns in zip(rows, times, strict=True):
             if row.order and row.end_ns is not None:
                 executed[row.thread] += row.status is not NodeStatus.SKIPPED
@@ -858,7 +808,7 @@ class Trace(Closable):
         """
         meta = self.meta
         has_holes = meta.end_ns is None or meta.partial or bool(meta.stopped)
-        return BackwardState(self._contents().shape, tolerant=has_holes)
+        return BackwardState(self._nodes().shape, tolerant=has_holes)
 
     def _flowed(
         self, graph_task: int | None, node: int | None, slot: int | None, limit: int
@@ -872,7 +822,7 @@ class Trace(Closable):
         elif node is None:
             mine, numbers = DURING, place(task)
         else:
-            mine = self._contents().blocks.of(task.id, node)
+            mine = self._events().of_node(task.id, node)
         numbers = *numbers, *given(slot), max(limit, 0)
         return (f"{mine} {of(slot, health.SLOT)} ORDER BY event.seq LIMIT ?", *numbers)
 
@@ -888,7 +838,10 @@ class Trace(Closable):
 
     def _read_anew(self) -> None:
         contents = self._all_contents = Contents(self._database)
-        self._all_pages = Pages(self._database, contents)
+        events = self._all_events = Events(
+            self._database, contents.event, lambda: contents.has_shortcuts
+        )
+        self._all_nodes = NodeReader(self._database, contents, events)
 
     def _contents(self) -> Contents:
         version = self._database.version()
@@ -897,9 +850,13 @@ class Trace(Closable):
             self._read_anew()
         return self._all_contents
 
-    def _pages(self) -> Pages:
+    def _events(self) -> Events:
         self._contents()
-        return self._all_pages
+        return self._all_events
+
+    def _nodes(self) -> NodeReader:
+        self._contents()
+        return self._all_nodes
 
     def _timeline(self) -> Timeline:
         is_closed = self._contents().meta.end_ns is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 LEAF: Final = "AccumulateGrad"
 """Short name of the nodes that write to ``.grad``."""
+
+
+Shape: TypeAlias = tuple[int, ...]
+"""Sizes of a tensor."""
 
 
 class NodeStatus(StrEnum):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
+from agviz.traces.events import Events
 from agviz.traces.journal import Journal
-from agviz.traces.pages import Pages
 from agviz.traces.writer import Introduction
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ def store(path: Path, writer: Writer) -> None:
     database = Database(path)
     try:
         contents = Contents(database)
-        pages = Pages(database, contents)
+        events = Events(database, contents.event, lambda: False)
         unknown = [
             Introduction(thread.id, thread.name, thread.queue, thread.native_id)
             for thread in contents.threads
-            if thread.id in contents.unknown_threads()
+            if thread.id in contents.unknown_threads
         ]
         writer.write(Journal(), unknown)
-        writer.store("anchor", list(pages.to_store()))
+        writer.store("anchor", list(events.to_store()))
     finally:
         database.close()

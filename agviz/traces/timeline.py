@@ -14,7 +14,6 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz.traces.database import DURING, place
 from agviz.traces.engine_state import EngineState, QueueReplay
 from agviz.traces.intervals import (
     DECREMENT,
@@ -129,17 +128,6 @@ class LiveBytes(NamedTuple):
     """Time since the start of the recording."""
     total: int
     """Bytes."""
-
-
-class ArrivalRow(NamedTuple):
-    """A gradient arrived in a slot of a node's InputBuffer."""
-
-    producer: int
-    """Node that put it out; -1: the caller of backward gave it."""
-    node: int
-    slot: int
-    nbytes: int
-    """Bytes that the slot held afterwards."""
 
 
 class Spans:
@@ -409,22 +397,3 @@ def depths(database: Database, steps: Steps) -> list[Depth]:
         steps.last_seq,
     )
     return list(map(Depth._make, rows))
-
-
-def arrivals(database: Database, task: GraphTaskRow) -> list[ArrivalRow]:
-    """The gradients that arrived in InputBuffers of a graph task, in order.
-
-    Raises:
-        agviz.errors.TraceError: the file is damaged.
-    """
-    rows = database.integers(
-        "SELECT ifnull(a, -2), ifnull(node, -1), ifnull(b, -1), ifnull(d, -1) FROM event"  # noqa: S608
-        f" WHERE {DURING} AND kind = {ACCUMULATED} ORDER BY seq",
-        *place(task),
-    )
-    found = list(map(ArrivalRow._make, rows))
-    for row in found:
-        are_nodes = -1 <= row.producer < task.nodes and 0 <= row.node < task.nodes
-        if not are_nodes or min(row[2:]) < 0:
-            raise database.damaged("a gradient arrived at a node that is not there")
-    return found

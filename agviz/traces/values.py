@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.traces.events import beside
 from agviz.traces.health import ROLE, ROLES, SLOT
 from agviz.traces.schema import CHUNK_BYTES
 from agviz.words.shapes import read_ragged_shape, read_shape
@@ -110,7 +111,7 @@ def read(
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.integers(
-        f"SELECT {_COLUMNS} FROM event JOIN tensor ON tensor.seq = event.seq WHERE {condition}",  # noqa: S608 - the caller's own words
+        f"SELECT {_COLUMNS} FROM {beside('tensor')} WHERE {condition}",  # noqa: S608 - the caller's own words
         *parameters,
     )
     try:

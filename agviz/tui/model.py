@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from agviz.debugger.client import StopTensor
     from agviz.traces.engine_state import EngineState
     from agviz.traces.health import HealthRow
+    from agviz.traces.nodes import Turn
     from agviz.traces.outline import Arrived as ArrivedGradients
-    from agviz.traces.process import Turn
     from agviz.traces.rows import (
         EdgeRow,
         Frame,

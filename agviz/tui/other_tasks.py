@@ -10,7 +10,7 @@ from textual.message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.traces.process import Turn
+    from agviz.traces.nodes import Turn
     from agviz.traces.reader import Trace
     from agviz.tui.model import Key, LoadedPass
 

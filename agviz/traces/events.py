@@ -1,0 +1,531 @@
+"""Events: all statements that select from the table ``event`` but for nodes and the timeline.
+
+Any stretch of a long trace is found without counting from its beginning, and so are the events of a
+node, where the recording was closed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from functools import cached_property
+from itertools import chain
+from operator import ge
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.traces import codec
+from agviz.traces.database import DURING, along, given, of, place
+from agviz.traces.rows import GraphTaskStatus
+from agviz.traces.schema import (
+    ACCUMULATED,
+    ARRIVAL,
+    ARRIVALS,
+    BLOCK,
+    CAPTURED,
+    CHECK,
+    EXECUTION,
+    FAILED,
+    FINISHED,
+    HOOK_CALLED,
+    STARTED,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from agviz.traces.database import Database
+    from agviz.traces.rows import GraphTaskRow
+    from agviz_engine.events import Event
+
+_EVENT: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d FROM event"
+_EVENTS_PER_QUERY: Final = 128
+"""So few at once that the garbage collector does not get to see them."""
+_EVENTS_PER_ANCHOR: Final = 1_000
+FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
+"""From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
+events belong to what is asked for."""
+_ALL: Final = -2
+"""In place of a graph task: all of them, and events of none."""
+
+
+class Place(NamedTuple):
+    """An event, by its number, and the graph task it belongs to."""
+
+    seq: int
+    graph_task: int
+
+
+class ArrivalRow(NamedTuple):
+    """A gradient arrived in a slot of a node's InputBuffer."""
+
+    producer: int
+    """Node that put it out; -1: the caller of backward gave it."""
+    node: int
+    slot: int
+    nbytes: int
+    """Bytes that the slot held afterwards."""
+
+
+class Anchors(NamedTuple):
+    """Events of a graph task whose positions are known: the first, the last, and some between."""
+
+    positions: list[int]
+    """Ascending; the first is 0."""
+    seqs: list[int]
+    """Ascending."""
+
+    @property
+    def total(self) -> int:
+        """Number of events."""
+        return self.positions[-1] + 1 if self.positions else 0
+
+    @property
+    def is_gapless(self) -> bool:
+        """Whether no event of another graph task stands between the first and the last."""
+        return not self.positions or self.seqs[-1] - self.seqs[0] == self.positions[-1]
+
+
+class Events:
+    """The events of a trace file at one moment; a file that grew needs a new one.
+
+    Where the events of a graph task follow each other without gaps, the position of one gives its
+    ``seq``. Elsewhere of every thousand events of the file the first that is its own is kept, an
+    anchor: the others are found among the thousand that follow it.
+
+    Args:
+        database: the file.
+        decode: gives the event of a row.
+        is_closed: whether the recording was closed, and anchors were stored.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        decode: Callable[[codec.Row], Event],
+        is_closed: Callable[[], bool],
+    ) -> None:
+        self._database = database
+        self._decode = decode
+        self._is_closed = is_closed
+        self._known: dict[int, Anchors] = {}
+        """By graph task, where they were asked for."""
+
+    def page(self, graph_task: int | None, offset: int, limit: int) -> list[Event]:
+        """Events ``offset`` to ``offset + limit``."""
+        offset, limit = max(offset, 0), max(limit, 0)
+        anchors = self._anchors(graph_task)
+        if offset >= anchors.total:
+            return []
+        if anchors.is_gapless:
+            first, offset = anchors.seqs[0] + offset, 0
+        else:
+            before = bisect_right(anchors.positions, offset) - 1
+            first = anchors.seqs[before]
+            offset -= anchors.positions[before]
+        return self.where(
+            f"seq BETWEEN ? AND ? {along(graph_task)} ORDER BY seq LIMIT ? OFFSET ?",
+            first,
+            anchors.seqs[-1],  # or the end of a graph task is looked for to the end of the file
+            *given(graph_task),
+            limit,
+            offset,
+        )
+
+    def position(self, graph_task: int | None, seq: int) -> int:
+        """Number of events before the one with ``seq``."""
+        anchors = self._anchors(graph_task)
+        before = bisect_right(anchors.seqs, seq) - 1
+        if before < 0:
+            return 0
+        if seq > anchors.seqs[-1]:
+            return anchors.total
+        if anchors.is_gapless:
+            return seq - anchors.seqs[0]
+        return anchors.positions[before] + self._database.value(
+            f"SELECT count(*) FROM event WHERE seq >= ? AND seq < ? {along(graph_task)}",  # noqa: S608
+            anchors.seqs[before],
+            seq,
+            *given(graph_task),
+        )
+
+    def where(self, condition: str, *parameters: int) -> list[Event]:
+        """The events of the rows that fulfil an SQL condition."""
+        rows = self._database.numbers(f"{_EVENT} WHERE {condition}", *parameters)
+        return list(map(self._decode, rows))
+
+    def count(self, graph_task: int | None) -> int:
+        """Number of events."""
+        if self._is_closed():
+            return self._anchors(graph_task).total
+        return self._counted.get(_key(graph_task), Anchors([], [])).total
+
+    def of_node(self, graph_task: int, node: int, kinds: Collection[int] = ()) -> str:
+        """The SQL condition of the events of a node; no kinds: of any."""
+        mine = _of_node(graph_task, node)
+        if not kinds:
+            return self._near(graph_task, node, mine)
+        mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in kinds)})"
+        are_arrivals = {kind in ARRIVALS for kind in kinds}
+        if len(are_arrivals) > 1:
+            return self._near(graph_task, node, mine)
+        return self._near(graph_task, node, mine, f"arrivals = {are_arrivals.pop():d}")
+
+    def about_node(self, graph_task: int, node: int) -> str:
+        """The same for the events of a node and those in which it gave a gradient to a consumer."""
+        gave = f"event.a = {node:d} AND {ARRIVAL}"
+        mine = f"event.graph_task = {graph_task:d} AND (event.node = {node:d} OR {gave})"
+        return self._near(graph_task, node, mine)
+
+    def arrived(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
+        """Of the last gradient that arrived at a node: slot, how many did, bytes and ``seq``.
+
+        Empty where none did.
+        """
+        mine = f"{_of_node(graph_task, node)} AND event.kind = {ACCUMULATED}"
+        places = [self.of_node(graph_task, node, [ACCUMULATED])]
+        count = f"SELECT count(*) FROM event WHERE {mine}"  # noqa: S608 - numbers
+        if self._are_stored:
+            blocks = f"graph_task = {graph_task:d} AND node = {node:d} AND arrivals = 1"
+            last = f"block = (SELECT max(block) FROM node_block WHERE {blocks})"  # noqa: S608
+            places.insert(0, self._near(graph_task, node, mine, f"arrivals = 1 AND {last}"))
+            count = f"SELECT ifnull(sum(gradients), 0) FROM node_block WHERE {blocks}"  # noqa: S608
+        for where in places:
+            rows = self._database.integers(
+                f"SELECT b, d, seq FROM event WHERE {where} ORDER BY seq DESC LIMIT 1"  # noqa: S608
+            )
+            if rows:
+                ((slot, nbytes, seq),) = rows
+                return [(slot, self._database.value(count), nbytes, seq)]
+        return []
+
+    def _near(self, graph_task: int, node: int, condition: str, blocks: str = "TRUE") -> str:
+        """A condition whose events are looked for in some blocks of a node only."""
+        if not self._are_stored:
+            return condition
+        return (
+            "event.seq IN (SELECT event.seq FROM node_block CROSS JOIN event"  # noqa: S608
+            f" ON event.seq BETWEEN block * {BLOCK} AND block * {BLOCK} + {BLOCK - 1}"
+            f" WHERE node_block.graph_task = {graph_task:d} AND node_block.node = {node:d}"
+            f" AND {blocks} AND {condition})"
+        )
+
+    @cached_property
+    def _are_stored(self) -> bool:
+        """Whether the file says where the events of nodes are."""
+        return bool(self._database.value("SELECT EXISTS (SELECT 1 FROM node_block)"))
+
+    def seqs(
+        self,
+        graph_task: int,
+        kinds: Collection[int],
+        thread: int | None,
+        node: int | None,
+        *,
+        found_only: bool,
+    ) -> list[int]:
+        """``seq`` of the events of a graph task that are of some kinds; no kinds: of any.
+
+        Args:
+            graph_task: whose events.
+            kinds: their numbers.
+            thread: only events of this thread; None: of any.
+            node: only events that concern this node; None: of any.
+            found_only: leave out checks that found no NaN and no infinities.
+        """
+        numbers = sorted(kinds)
+        if node is not None:
+            mine = self.of_node(graph_task, node, numbers)
+        else:
+            mine = f"+graph_task = {graph_task:d}"
+            if numbers:
+                mine += f" AND kind IN ({', '.join(map(str, numbers))})"
+        if found_only:
+            mine += f" AND (NOT {CHECK} OR b + c + d > 0)"
+        rows = self._database.integers(
+            f"SELECT seq FROM event WHERE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
+            *given(thread),
+        )
+        return [row[0] for row in rows]
+
+    def has_checks(self, graph_task: int | None) -> bool:
+        """Whether some output of a node was looked at for NaN and infinities."""
+        return bool(
+            self._database.value(
+                f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK} {of(graph_task)})",  # noqa: S608
+                *given(graph_task),
+            )
+        )
+
+    def findings(self, graph_task: int | None, limit: int) -> list[tuple[int, ...]]:
+        """Graph task, node, thread, output, counts of NaN, +Inf and -Inf, ``seq`` and time.
+
+        Of the checks that found some, in order.
+        """
+        return self._database.integers(
+            f"SELECT graph_task, node, thread, a, b, c, d, seq, t FROM event WHERE {CHECK}"  # noqa: S608
+            f" AND b + c + d > 0 {of(graph_task)} ORDER BY seq LIMIT ?",
+            *given(graph_task),
+            max(limit, 0),
+        )
+
+    def hooks(self, task: GraphTaskRow | None) -> list[tuple[int, ...]]:
+        """Kind, name, number of calls, duration and number of changes, the longest first."""
+        return self._database.integers(
+            "SELECT a, b, count(*), sum(c), sum(d <> 0) FROM event"  # noqa: S608
+            f" WHERE {'TRUE' if task is None else DURING} AND kind = {HOOK_CALLED}"
+            " GROUP BY a, b ORDER BY sum(c) DESC, min(seq)",
+            *(() if task is None else place(task)),
+        )
+
+    def hooks_by_node(self, task: GraphTaskRow) -> list[tuple[int, ...]]:
+        """The same by node, which comes first, in order of first calls."""
+        return self._database.integers(
+            "SELECT node, a, b, count(*), sum(c), sum(d <> 0) FROM event"  # noqa: S608
+            f" WHERE {DURING} AND kind = {HOOK_CALLED} GROUP BY node, a, b"
+            " ORDER BY node, min(seq)",
+            *place(task),
+        )
+
+    def captures(self, task: GraphTaskRow) -> list[tuple[int, int]]:
+        """Node and slot of each result of ``grad``, in order of capture."""
+        rows = self._database.integers(
+            f"SELECT node, a FROM event WHERE {DURING} AND kind = {CAPTURED} ORDER BY seq",  # noqa: S608
+            *place(task),
+        )
+        return [(node, slot) for node, slot in rows]
+
+    def arrivals(self, task: GraphTaskRow) -> list[ArrivalRow]:
+        """The gradients that arrived in InputBuffers of a graph task, in order."""
+        rows = self._database.integers(
+            "SELECT ifnull(a, -2), ifnull(node, -1), ifnull(b, -1), ifnull(d, -1) FROM event"  # noqa: S608
+            f" WHERE {DURING} AND kind = {ACCUMULATED} ORDER BY seq",
+            *place(task),
+        )
+        found = list(map(ArrivalRow._make, rows))
+        for row in found:
+            are_nodes = -1 <= row.producer < task.nodes and 0 <= row.node < task.nodes
+            if not are_nodes or min(row[2:]) < 0:
+                raise self._database.damaged("a gradient arrived at a node that is not there")
+        return found
+
+    def last(self) -> int:
+        """``seq`` of the last event; -1: there is none."""
+        rows = self._database.integers("SELECT seq FROM event ORDER BY seq DESC LIMIT 1")
+        return rows[0][0] if rows else -1
+
+    def started(self, graph_task: int, after: int, until: int, limit: int) -> list[tuple[int, ...]]:
+        """``seq``, time, thread and node of the next executions behind an event, in order."""
+        return self._database.integers(
+            f"SELECT seq, t, thread, node FROM event WHERE {EXECUTION} AND kind = {STARTED}"  # noqa: S608
+            " AND graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            *(graph_task, after, until, limit),
+        )
+
+    def ended(self, graph_task: int, after: int, until: int) -> list[tuple[int, ...]]:
+        """``seq``, node, time and kind of the ends of executions behind an event, in order."""
+        return self._database.integers(
+            f"SELECT seq, node, t, kind FROM event WHERE {EXECUTION} AND kind <> {STARTED}"  # noqa: S608
+            " AND graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq",
+            *(graph_task, after, until),
+        )
+
+    def found(self, graph_task: int, after: int, until: int) -> list[tuple[int, int]]:
+        """``seq`` and node of the findings of NaN and infinities behind an event, in order."""
+        rows = self._database.integers(
+            f"SELECT seq, node FROM event WHERE {CHECK} AND b + c + d > 0 AND graph_task = ?"  # noqa: S608
+            " AND seq > ? AND seq <= ? ORDER BY seq",
+            *(graph_task, after, until),
+        )
+        return [(seq, node) for seq, node in rows]
+
+    def arrived_by_slot(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
+        """Slot, number, bytes of the last and its ``seq``, of the gradients that arrived."""
+        mine = self.of_node(graph_task, node, [ACCUMULATED])
+        return self._database.integers(
+            f"SELECT b, count(*), d, max(seq) FROM event WHERE {mine} GROUP BY b ORDER BY b"  # noqa: S608
+        )
+
+    def to_store(self) -> Iterator[tuple[int, int, int]]:
+        """Rows for the table of anchors."""
+        for number in self._counted:
+            anchors = self._worked_out(number)
+            for position, seq in zip(anchors.positions, anchors.seqs, strict=True):
+                yield number, position, seq
+
+    @cached_property
+    def _counted(self) -> dict[int, Anchors]:
+        """The first and the last event, by graph task."""
+        found = {_ALL: Anchors([], [])}
+        for number, count, first, last in self._database.integers(
+            "SELECT graph_task, count(*), min(seq), max(seq) FROM event GROUP BY graph_task"
+        ):
+            found[number] = _first_and_last(count, first, last)
+        if len(found) > 1:
+            each = list(found.values())[1:]
+            count = sum(anchors.total for anchors in each)
+            first = min(anchors.seqs[0] for anchors in each)
+            found[_ALL] = _first_and_last(count, first, max(anchors.seqs[-1] for anchors in each))
+        return found
+
+    @cached_property
+    def _gapped(self) -> dict[int, Anchors]:
+        """Those between which stand events of others, by graph task."""
+        found = {
+            number: Anchors([], []) for number, ends in self._counted.items() if not ends.is_gapless
+        }
+        if not found:
+            return found
+        seen = Counter[int]()
+        last = -1
+        while rows := self._database.integers(
+            "SELECT graph_task, count(*), min(seq), max(seq) FROM (SELECT graph_task, seq"
+            " FROM event WHERE seq > ? ORDER BY seq LIMIT ?) GROUP BY graph_task",
+            last,
+            _EVENTS_PER_ANCHOR,
+        ):
+            counts, firsts, lasts = (column for column in list(zip(*rows, strict=True))[1:])
+            last = max(lasts)
+            for number, count, first, _ in [*rows, (_ALL, sum(counts), min(firsts), last)]:
+                if number in found:
+                    found[number].positions.append(seen[number])
+                    found[number].seqs.append(first)
+                    seen[number] += count
+        for number, anchors in found.items():
+            ends = self._counted[number]
+            if ends.seqs[-1] > anchors.seqs[-1]:
+                anchors.positions.append(ends.positions[-1])
+                anchors.seqs.append(ends.seqs[-1])
+        return found
+
+    def _anchors(self, graph_task: int | None) -> Anchors:
+        key = _key(graph_task)
+        anchors = self._known.get(key)
+        if anchors is None:
+            work_out = self._stored if self._is_closed() else self._worked_out
+            anchors = self._known[key] = work_out(key)
+        return anchors
+
+    def _stored(self, key: int) -> Anchors:
+        rows = self._database.integers(
+            "SELECT position, seq FROM anchor WHERE graph_task = ? ORDER BY position", key
+        )
+        if key == _ALL and not rows:
+            raise self._database.damaged("it does not say how many events there are")
+        positions, seqs = map(list, zip(*rows, strict=True)) if rows else ([], [])
+        if positions[:1] not in ([], [0]) or any(map(ge, seqs, seqs[1:])):
+            raise self._database.damaged("the anchors of its events do not ascend")
+        return Anchors(positions, seqs)
+
+    def _worked_out(self, key: int) -> Anchors:
+        ends = self._counted.get(key, Anchors([], []))
+        if ends.is_gapless or ends.seqs[-1] - ends.seqs[0] < _EVENTS_PER_ANCHOR:
+            return ends
+        return self._gapped[key]
+
+
+def _key(graph_task: int | None) -> int:
+    return _ALL if graph_task is None else graph_task
+
+
+def _first_and_last(count: int, first: int, last: int) -> Anchors:
+    return Anchors([0, count - 1], [first, last]) if count > 1 else Anchors([0], [first])
+
+
+def _of_node(graph_task: int, node: int) -> str:
+    return f"event.graph_task = {graph_task:d} AND event.node = {node:d}"
+
+
+_ONE_BY_ONE: Final = 16
+"""Up to so many graph tasks that did not finish, each is counted by itself."""
+
+
+def executed(database: Database, graph_tasks: Collection[int]) -> dict[int, int]:
+    """How many nodes of graph tasks have finished."""
+    finished = f"SELECT graph_task, count(*) FROM event WHERE {EXECUTION} AND kind = {FINISHED}"  # noqa: S608
+    if len(graph_tasks) > _ONE_BY_ONE:
+        rows = database.integers(f"{finished} GROUP BY graph_task")
+    else:
+        each = (
+            database.integers(f"{finished} AND graph_task = ? GROUP BY graph_task", number)
+            for number in graph_tasks
+        )
+        rows = list(chain(*each))
+    counts = {row[0]: row[1] for row in rows}
+    return {number: counts.get(number, 0) for number in graph_tasks}
+
+
+def at_work(database: Database) -> dict[int, int]:
+    """The threads that took up nodes: the queues they took them from, by id."""
+    rows = database.integers(
+        "SELECT thread, max(queue) FROM event JOIN node"  # noqa: S608
+        " ON node.graph_task = event.graph_task AND node.idx = event.node"
+        f" WHERE {EXECUTION} GROUP BY thread"
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def beside(table: str) -> str:
+    """SQL of the events that have a row in a table of what is known of gradients, with that."""
+    return f"event JOIN {table} ON {table}.seq = event.seq"
+
+
+def near(
+    database: Database, seq: int, count: int, *, thread: int | None, nodes: bool
+) -> Place | None:
+    """The ``count``-th event of any graph task after an event, before it where negative.
+
+    Args:
+        database: the file.
+        seq: of the event; any number will do.
+        count: not 0.
+        thread: only what this thread did; None: any.
+        nodes: count only where a node was taken up.
+    """
+    after, order = ("> ?", "ASC") if count > 0 else ("< ?", "DESC")
+    conditions = ["graph_task >= 0", f"seq {after}"]
+    given = [seq]
+    if nodes:
+        conditions += [EXECUTION, f"kind = {STARTED}"]
+    else:
+        conditions.append(f"kind <> {codec.BEGUN}")
+    if thread is not None:
+        conditions.append("thread = ?")
+        given.append(thread)
+    rows = database.integers(
+        f"SELECT seq, graph_task FROM event WHERE {' AND '.join(conditions)}"  # noqa: S608 - our words
+        f" ORDER BY seq {order} LIMIT 1 OFFSET ?",
+        *given,
+        abs(count) - 1,
+    )
+    return Place(*rows[0]) if rows else None
+
+
+def start_near(
+    database: Database, graph_task: int, seq: int, count: int, thread: int | None
+) -> int | None:
+    """See :meth:`agviz.traces.reader.Trace.start_near`."""
+    mine = "" if thread is None else " AND thread = ?"
+    after, order = ("> ?", "ASC") if count > 0 else ("< ?", "DESC")
+    rows = database.integers(
+        f"SELECT seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+        f" AND seq {after}{mine} ORDER BY seq {order} LIMIT 1 OFFSET ?",
+        STARTED,
+        graph_task,
+        seq,
+        *(() if thread is None else (thread,)),
+        max(abs(count) - 1, 0),
+    )
+    return rows[0][0] if rows else None
+
+
+def first_failure(database: Database, task: GraphTaskRow) -> int | None:
+    """See :meth:`agviz.traces.reader.Trace.first_failure`."""
+    rows = database.integers(
+        f"SELECT seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+        " ORDER BY seq LIMIT 1",
+        FAILED,
+        task.id,
+    )
+    if rows:
+        return rows[0][0]
+    return task.end_seq if task.status is GraphTaskStatus.FAILED else None
