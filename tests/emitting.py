@@ -43,8 +43,9 @@ def _row(  # noqa: PLR0911 - one for each kind of step
             return _filled(first, DELIVERED, first.node, *fact), 1
         case events.SavedTensorsReleased(), events.NodeFinished():
             return _filled(first, ENDED, first.node, second.outputs, 1), 2
-        case events.NodeFinished(), _:
-            return _filled(first, ENDED, first.node, first.outputs, 0), 1
+        case events.NodeFinished(), _:  # the second event of its step
+            begun = first._replace(seq=first.seq - 1)
+            return _filled(begun, ENDED, first.node, first.outputs, 0), 1
     if type(first) not in JOURNALED:
         return None, 1
     others = [

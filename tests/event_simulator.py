@@ -277,6 +277,8 @@ class Simulator:
     ) -> None:
         """Events that the engine emits as one: they have one time."""
         now = next(self._clock)
+        if step[0][0] is events.NodeFinished:
+            next(self._seq)  # it is the second event of its step
         made = [kind(next(self._seq), now, thread, graph_task, *fields) for kind, fields in step]
         self.told += made
         emit(self.registry, made, self._live)

@@ -77,7 +77,7 @@ def test_every_kind_of_event_survives_its_row(event: events.Event) -> None:
 
     (row,) = inserted(codec.encode(event, intern))
     assert row[:5] == (event[0], event[1] - 7, *event[2:4], codec.KIND[type(event)])
-    assert codec.decode(row, 7, texts.__getitem__, texts.__getitem__) == event
+    assert codec.decode(row, 7, texts.__getitem__, texts.__getitem__) == (event,)
 
 
 def inserted(row: Sequence[int]) -> list[tuple[int | None, ...]]:

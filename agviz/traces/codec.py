@@ -1,9 +1,9 @@
-"""Events to rows of the ``event`` table and back: which field stands in which column.
+"""Rows of the ``event`` table and the events they stand for: which field is in which column.
 
 Every event starts with ``seq``, ``time_ns``, ``thread`` and ``graph_task``, which have columns of
-their own; so have the kind and ``node``. The other fields of a kind fill the columns ``a`` to
-``d`` in their order. GraphTaskBegun has more fields than that: they are facts about its graph task
-and stand in that table.
+their own; so have the kind and ``node``. The other fields of a kind fill the columns ``a`` to ``e``
+in their order. A step of :mod:`agviz_engine.emissions` is one row and two events. GraphTaskBegun
+has more fields than there are columns: they are facts about its graph task and are in that table.
 
 On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.traces.journal`.
 """
@@ -13,17 +13,27 @@ from __future__ import annotations
 import functools
 import itertools
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from agviz_engine import emissions
-from agviz_engine.emissions import ABSENT, DELIVERED, ENDED, JOURNALED, ROW, TOOK
-from agviz_engine.events import EVENT_TYPES, Event, GraphTaskBegun
+from agviz_engine.emissions import ABSENT, DELIVERED, ENDED, EXPANSION, JOURNALED, ROW, TOOK
+from agviz_engine.events import (
+    EVENT_TYPES,
+    DependencyDecremented,
+    Event,
+    GradientAccumulated,
+    GraphTaskBegun,
+    NodeFinished,
+    NodeStarted,
+    QueuePop,
+    SavedTensorsReleased,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 Row = tuple[int | None, ...]
-"""``(seq, t, thread, graph_task, kind, node, a, b, c, d)``, as in the ``event`` table."""
+"""``(seq, t, thread, graph_task, kind, node, a, b, c, d, e)``, as in the ``event`` table."""
 
 KIND: Final = emissions.KIND
 
@@ -33,8 +43,8 @@ KIND_COLUMN: Final = 4
 _NODE_COLUMN = 5
 OBJECT_COLUMN: Final = 6
 """Where a row that can't go to the file as it is has an object in place of its other fields."""
-_LETTERS: Final = 4
-"""Columns ``a`` to ``d``."""
+_LETTERS: Final = 5
+"""Columns ``a`` to ``e``."""
 WIDTH: Final = ROW
 """Values of a row on its way to the file."""
 
@@ -115,6 +125,20 @@ ODD: Final = frozenset({COPIED} | {KIND[event] for event in EVENT_TYPES if event
 """Kinds of rows with an object."""
 
 
+ROWS_OF: Final = {
+    **{kind: (kind,) for kind in KIND.values()},
+    KIND[QueuePop]: (KIND[QueuePop], TOOK),
+    KIND[NodeStarted]: (TOOK,),
+    KIND[DependencyDecremented]: (DELIVERED,),
+    KIND[GradientAccumulated]: (KIND[GradientAccumulated], DELIVERED),
+    KIND[SavedTensorsReleased]: (KIND[SavedTensorsReleased], ENDED),
+    KIND[NodeFinished]: (ENDED,),
+}
+"""Kinds of the rows that may be, or hold, an event of each kind."""
+SECOND: Final = frozenset({KIND[NodeStarted], KIND[GradientAccumulated], KIND[NodeFinished]})
+"""Kinds of the events that are the second of a step."""
+
+
 def _nodes(fields: Sequence[str]) -> tuple[int, ...]:
     columns = zip(fields, _columns(fields), strict=True)
     return tuple(column for field, column in columns if field in {"node", "producer"})
@@ -168,8 +192,8 @@ def encode(event: Event, intern: Callable[[str], int]) -> tuple[int, ...]:
 
 def decode(
     row: Row, start_ns: int, name: Callable[[int], str], message: Callable[[int], str]
-) -> Event:
-    """The event that ``row`` was made of; not for GraphTaskBegun.
+) -> tuple[Event, ...]:
+    """The events that ``row`` stands for; not for GraphTaskBegun.
 
     Args:
         row: as in the ``event`` table, ``t`` counted from ``start_ns``.
@@ -181,6 +205,8 @@ def decode(
         ValueError: the row is none of ours.
     """
     kind = row[4]
+    if kind in _STEPS:
+        return _step(row, kind, start_ns)
     if kind is None or not 0 <= kind < len(EVENT_TYPES):
         raise ValueError(f"there is no event of kind {kind}")
     layout = LAYOUTS[kind]
@@ -188,7 +214,7 @@ def decode(
     if None in fields:
         raise ValueError(f"event {row[0]} lacks a field")
     if layout.is_plain:
-        return layout.event_type._make((fields[0], fields[1] + start_ns, *fields[2:]))
+        return (layout.event_type._make((fields[0], fields[1] + start_ns, *fields[2:])),)
     values = list(fields)
     values[1] += start_ns
     for position in layout.texts:
@@ -196,4 +222,15 @@ def decode(
         values[position] = (message if is_message else name)(values[position])
     for position in layout.truths:
         values[position] = bool(values[position])
-    return layout.event_type._make(values)
+    return (layout.event_type._make(values),)
+
+
+_STEPS: Final = {TOOK: 8, DELIVERED: 11, ENDED: 8}
+"""Columns of the rows that are steps."""
+
+
+def _step(row: Row, kind: int, start_ns: int) -> tuple[Event, ...]:
+    if None in row[: _STEPS[kind]]:
+        raise ValueError(f"event {row[0]} lacks a field")
+    seq, t, *facts = cast("tuple[int, ...]", row)
+    return EXPANSION[kind]((seq, t + start_ns, *facts))

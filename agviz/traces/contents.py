@@ -229,14 +229,14 @@ class Contents:
                 found[number] = None
         return list(found)
 
-    def event(self, row: codec.Row) -> Event:
-        """The event that a row is of.
+    def events(self, row: codec.Row) -> tuple[Event, ...]:
+        """The events that a row stands for.
 
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
         if row[codec.KIND_COLUMN] == codec.BEGUN:
-            return self._begun(row)
+            return (self._begun(row),)
         try:
             return codec.decode(row, self.meta.start_ns, self.name, self.message)
         except ValueError as error:

@@ -17,33 +17,41 @@ from agviz.traces import codec
 from agviz.traces.database import DURING, along, given, of, place
 from agviz.traces.rows import GraphTaskStatus
 from agviz.traces.schema import (
-    ACCUMULATED,
     ARRIVAL,
-    ARRIVALS,
+    ARRIVED,
+    AT,
     BLOCK,
     CAPTURED,
     CHECK,
+    DELIVERED,
     EXECUTION,
     FAILED,
     FINISHED,
+    GRADIENT,
     HOOK_CALLED,
+    IS_FIRST,
+    IS_SECOND,
+    NBYTES,
+    SLOT,
     STARTED,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from agviz.traces.database import Database
     from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
-_EVENT: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d FROM event"
-_EVENTS_PER_QUERY: Final = 128
+_ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM event"
+_ROWS_PER_QUERY: Final = 128
 """So few at once that the garbage collector does not get to see them."""
-_EVENTS_PER_ANCHOR: Final = 1_000
+_ROWS_PER_ANCHOR: Final = 1_000
 FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
 """From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
 events belong to what is asked for."""
+_COUNT: Final = f"sum({IS_FIRST} + {IS_SECOND})"
+_ARRIVALS: Final = (ARRIVED, DELIVERED)
 _ALL: Final = -2
 """In place of a graph task: all of them, and events of none."""
 
@@ -67,41 +75,35 @@ class ArrivalRow(NamedTuple):
 
 
 class Anchors(NamedTuple):
-    """Events of a graph task whose positions are known: the first, the last, and some between."""
+    """Rows of a graph task of which it is known how many events come before them."""
 
     positions: list[int]
-    """Ascending; the first is 0."""
+    """Ascending; the first is 0, the last the number of events."""
     seqs: list[int]
-    """Ascending."""
+    """Ascending; the last is behind all events."""
 
     @property
     def total(self) -> int:
         """Number of events."""
-        return self.positions[-1] + 1 if self.positions else 0
-
-    @property
-    def is_gapless(self) -> bool:
-        """Whether no event of another graph task stands between the first and the last."""
-        return not self.positions or self.seqs[-1] - self.seqs[0] == self.positions[-1]
+        return self.positions[-1] if self.positions else 0
 
 
 class Events:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
-    Where the events of a graph task follow each other without gaps, the position of one gives its
-    ``seq``. Elsewhere of every thousand events of the file the first that is its own is kept, an
-    anchor: the others are found among the thousand that follow it.
+    Of every thousand rows of the file the first of each graph task is kept, an anchor: the others
+    are found among the thousand that follow it.
 
     Args:
         database: the file.
-        decode: gives the event of a row.
+        decode: gives the events of a row.
         is_closed: whether the recording was closed, and anchors were stored.
     """
 
     def __init__(
         self,
         database: Database,
-        decode: Callable[[codec.Row], Event],
+        decode: Callable[[codec.Row], tuple[Event, ...]],
         is_closed: Callable[[], bool],
     ) -> None:
         self._database = database
@@ -116,20 +118,16 @@ class Events:
         anchors = self._anchors(graph_task)
         if offset >= anchors.total:
             return []
-        if anchors.is_gapless:
-            first, offset = anchors.seqs[0] + offset, 0
-        else:
-            before = bisect_right(anchors.positions, offset) - 1
-            first = anchors.seqs[before]
-            offset -= anchors.positions[before]
-        return self.where(
-            f"seq BETWEEN ? AND ? {along(graph_task)} ORDER BY seq LIMIT ? OFFSET ?",
-            first,
+        before = bisect_right(anchors.positions, offset) - 1
+        skipped = offset - anchors.positions[before]
+        found = self.where(
+            f"seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq LIMIT ?",
+            anchors.seqs[before],
             anchors.seqs[-1],  # or the end of a graph task is looked for to the end of the file
             *given(graph_task),
-            limit,
-            offset,
+            skipped + limit,
         )
+        return found[skipped : skipped + limit]
 
     def position(self, graph_task: int | None, seq: int) -> int:
         """Number of events before the one with ``seq``."""
@@ -137,12 +135,12 @@ class Events:
         before = bisect_right(anchors.seqs, seq) - 1
         if before < 0:
             return 0
-        if seq > anchors.seqs[-1]:
+        if before == len(anchors.seqs) - 1:
             return anchors.total
-        if anchors.is_gapless:
-            return seq - anchors.seqs[0]
         return anchors.positions[before] + self._database.value(
-            f"SELECT count(*) FROM event WHERE seq >= ? AND seq < ? {along(graph_task)}",  # noqa: S608
+            f"SELECT ifnull(sum({IS_FIRST} + ({IS_SECOND} AND seq + 1 < ?)), 0) FROM event"  # noqa: S608
+            f" WHERE seq >= ? AND seq < ? {along(graph_task)}",
+            seq,
             anchors.seqs[before],
             seq,
             *given(graph_task),
@@ -150,8 +148,27 @@ class Events:
 
     def where(self, condition: str, *parameters: int) -> list[Event]:
         """The events of the rows that fulfil an SQL condition."""
-        rows = self._database.numbers(f"{_EVENT} WHERE {condition}", *parameters)
-        return list(map(self._decode, rows))
+        rows = self._database.numbers(f"{_ROW} WHERE {condition}", *parameters)
+        return list(chain.from_iterable(map(self._decode, rows)))
+
+    def numbered(self, seqs: Sequence[int]) -> list[Event]:
+        """The events with these ``seq``, in order."""
+        wanted = set(seqs)
+        rows = sorted(wanted | {seq - 1 for seq in wanted})
+        found = self.where(f"seq IN ({','.join('?' * len(rows))}) ORDER BY seq", *rows)
+        return [event for event in found if event.seq in wanted]
+
+    def of(self, graph_task: int, node: int, kinds: Collection[int], limit: int) -> list[Event]:
+        """The first ``limit`` events of a node that are of some kinds, in order."""
+        found = self.where(
+            f"{self.of_node(graph_task, node, kinds)} ORDER BY seq LIMIT ?",
+            limit,
+        )
+        return [each for each in found if codec.KIND[type(each)] in kinds][:limit]
+
+    def about(self, graph_task: int, node: int) -> list[Event]:
+        """The events of a node, and those in which it gave a gradient to a consumer, in order."""
+        return self.where(f"{self._about_node(graph_task, node)} ORDER BY seq")
 
     def count(self, graph_task: int | None) -> int:
         """Number of events."""
@@ -160,17 +177,18 @@ class Events:
         return self._counted.get(_key(graph_task), Anchors([], [])).total
 
     def of_node(self, graph_task: int, node: int, kinds: Collection[int] = ()) -> str:
-        """The SQL condition of the events of a node; no kinds: of any."""
+        """The SQL condition of the rows with events of a node; no kinds: of any."""
         mine = _of_node(graph_task, node)
         if not kinds:
             return self._near(graph_task, node, mine)
-        mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in kinds)})"
-        are_arrivals = {kind in ARRIVALS for kind in kinds}
+        rows = {row for kind in kinds for row in codec.ROWS_OF[kind]}
+        mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in sorted(rows))})"
+        are_arrivals = {kind in _ARRIVALS for kind in rows}
         if len(are_arrivals) > 1:
             return self._near(graph_task, node, mine)
         return self._near(graph_task, node, mine, f"arrivals = {are_arrivals.pop():d}")
 
-    def about_node(self, graph_task: int, node: int) -> str:
+    def _about_node(self, graph_task: int, node: int) -> str:
         """The same for the events of a node and those in which it gave a gradient to a consumer."""
         gave = f"event.a = {node:d} AND {ARRIVAL}"
         mine = f"event.graph_task = {graph_task:d} AND (event.node = {node:d} OR {gave})"
@@ -181,17 +199,18 @@ class Events:
 
         Empty where none did.
         """
-        mine = f"{_of_node(graph_task, node)} AND event.kind = {ACCUMULATED}"
-        places = [self.of_node(graph_task, node, [ACCUMULATED])]
+        mine = f"{_of_node(graph_task, node)} AND {GRADIENT}"
+        places = [self._near(graph_task, node, mine, "arrivals = 1")]
         count = f"SELECT count(*) FROM event WHERE {mine}"  # noqa: S608 - numbers
         if self._are_stored:
             blocks = f"graph_task = {graph_task:d} AND node = {node:d} AND arrivals = 1"
-            last = f"block = (SELECT max(block) FROM node_block WHERE {blocks})"  # noqa: S608
+            last = f"block = (SELECT max(block) FROM node_block WHERE {blocks} AND gradients > 0)"  # noqa: S608
             places.insert(0, self._near(graph_task, node, mine, f"arrivals = 1 AND {last}"))
             count = f"SELECT ifnull(sum(gradients), 0) FROM node_block WHERE {blocks}"  # noqa: S608
         for where in places:
             rows = self._database.integers(
-                f"SELECT b, d, seq FROM event WHERE {where} ORDER BY seq DESC LIMIT 1"  # noqa: S608
+                f"SELECT {SLOT}, {NBYTES}, {AT} FROM event WHERE {where} AND {GRADIENT}"  # noqa: S608
+                " ORDER BY seq DESC LIMIT 1"
             )
             if rows:
                 ((slot, nbytes, seq),) = rows
@@ -232,18 +251,28 @@ class Events:
             node: only events that concern this node; None: of any.
             found_only: leave out checks that found no NaN and no infinities.
         """
-        numbers = sorted(kinds)
+        wanted = set(kinds) or {*codec.KIND.values()}
+        mine = f"+graph_task = {graph_task:d}"
         if node is not None:
-            mine = self.of_node(graph_task, node, numbers)
-        else:
-            mine = f"+graph_task = {graph_task:d}"
-            if numbers:
-                mine += f" AND kind IN ({', '.join(map(str, numbers))})"
+            mine = self.of_node(graph_task, node, sorted(kinds))
+        mine += f" {of(thread, 'thread')}"
         if found_only:
             mine += f" AND (NOT {CHECK} OR b + c + d > 0)"
+        halves = []
+        for second, is_there in ((False, IS_FIRST), (True, IS_SECOND)):
+            kinds_of_rows = {
+                row
+                for kind in wanted
+                for row in codec.ROWS_OF[kind]
+                if (row >= STARTED and kind in codec.SECOND) is second
+            }
+            listed = ", ".join(map(str, sorted(kinds_of_rows)))
+            halves.append(
+                f"SELECT seq + {second:d} AS at FROM event"  # noqa: S608
+                f" WHERE {mine} AND kind IN ({listed}) AND {is_there}"
+            )
         rows = self._database.integers(
-            f"SELECT seq FROM event WHERE {mine} {of(thread, 'thread')} ORDER BY seq",  # noqa: S608
-            *given(thread),
+            f"{' UNION ALL '.join(halves)} ORDER BY at", *2 * given(thread)
         )
         return [row[0] for row in rows]
 
@@ -297,8 +326,8 @@ class Events:
     def arrivals(self, task: GraphTaskRow) -> list[ArrivalRow]:
         """The gradients that arrived in InputBuffers of a graph task, in order."""
         rows = self._database.integers(
-            "SELECT ifnull(a, -2), ifnull(node, -1), ifnull(b, -1), ifnull(d, -1) FROM event"  # noqa: S608
-            f" WHERE {DURING} AND kind = {ACCUMULATED} ORDER BY seq",
+            f"SELECT ifnull(a, -2), ifnull(node, -1), ifnull({SLOT}, -1), ifnull({NBYTES}, -1)"  # noqa: S608
+            f" FROM event WHERE {DURING} AND {GRADIENT} ORDER BY seq",
             *place(task),
         )
         found = list(map(ArrivalRow._make, rows))
@@ -310,23 +339,24 @@ class Events:
 
     def last(self) -> int:
         """``seq`` of the last event; -1: there is none."""
-        rows = self._database.integers("SELECT seq FROM event ORDER BY seq DESC LIMIT 1")
+        rows = self._database.integers(f"SELECT {AT} FROM event ORDER BY seq DESC LIMIT 1")  # noqa: S608
         return rows[0][0] if rows else -1
 
     def started(self, graph_task: int, after: int, until: int, limit: int) -> list[tuple[int, ...]]:
         """``seq``, time, thread and node of the next executions behind an event, in order."""
         return self._database.integers(
-            f"SELECT seq, t, thread, node FROM event WHERE {EXECUTION} AND kind = {STARTED}"  # noqa: S608
-            " AND graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            f"SELECT seq + 1, t, thread, node FROM event WHERE {EXECUTION} AND kind = {STARTED}"  # noqa: S608
+            " AND graph_task = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT ?",
             *(graph_task, after, until, limit),
         )
 
     def ended(self, graph_task: int, after: int, until: int) -> list[tuple[int, ...]]:
         """``seq``, node, time and kind of the ends of executions behind an event, in order."""
         return self._database.integers(
-            f"SELECT seq, node, t, kind FROM event WHERE {EXECUTION} AND kind <> {STARTED}"  # noqa: S608
-            " AND graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq",
-            *(graph_task, after, until),
+            f"SELECT {AT}, node, t, kind FROM event WHERE {EXECUTION} AND kind <> {STARTED}"  # noqa: S608
+            f" AND graph_task = ? AND seq >= ? AND seq <= ? AND {AT} > ? AND {AT} <= ?"
+            " ORDER BY seq",
+            *(graph_task, after, until, after, until),
         )
 
     def found(self, graph_task: int, after: int, until: int) -> list[tuple[int, int]]:
@@ -340,9 +370,10 @@ class Events:
 
     def arrived_by_slot(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
         """Slot, number, bytes of the last and its ``seq``, of the gradients that arrived."""
-        mine = self.of_node(graph_task, node, [ACCUMULATED])
+        mine = f"{self._near(graph_task, node, _of_node(graph_task, node), 'arrivals = 1')}"
         return self._database.integers(
-            f"SELECT b, count(*), d, max(seq) FROM event WHERE {mine} GROUP BY b ORDER BY b"  # noqa: S608
+            f"SELECT {SLOT} AS slot, count(*), {NBYTES}, max({AT}) FROM event"  # noqa: S608
+            f" WHERE {mine} AND {GRADIENT} GROUP BY slot ORDER BY slot"
         )
 
     def to_store(self) -> Iterator[tuple[int, int, int]]:
@@ -354,34 +385,30 @@ class Events:
 
     @cached_property
     def _counted(self) -> dict[int, Anchors]:
-        """The first and the last event, by graph task."""
+        """The first row and the end, by graph task."""
         found = {_ALL: Anchors([], [])}
         for number, count, first, last in self._database.integers(
-            "SELECT graph_task, count(*), min(seq), max(seq) FROM event GROUP BY graph_task"
+            f"SELECT graph_task, {_COUNT}, min(seq), max({AT}) FROM event GROUP BY graph_task"  # noqa: S608
         ):
-            found[number] = _first_and_last(count, first, last)
+            found[number] = Anchors([0, count], [first, last + 1])
         if len(found) > 1:
             each = list(found.values())[1:]
             count = sum(anchors.total for anchors in each)
             first = min(anchors.seqs[0] for anchors in each)
-            found[_ALL] = _first_and_last(count, first, max(anchors.seqs[-1] for anchors in each))
+            found[_ALL] = Anchors([0, count], [first, max(anchors.seqs[1] for anchors in each)])
         return found
 
     @cached_property
-    def _gapped(self) -> dict[int, Anchors]:
-        """Those between which stand events of others, by graph task."""
-        found = {
-            number: Anchors([], []) for number, ends in self._counted.items() if not ends.is_gapless
-        }
-        if not found:
-            return found
+    def _each(self) -> dict[int, Anchors]:
+        """All anchors, by graph task."""
+        found = {number: Anchors([], []) for number in self._counted}
         seen = Counter[int]()
         last = -1
         while rows := self._database.integers(
-            "SELECT graph_task, count(*), min(seq), max(seq) FROM (SELECT graph_task, seq"
-            " FROM event WHERE seq > ? ORDER BY seq LIMIT ?) GROUP BY graph_task",
+            f"SELECT graph_task, {_COUNT}, min(seq), max(seq) FROM (SELECT * FROM event"  # noqa: S608
+            " WHERE seq > ? ORDER BY seq LIMIT ?) AS event GROUP BY graph_task",
             last,
-            _EVENTS_PER_ANCHOR,
+            _ROWS_PER_ANCHOR,
         ):
             counts, firsts, lasts = (column for column in list(zip(*rows, strict=True))[1:])
             last = max(lasts)
@@ -392,9 +419,8 @@ class Events:
                     seen[number] += count
         for number, anchors in found.items():
             ends = self._counted[number]
-            if ends.seqs[-1] > anchors.seqs[-1]:
-                anchors.positions.append(ends.positions[-1])
-                anchors.seqs.append(ends.seqs[-1])
+            anchors.positions.extend(ends.positions[1:])
+            anchors.seqs.extend(ends.seqs[1:])
         return found
 
     def _anchors(self, graph_task: int | None) -> Anchors:
@@ -418,17 +444,13 @@ class Events:
 
     def _worked_out(self, key: int) -> Anchors:
         ends = self._counted.get(key, Anchors([], []))
-        if ends.is_gapless or ends.seqs[-1] - ends.seqs[0] < _EVENTS_PER_ANCHOR:
-            return ends
-        return self._gapped[key]
+        if ends.total and ends.seqs[-1] - ends.seqs[0] > _ROWS_PER_ANCHOR:
+            return self._each[key]
+        return ends
 
 
 def _key(graph_task: int | None) -> int:
     return _ALL if graph_task is None else graph_task
-
-
-def _first_and_last(count: int, first: int, last: int) -> Anchors:
-    return Anchors([0, count - 1], [first, last]) if count > 1 else Anchors([0], [first])
 
 
 def _of_node(graph_task: int, node: int) -> str:
@@ -481,23 +503,30 @@ def near(
         thread: only what this thread did; None: any.
         nodes: count only where a node was taken up.
     """
-    after, order = ("> ?", "ASC") if count > 0 else ("< ?", "DESC")
-    conditions = ["graph_task >= 0", f"seq {after}"]
-    given = [seq]
+    # The event of a row may be at its seq or one behind: of a row next to seq, both are looked at.
+    after, order = (">= ? - 1", "ASC") if count > 0 else ("<= ?", "DESC")
+    conditions = ["graph_task >= 0", f"seq {after}", f"kind <> {codec.BEGUN}"]
+    parameters = [seq]
     if nodes:
         conditions += [EXECUTION, f"kind = {STARTED}"]
-    else:
-        conditions.append(f"kind <> {codec.BEGUN}")
     if thread is not None:
         conditions.append("thread = ?")
-        given.append(thread)
+        parameters.append(thread)
     rows = database.integers(
-        f"SELECT seq, graph_task FROM event WHERE {' AND '.join(conditions)}"  # noqa: S608 - our words
-        f" ORDER BY seq {order} LIMIT 1 OFFSET ?",
-        *given,
-        abs(count) - 1,
+        f"SELECT seq, graph_task, {IS_FIRST}, {IS_SECOND} FROM event"  # noqa: S608 - our words
+        f" WHERE {' AND '.join(conditions)} ORDER BY seq {order} LIMIT ?",
+        *parameters,
+        abs(count) + 2,
     )
-    return Place(*rows[0]) if rows else None
+    found = sorted(
+        Place(row + second, graph_task)
+        for row, graph_task, *there in rows
+        for second, is_there in enumerate(there)
+        if is_there and (second or not nodes)
+    )
+    found = [place for place in found if (place.seq > seq if count > 0 else place.seq < seq)]
+    nth = count - 1 if count > 0 else count
+    return found[nth] if -len(found) <= nth < len(found) else None
 
 
 def start_near(
@@ -505,9 +534,9 @@ def start_near(
 ) -> int | None:
     """See :meth:`agviz.traces.reader.Trace.start_near`."""
     mine = "" if thread is None else " AND thread = ?"
-    after, order = ("> ?", "ASC") if count > 0 else ("< ?", "DESC")
+    after, order = ("> ? - 1", "ASC") if count > 0 else ("< ? - 1", "DESC")
     rows = database.integers(
-        f"SELECT seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+        f"SELECT seq + 1 FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
         f" AND seq {after}{mine} ORDER BY seq {order} LIMIT 1 OFFSET ?",
         STARTED,
         graph_task,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from agviz.traces import codec
 from agviz.traces.events import beside
+from agviz.traces.schema import ARRIVED, AT, DELIVERED
 from agviz.words.shapes import read_shape
 from agviz_engine import events
 from agviz_engine.instruments import Health
@@ -17,20 +18,19 @@ if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
 
-_ACCUMULATED: Final = codec.KIND[events.GradientAccumulated]
 _HOOK: Final = codec.KIND[events.HookCalled]
 _INTERVENED: Final = codec.KIND[events.Intervened]
 ROLES: Final = ("output", "root", "sum", "accumulated", "captured", "hook", "replaced")
 ROLE: Final = (
     f"CASE event.kind WHEN {codec.KIND[events.NonFiniteChecked]} THEN 0"
-    f" WHEN {_ACCUMULATED} THEN iif(event.a < 0, 1, 2)"
+    f" WHEN {ARRIVED} THEN iif(event.a < 0, 1, 2) WHEN {DELIVERED} THEN 2"
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 3"
     f" WHEN {codec.KIND[events.GradientCaptured]} THEN 4 WHEN {_HOOK} THEN 5"
     f" WHEN {_INTERVENED} THEN 6 ELSE 7 END"
 )
 """Number among ``ROLES``, in SQL; nothing is measured in any other event."""
 SLOT: Final = (
-    f"CASE event.kind WHEN {_ACCUMULATED} THEN event.b"
+    f"CASE event.kind WHEN {ARRIVED} THEN event.b WHEN {DELIVERED} THEN event.c"
     f" WHEN {_INTERVENED} THEN event.b"
     f" WHEN {codec.KIND[events.LeafAccumulated]} THEN 0 WHEN {_HOOK} THEN 0 ELSE event.a END"
 )
@@ -41,7 +41,7 @@ _MEASURED: Final = (
 )
 _TYPE: Final = "LEFT JOIN tensor_type ON tensor_type.id = tensor_type"
 """Where there is none, what is missing is found out when the row is made."""
-_COLUMNS: Final = f"event.seq, event.graph_task, event.node, {ROLE}, {SLOT}, {_MEASURED}"
+_COLUMNS: Final = f"{AT}, event.graph_task, event.node, {ROLE}, {SLOT}, {_MEASURED}"
 
 
 class HealthRow(NamedTuple):

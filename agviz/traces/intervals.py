@@ -236,10 +236,10 @@ class Intervals:
         """Take in the next event that moves a node on. Raises IndexError: there is no such node.
 
         Args:
-            seq: of the event.
+            seq: of the row of the event.
             t: its time.
             thread: its thread.
-            kind: one of :data:`agviz.traces.schema.MOVES`.
+            kind: of the row, one of :data:`agviz.traces.schema.MOVES`.
             node: the node.
             queue: that it was pushed into.
         """
@@ -250,14 +250,15 @@ class Intervals:
             self.pushed[node] = seq
             self.queues[node] = queue
             orders.pushed.setdefault(self.queues[node], Order()).add(seq, node)
-        elif kind == POPPED:
+        elif kind in {POPPED, STARTED}:
             self.popped[node] = seq
             orders.popped.setdefault(self.queues[node], Order()).add(seq, node)
-        elif kind == STARTED:
-            self.started[node] = seq
-            self.threads[node] = thread
-            orders.started.add(seq, node)
+            if kind == STARTED:
+                self.started[node] = seq + 1
+                self.threads[node] = thread
+                orders.started.add(seq + 1, node)
         elif self.ended[node] == NEVER:
+            seq += kind == FINISHED
             self.ended[node] = seq
             self.outcome[node] = kind
             self.end_times[node] = t

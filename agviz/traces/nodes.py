@@ -29,6 +29,7 @@ from agviz.traces.rows import (
     Shape,
 )
 from agviz.traces.schema import (
+    AT,
     CHECK,
     CHECKED,
     EXECUTION,
@@ -480,7 +481,7 @@ class NodeReader:
 
     def _execution_events(self, graph_task: int | None, only: int | None) -> list[tuple[int, ...]]:
         """Seq, t, thread, graph task, kind and node of the events that say what was executed."""
-        columns = "seq, t, thread, graph_task, kind, node"
+        columns = f"{AT}, t, thread, graph_task, kind, node"
         task = None if graph_task is None else self._contents.graph_tasks.get(graph_task)
         numbers: tuple[int, ...] = ()
         if graph_task is not None and only is not None:
@@ -568,7 +569,7 @@ class NodeReader:
         low, high = sorted((known, seq))
         between = self._database.value(
             f"SELECT count(*) FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-            " AND seq > ? AND seq <= ?",
+            " AND seq + 1 > ? AND seq + 1 <= ?",
             STARTED,
             graph_task,
             low,
@@ -707,7 +708,7 @@ class NodeReader:
         good = self._good(rows, fits)
         wanted = dict.fromkeys(row[0] for row in rows if not good.isdisjoint(row[1:]))
         started = self._database.integers(
-            f"SELECT node, seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
+            f"SELECT node, seq + 1 FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
             " ORDER BY seq",
             STARTED,
             graph_task,
@@ -737,14 +738,11 @@ class NodeReader:
             limit: at most so many.
         """
         rows = self._database.integers(
-            "SELECT seq, t, thread, event.graph_task, event.node, name, kind"  # noqa: S608 - our words
+            f"SELECT {AT}, t, thread, event.graph_task, event.node, name, kind"  # noqa: S608 - our words
             " FROM event JOIN node ON node.graph_task = event.graph_task AND node.idx = event.node"
-            f" WHERE {EXECUTION} AND event.graph_task <> ? AND seq > ? AND seq <= ?"
-            " ORDER BY seq LIMIT ?",
-            graph_task,
-            after,
-            until,
-            limit,
+            f" WHERE {EXECUTION} AND event.graph_task <> ? AND seq >= ? AND seq <= ?"
+            f" AND {AT} > ? AND {AT} <= ? ORDER BY seq LIMIT ?",
+            *(graph_task, after, until, after, until, limit),
         )
         start_ns = self._contents.meta.start_ns
         return [

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.traces.events import FROM_MEASURED
 from agviz.traces.health import ROLE, ROLES, SLOT
-from agviz.traces.schema import CHECK
+from agviz.traces.schema import AT, CHECK
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
     from agviz.traces.rows import GraphTaskRow
 
-_HEALTH: Final = "health CROSS JOIN event ON event.seq = health.seq"
-"""From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
-events belong to what is asked for."""
 _IS_BAD: Final = "health.nan + posinf + neginf > 0"
+_MEASURED_BAD: Final = f"{FROM_MEASURED} WHERE {_IS_BAD}"
 _FAILED_CHECK: Final = f"{CHECK} AND event.b + event.c + event.d > 0"
 """The same where only the non-finite check was made, of what nodes put out."""
 _EDGE: Final = (
@@ -57,13 +56,13 @@ def flows(database: Database, contents: Contents, task: GraphTaskRow) -> Flows:
     is_measured = contents.meta.values != "none"
     outputs = database.integers(
         "SELECT event.seq, event.node, event.a, coalesce(edge.consumer, -1),"  # noqa: S608
-        f" coalesce(edge.slot, -1) FROM {_HEALTH if is_measured else 'event'} {_EDGE} WHERE"
+        f" coalesce(edge.slot, -1) FROM {FROM_MEASURED if is_measured else 'event'} {_EDGE} WHERE"
         f" {f'{_IS_BAD} AND {CHECK}' if is_measured else _FAILED_CHECK}"
         f" AND {_within(is_measured)}",
         *_place(task),
     )
     others = database.integers(
-        f"SELECT event.seq, event.node, {ROLE}, {SLOT} FROM {_HEALTH} WHERE {_IS_BAD}"  # noqa: S608
+        f"SELECT {AT}, event.node, {ROLE}, {SLOT} FROM {FROM_MEASURED} WHERE {_IS_BAD}"  # noqa: S608
         f" AND NOT {CHECK} AND {_within(is_measured=True)}",
         *_place(task),
     )
@@ -78,7 +77,9 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
     tasks = contents.graph_tasks
     if len(tasks) > _ONE_BY_ONE:
         is_measured = contents.meta.values != "none"
-        source = f"{_HEALTH} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
+        source = (
+            f"{FROM_MEASURED} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
+        )
         rows = database.integers(
             f"SELECT event.graph_task FROM {source}"  # noqa: S608
             " GROUP BY event.graph_task ORDER BY min(event.seq)"
@@ -92,9 +93,9 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
 def first(database: Database, contents: Contents, task: GraphTaskRow) -> int | None:
     """``seq`` of the event in which the first such gradient of a graph task flowed, or None."""
     is_measured = contents.meta.values != "none"
-    source = f"{_HEALTH} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
+    source = _MEASURED_BAD if is_measured else f"event WHERE {_FAILED_CHECK}"
     rows = database.integers(
-        f"SELECT event.seq FROM {source} AND {_within(is_measured)} LIMIT 1",  # noqa: S608
+        f"SELECT {AT} FROM {source} AND {_within(is_measured)} LIMIT 1",  # noqa: S608
         *_place(task),
     )
     return rows[0][0] if rows else None
@@ -114,7 +115,8 @@ def results(database: Database, contents: Contents) -> list[int]:
         if database.integers(
             "SELECT 1 FROM (SELECT event.graph_task AS task,"  # noqa: S608
             f" CASE WHEN {CHECK} THEN edge.consumer ELSE event.node END AS reached"
-            f" FROM {_HEALTH} {_EDGE} AND {CHECK} WHERE {_IS_BAD} AND {_within(is_measured=True)})"
+            f" FROM {FROM_MEASURED} {_EDGE} AND {CHECK} WHERE {_IS_BAD}"
+            f" AND {_within(is_measured=True)})"
             " JOIN graph_task ON graph_task.id = task"
             " JOIN node ON node.graph_task = task AND node.idx = reached"
             f" WHERE accumulate = 0 OR sequence_nr IS NULL LIMIT 1",

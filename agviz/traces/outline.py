@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.errors import TraceError
 from agviz.traces import codec
 from agviz.traces.nodes import END
-from agviz.traces.schema import ACCUMULATED, ARRIVALS
+from agviz.traces.schema import DELIVERED
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from agviz.traces.rows import EdgeRow, NodeStatus
     from agviz_engine.events import Event
 
-_OWN: Final = sorted({*codec.KIND.values()} - {*ARRIVALS})
+_ARRIVALS: Final = {events.DependencyDecremented, events.GradientAccumulated}
+_OWN: Final = sorted(codec.KIND[kind] for kind in codec.KIND.keys() - _ARRIVALS)
 """Kinds of events of which a node has few; so asked for, those it has many of are not looked at."""
 _MOST_EVENTS: Final = 1_000
 _PER_CONSUMER: Final = 64
@@ -245,10 +246,7 @@ class Outline:
 
     def story(self, node: int) -> Story:
         """What happened to a node, in time that depends little on how many nodes feed it."""
-        own = self._events.where(
-            f"{self._events.of_node(self._graph_task, node, _OWN)} ORDER BY seq LIMIT ?",
-            _MOST_EVENTS,
-        )
+        own = self._events.of(self._graph_task, node, _OWN, _MOST_EVENTS)
         rows = self._arrived(node)
         finished = [event.seq for event in own if isinstance(event, events.NodeFinished)]
         given: list[Event] = []
@@ -257,11 +255,12 @@ class Outline:
             # A thread gives a node's gradients before it does anything else; others are at work,
             # too.
             until = finished[-1] + _PER_CONSUMER * consumers + _MARGIN
-            given = self._events.where(
+            told = self._events.where(
                 "seq > ? AND seq <= ? AND kind = ? AND +graph_task = ? AND a = ?"
                 " ORDER BY seq LIMIT ?",
-                *(finished[-1], until, ACCUMULATED, self._graph_task, node, _MOST_EVENTS),
+                *(finished[-1], until, DELIVERED, self._graph_task, node, _MOST_EVENTS),
             )
+            given = [event for event in told if isinstance(event, events.GradientAccumulated)]
         return Story([*own, *given], [Arrived(*row) for row in rows])
 
     def _arrived(self, node: int) -> list[tuple[int, ...]]:

@@ -58,6 +58,7 @@ from agviz.traces.rows import (
     TypeTime,
     VersionErrorRow,
 )
+from agviz.traces.schema import OF_EVENT
 from agviz.traces.state import BackwardState
 from agviz.traces.timeline import Bytes, Depth, LiveBytes, Steps, Timeline
 from agviz_engine import events
@@ -453,8 +454,7 @@ class Trace(Closable):
 
     def events_of(self, seqs: Sequence[int]) -> list[Event]:
         """The events with these ``seq``, in order; at most some hundreds at once."""
-        marks = ",".join("?" * len(seqs))
-        return self._events().where(f"seq IN ({marks}) ORDER BY seq", *seqs)
+        return self._events().numbered(seqs)
 
     def seqs_where(
         self,
@@ -509,8 +509,7 @@ class Trace(Closable):
         Those of the node itself, and those in which it gave a gradient to a consumer.
         """
         self.graph_task(graph_task)
-        chosen = self._events().about_node(graph_task, node)
-        return self._events().where(f"{chosen} ORDER BY seq")
+        return self._events().about(graph_task, node)
 
     def nonfinite(self, graph_task: int | None = None, limit: int = 1000) -> list[NonFiniteRow]:
         """Outputs with NaN or infinities, in order of detection."""
@@ -660,7 +659,7 @@ class Trace(Closable):
 
     def health_at(self, seq: int) -> HealthRow | None:
         """What was measured in the event with ``seq``, or None."""
-        rows = health.read(self._database, self._contents(), "event.seq = ?", seq)
+        rows = health.read(self._database, self._contents(), OF_EVENT, seq, seq, seq)
         return rows[0] if rows else None
 
     def values(
@@ -827,7 +826,7 @@ class Trace(Closable):
         return (f"{mine} {of(slot, health.SLOT)} ORDER BY event.seq LIMIT ?", *numbers)
 
     def _value_row(self, seq: int) -> ValueRow:
-        rows = values.read(self._database, self._contents(), "event.seq = ?", seq)
+        rows = values.read(self._database, self._contents(), OF_EVENT, seq, seq, seq)
         if not rows:
             raise TraceError(f"{self.path} holds no gradient for event {seq}; see its values()")
         if rows[0].unknown:
@@ -839,7 +838,7 @@ class Trace(Closable):
     def _read_anew(self) -> None:
         contents = self._all_contents = Contents(self._database)
         events = self._all_events = Events(
-            self._database, contents.event, lambda: contents.has_shortcuts
+            self._database, contents.events, lambda: contents.has_shortcuts
         )
         self._all_nodes = NodeReader(self._database, contents, events)
 

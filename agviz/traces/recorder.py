@@ -494,7 +494,7 @@ class Recorder(Instrument, Closable):
             return
         row = codec.with_object(codec.COPIED, event, None)
         if isinstance(event, events.GradientAccumulated) and event.producer >= 0:
-            row = event.seq, *row[1:]  # TEMP that of the emission
+            row = event.seq - 1, *row[1:]  # that of the emission
         if not self._selection.has_row(row):
             return
         copy = copier.copy(gradient, event.graph_task)

@@ -239,25 +239,31 @@ CREATE TABLE edge (
     slot INTEGER NOT NULL,         -- number among the consumer's inputs
     PRIMARY KEY (graph_task, producer, output)
 ) WITHOUT ROWID""",
-    # Everything that happened. agviz/traces/codec.py says which field stands in which column.
+    # Everything that happened: emissions of the engine, each of which is one event or two.
+    # agviz_engine/emissions.py and agviz/traces/codec.py say which field is in which column.
     "event": """
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY,       -- position in the total order
     t INTEGER NOT NULL,            -- ns since the start of the recording
     thread INTEGER NOT NULL,
     graph_task INTEGER NOT NULL,   -- -1: none
-    kind INTEGER NOT NULL,         -- position in agviz_engine.events.EVENT_TYPES
+    kind INTEGER NOT NULL,         -- position in agviz_engine.events.EVENT_TYPES, or a step:
+                                   -- 25 QueuePop at seq, NodeStarted at seq + 1;
+                                   -- 26 DependencyDecremented at seq, and GradientAccumulated at
+                                   -- seq + 1 unless e is -1; 27 NodeFinished at seq + 1, and if b
+                                   -- is 1 SavedTensorsReleased at seq
     node INTEGER,                  -- NULL: the event concerns no node
     a INTEGER,                     -- the other fields of the kind, in their order;
     b INTEGER,                     -- a text is the id of its string
     c INTEGER,
-    d INTEGER
+    d INTEGER,
+    e INTEGER
 )""",
     # What was measured of gradients. A complex element counts as two numbers, of a sparse tensor
     # the stored values count. Empty at --values none.
     "health": f"""
 CREATE TABLE health (
-    seq INTEGER PRIMARY KEY,       -- seq of the event: NonFiniteChecked for what a node puts out,
+    seq INTEGER PRIMARY KEY,       -- seq in event: NonFiniteChecked for what a node puts out,
                                    -- GradientAccumulated for a root's gradient and for the sum
                                    -- of several, LeafAccumulated, GradientCaptured
 {_MEASURED})""",
@@ -417,14 +423,13 @@ CREATE TABLE node_block (
     gradients INTEGER NOT NULL,    -- how many of them are GradientAccumulated at the node
     PRIMARY KEY (graph_task, node, arrivals, block)
 ) WITHOUT ROWID""",
-    # The first and the last event of each graph task (-1: of those that belong to none, -2: of
-    # all), and where events of others stand in between the first of its own in every thousand.
-    # Empty until the recording is closed.
+    # Of each graph task (-1: of what belongs to none, -2: of all) the first row in event, the first
+    # of its own in every thousand, and the end. Empty until the recording is closed.
     "anchor": """
 CREATE TABLE anchor (
     graph_task INTEGER NOT NULL,
-    position INTEGER NOT NULL,     -- number of events of the graph task before this one
-    seq INTEGER NOT NULL,
+    position INTEGER NOT NULL,     -- number of events of the graph task before this row
+    seq INTEGER NOT NULL,          -- seq in event; of the last anchor: behind all events
     PRIMARY KEY (graph_task, position)
 ) WITHOUT ROWID""",
     # When nodes were queued, ran and ended: ``seq`` of the events that say so, NULL where there is
@@ -438,7 +443,7 @@ CREATE TABLE timeline (
     popped INTEGER,                -- QueuePop
     started INTEGER,               -- NodeStarted
     ended INTEGER,                 -- the first of NodeFinished, NodeFailed and NodeSkipped
-    outcome INTEGER,               -- kind of that event
+    outcome INTEGER,               -- its kind in event
     failed INTEGER,                -- NodeFailed of a node that had ended otherwise before
     thread INTEGER,                -- that took the node up
     start_t INTEGER,               -- time of NodeStarted, ns since the start of the recording
@@ -455,20 +460,41 @@ OF_GRAPH_TASK = tuple(
 )
 """Tables whose rows belong to one graph task each."""
 
-COMPUTED, PUSHED, POPPED, STARTED, FINISHED, FAILED, SKIPPED = range(1, 8)
-DECREMENTED, ACCUMULATED = ARRIVALS = (9, 10)
-HOOK_CALLED, CAPTURED, CHECKED = 8, 11, 13
-"""Kinds of events, as in ``event``: positions in agviz_engine.events.EVENT_TYPES."""
+COMPUTED, PUSHED, POPPED = range(1, 4)
+FAILED, SKIPPED, HOOK_CALLED = range(6, 9)
+ARRIVED, CAPTURED, CHECKED = 10, 11, 13
+STARTED, DELIVERED, FINISHED = range(25, 28)
+"""Kinds in ``event``: positions in agviz_engine.events.EVENT_TYPES, and steps (TOOK, DELIVERED and
+ENDED of agviz_engine.emissions). ARRIVED is the gradient of a root."""
 
 MOVES = (PUSHED, POPPED, STARTED, FINISHED, FAILED, SKIPPED)
 """Those that move a node on."""
 
-EXECUTION = "kind IN (4, 5, 6, 7)"
-"""Condition of the events from NodeStarted to NodeSkipped. SQLite takes an index that is limited to
-them only for queries that hold these very words."""
+AT = f"(event.seq + (event.kind >= {STARTED}))"
+"""``seq`` of the event by which a step is found: NodeStarted, GradientAccumulated, NodeFinished."""
+
+OF_EVENT = f"event.seq IN (?, ? - 1) AND {AT} = ?"
+"""Condition of the row by which an event is found; its ``seq`` is given three times."""
+
+EXECUTION = "kind IN (6, 7, 25, 27)"
+"""Condition of what starts or ends an execution. SQLite takes an index that is limited to it only
+for queries that hold these very words."""
 
 CHECK = "kind = 13"
 """The same for NonFiniteChecked."""
+
+GRADIENT = f"(event.kind = {ARRIVED} OR event.kind = {DELIVERED} AND event.e >= 0)"
+"""Condition of what is a GradientAccumulated, among others."""
+SLOT = f"iif(event.kind = {DELIVERED}, event.c, event.b)"
+NBYTES = f"iif(event.kind = {DELIVERED}, event.e, event.d)"
+"""Of a GradientAccumulated: the slot, and the bytes that it holds then."""
+
+IS_FIRST = f"(event.kind <> {FINISHED} OR ifnull(event.b, 0) <> 0)"
+IS_SECOND = (
+    f"(event.kind IN ({STARTED}, {FINISHED})"
+    f" OR event.kind = {DELIVERED} AND ifnull(event.e, -1) >= 0)"
+)
+"""Whether a row is an event at ``seq``, and one at ``seq + 1``."""
 
 INDEXES: dict[str, str] = {
     "event_of_execution": (
@@ -481,28 +507,30 @@ INDEXES: dict[str, str] = {
 BLOCK = 64
 """Events in a block."""
 
-ARRIVAL = "event.kind IN (9, 10)"
-"""Condition of DependencyDecremented and GradientAccumulated."""
+ARRIVAL = f"event.kind IN ({ARRIVED}, {DELIVERED})"
+"""Condition of what comes along edges to a node: DependencyDecremented, GradientAccumulated."""
 
 FILL_NODE_BLOCK = (
     f"INSERT INTO node_block SELECT graph_task, node, 0, seq / {BLOCK}, 0 FROM event"  # noqa: S608 - our words
     f" WHERE node IS NOT NULL AND NOT {ARRIVAL}"
     f" UNION SELECT graph_task, a, 0, seq / {BLOCK}, 0 FROM event WHERE {ARRIVAL} AND a >= 0"
-    f" UNION SELECT graph_task, node, 1, seq / {BLOCK}, sum(kind = 10) FROM event"
+    f" UNION SELECT graph_task, node, 1, seq / {BLOCK}, sum({GRADIENT}) FROM event"
     f" WHERE {ARRIVAL} GROUP BY 1, 2, 3, 4"
 )
 """The rows of node_block, once all events are there."""
 
 _ENDS = f"kind IN {(FINISHED, FAILED, SKIPPED)}"
-_FIRST_END = f"min(seq << 8 | kind) FILTER (WHERE {_ENDS})"
+_FIRST_END = f"min({AT} << 8 | kind) FILTER (WHERE {_ENDS})"
+_POPS = f"kind IN {(POPPED, STARTED)}"
+_STARTS = f"kind = {STARTED}"
 
 FILL_TIMELINE = (
     "INSERT INTO timeline SELECT graph_task, node,"  # noqa: S608 - our words
     f" min(seq) FILTER (WHERE kind = {PUSHED}), min(a) FILTER (WHERE kind = {PUSHED}),"
-    f" min(seq) FILTER (WHERE kind = {POPPED}),"
-    f" min(seq) FILTER (WHERE kind = {STARTED}), {_FIRST_END} >> 8, {_FIRST_END} & 255,"
+    f" min(seq) FILTER (WHERE {_POPS}),"
+    f" min({AT}) FILTER (WHERE {_STARTS}), {_FIRST_END} >> 8, {_FIRST_END} & 255,"
     f" nullif(max(seq) FILTER (WHERE kind = {FAILED}), {_FIRST_END} >> 8),"
-    f" min(thread) FILTER (WHERE kind = {STARTED}), min(t) FILTER (WHERE kind = {STARTED}),"
+    f" min(thread) FILTER (WHERE {_STARTS}), min(t) FILTER (WHERE {_STARTS}),"
     f" min(t) FILTER (WHERE {_ENDS}) FROM event WHERE kind IN {MOVES} GROUP BY graph_task, node"
 )
 """The rows of timeline, once all events are there."""

@@ -33,7 +33,7 @@ def store(path: Path, writer: Writer) -> None:
     database = Database(path)
     try:
         contents = Contents(database)
-        events = Events(database, contents.event, lambda: False)
+        events = Events(database, contents.events, lambda: False)
         unknown = [
             Introduction(thread.id, thread.name, thread.queue, thread.native_id)
             for thread in contents.threads

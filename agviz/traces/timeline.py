@@ -24,20 +24,24 @@ from agviz.traces.intervals import (
     Span,
 )
 from agviz.traces.schema import (
-    ACCUMULATED,
-    ARRIVALS,
+    ARRIVED,
+    AT,
     CHECKED,
     COMPUTED,
-    DECREMENTED,
+    DELIVERED,
     MOVES,
+    NBYTES,
     POPPED,
     PUSHED,
+    SLOT,
+    STARTED,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agviz.traces.database import Database
+    from agviz.traces.intervals import Arrival
     from agviz.traces.rows import GraphTaskRow
 
 _ROWS_PER_QUERY: Final = 4_000
@@ -64,12 +68,10 @@ _WITH_TIMES: Final = (
 _NODES: Final = f"SELECT idx, {_NODE} FROM node WHERE graph_task = ? ORDER BY idx"  # noqa: S608
 _LAST: Final = f"SELECT ifnull(max(seq), {NEVER}) FROM anchor WHERE graph_task = ?"  # noqa: S608
 _FINDING: Final = f"(kind = {CHECKED} AND b + c + d > 0)"
-_ARRIVES: Final = f"(kind IN {(COMPUTED, *ARRIVALS)} OR {_FINDING})"
+_ARRIVES: Final = f"(kind IN {(COMPUTED, ARRIVED, DELIVERED)} OR {_FINDING})"
 _MOVE: Final = "seq, t, thread, kind, ifnull(node, -1), ifnull(a, -1)"
 _ARRIVAL: Final = (
-    f"seq, t, ifnull(node, -1), CASE kind WHEN {ACCUMULATED} THEN max(ifnull(b, 0), 0)"
-    f" WHEN {DECREMENTED} THEN {DECREMENT} ELSE {NO_ARRIVAL} END,"
-    f" CASE kind WHEN {ACCUMULATED} THEN ifnull(d, 0) ELSE ifnull(b, 0) END"
+    f"seq, t, kind, ifnull(node, -1), ifnull(b, 0), max(ifnull({SLOT}, 0), 0), ifnull({NBYTES}, -1)"
 )
 
 
@@ -251,7 +253,7 @@ class Timeline:
     def _look(self, seq: int) -> None:
         """Look what there is more where an event is not known yet."""
         if not self.is_closed and seq > self._until:
-            rows = self._database.integers("SELECT seq FROM event ORDER BY seq DESC LIMIT 1")
+            rows = self._database.integers(f"SELECT {AT} FROM event ORDER BY seq DESC LIMIT 1")  # noqa: S608
             self._until = rows[0][0] if rows else -1
             self._spans = Spans(self._read_spans())
 
@@ -330,7 +332,8 @@ class Timeline:
             task.until = last
 
     def _read_arrivals(self, task: Intervals, last: int) -> None:
-        for arrivals in self._events(_ARRIVAL, _ARRIVES, task, last):
+        for rows in self._events(_ARRIVAL, _ARRIVES, task, last):
+            arrivals = list(_arrivals(rows))
             self._take(task.arrive, arrivals, arrivals[-1][0])
         task.arrive((), last)
 
@@ -352,6 +355,19 @@ class Timeline:
         ):
             low = rows[-1][0]
             yield rows
+
+
+def _arrivals(rows: Iterable[tuple[int, ...]]) -> Iterator[Arrival]:
+    """What rows of :data:`_ARRIVAL` say of nodes, in order of ``seq``."""
+    for seq, t, kind, node, b, slot, nbytes in rows:
+        if kind == DELIVERED:
+            yield seq, t, node, DECREMENT, b
+            if nbytes >= 0:
+                yield seq + 1, t, node, slot, nbytes
+        elif kind == ARRIVED:
+            yield seq, t, node, slot, max(nbytes, 0)
+        else:
+            yield seq, t, node, NO_ARRIVAL, b
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -386,7 +402,7 @@ def depths(database: Database, steps: Steps) -> list[Depth]:
     rows = database.integers(
         "SELECT of_step.graph_task, queue, step, largest, event.b FROM (SELECT graph_task,"  # noqa: S608 - numbers
         " a AS queue, min(max((t - ?) * ? / ?, 0), ?) AS step, max(b) AS largest, max(seq) AS last"
-        f" FROM event WHERE kind IN ({PUSHED}, {POPPED}) AND seq BETWEEN ? AND ?"
+        f" FROM event WHERE kind IN {(PUSHED, POPPED, STARTED)} AND seq BETWEEN ? AND ?"
         " GROUP BY graph_task, queue, step) AS of_step JOIN event ON event.seq = last"
         " ORDER BY last",
         steps.begin_t,

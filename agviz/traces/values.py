@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.traces.events import beside
 from agviz.traces.health import ROLE, ROLES, SLOT
-from agviz.traces.schema import CHUNK_BYTES
+from agviz.traces.schema import AT, CHUNK_BYTES, OF_EVENT
 from agviz.words.shapes import read_ragged_shape, read_shape
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ _COMPRESSED: Final = {
     "sparse_bsc": ("ccol_indices", "row_indices"),
 }
 _COLUMNS: Final = (
-    f"event.seq, event.graph_task, event.node, {ROLE}, {SLOT}, dtype, shape, layout, coalesced,"
-    " unknown"
+    f"{AT}, event.graph_task, event.node, {ROLE}, {SLOT}, dtype, shape, layout, coalesced, unknown"
 )
 _LARGEST: Final = 2**62
 
@@ -127,7 +126,9 @@ def read_parts(database: Database, contents: Contents, seq: int) -> dict[str, Pa
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.integers(
-        "SELECT name, dtype, shape, chunk FROM part WHERE seq = ? LIMIT 10", seq
+        "SELECT name, dtype, shape, chunk FROM part WHERE seq ="  # noqa: S608 - our words
+        f" (SELECT event.seq FROM event WHERE {OF_EVENT}) LIMIT 10",
+        *(seq, seq, seq),
     )
     text = contents.name
     try:

@@ -26,7 +26,6 @@ from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.traces.tensor_types import TensorTypes
 from agviz.words.safe import storable
-from agviz_engine.emissions import ABSENT, expand
 from agviz_engine.events import (
     NO_GRAPH_TASK,
     DependenciesComputed,
@@ -332,7 +331,6 @@ class Writer:
                 rows = self._without_objects(rows)
             if self.retention is not None:
                 self.retention.heard(rows)
-            rows = _expanded(rows)
             rows = _in_order(rows, codec.WIDTH)
             for size, part in _parts(rows, codec.WIDTH):
                 self._database.execute(codec.insertion(size), [self._start_ns, *part])
@@ -598,19 +596,6 @@ class Writer:
         for size, values in _parts(_rows(*others), len(others)):
             sql = _columns_insertion(table, tuple(same), size)
             self._database.execute(sql, [graph_task, *facts, *values])
-
-
-def _expanded(rows: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    for row in codec.each(rows):
-        if row[codec.KIND_COLUMN] in (25, 26, 27):
-            for event in expand(row):
-                found += codec.LAYOUTS[codec.KIND[type(event)]].to_row(
-                    (*event, codec.KIND[type(event)], ABSENT)
-                )
-        else:
-            found += row
-    return found
 
 
 def _in_order(values: list[Any], columns: int) -> list[Any]:

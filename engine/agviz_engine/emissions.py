@@ -14,7 +14,8 @@ emission      columns ``node``, ``a`` to ``e``           events
                                                          NodeFinished
 ============= ========================================== =======================================
 
-An emission takes as many consecutive sequence numbers as it has events, and has that of the first.
+A row has one sequence number; a step takes the next one as well, for its second event, whether the
+first event happened or not. So ``seq + 1`` is when a node started or ended, or a gradient arrived.
 This module imports neither torch nor anything of the engine but its events.
 """
 
@@ -95,7 +96,7 @@ def _delivered(row: Sequence[Any]) -> tuple[Event, ...]:
 def _ended(row: Sequence[Any]) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, outputs, released, *_ = row
     if not released:
-        return (NodeFinished(seq, time_ns, thread, graph_task, node, outputs),)
+        return (NodeFinished(seq + 1, time_ns, thread, graph_task, node, outputs),)
     return (
         SavedTensorsReleased(seq, time_ns, thread, graph_task, node),
         NodeFinished(seq + 1, time_ns, thread, graph_task, node, outputs),

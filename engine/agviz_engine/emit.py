@@ -272,8 +272,7 @@ class Emitter:
     ) -> None:
         """A node has its outputs, and dropped what it had saved where ``released``."""
         registry = self._registry
-        seq = next_two()[0] if released else next_seq()
-        head = seq, clock(), thread.thread_id, graph_task.id, ENDED, ref.index
+        head = next_two()[0], clock(), thread.thread_id, graph_task.id, ENDED, ref.index
         row = *head, len(outputs), int(released), ABSENT, ABSENT, ABSENT
         if registry.journal is not None:
             registry.journal(row)

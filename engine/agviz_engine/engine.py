@@ -1026,8 +1026,15 @@ class Engine:
                             now = clock()
             finally:
                 if rows is not None:
-                    seq = next_seq() if nbytes < 0 else next_two()[0]
-                    head = seq, now, thread.thread_id, graph_task.id, DELIVERED, index, ref.index
+                    head = (
+                        next_two()[0],
+                        now,
+                        thread.thread_id,
+                        graph_task.id,
+                        DELIVERED,
+                        index,
+                        ref.index,
+                    )
                     rows += *head, remaining, slot, added, nbytes
             if held is not None:
                 held.append(buffer[slot] if nbytes >= 0 else None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor
 
 from agviz_engine import saved_values
-from agviz_engine.emissions import ABSENT, CHECKED, DELIVERED, expand, next_seq
+from agviz_engine.emissions import ABSENT, CHECKED, expand, next_seq
 from agviz_engine.health import FINITE, found_at_once, health_in, health_of
 from agviz_engine.instruments import clock
 from agviz_engine.thread_state import current
@@ -142,8 +142,7 @@ class Measuring:
         """Pass on what was found; ``of`` is the event that the gradient belongs to, or its row."""
         registry = self._registry
         if registry.health_journal is not None:
-            seq = of[0] + (type(of) is tuple and of[4] == DELIVERED)  # TEMP
-            registry.health_journal((seq, graph_task.id, health.tensor_type, *health.figures))
+            registry.health_journal((of[0], graph_task.id, health.tensor_type, *health.figures))
         if registry.gradient_measured:
             live = self._emit.live(graph_task, ref)
             live.gradient, live.health = gradient, health
