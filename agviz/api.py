@@ -185,7 +185,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         return super().trace
 
     @property
-    def hears_forward(self) -> bool:
+    def records_forward(self) -> bool:
         """Whether the forward is being recorded, and can be read meanwhile."""
         options = self._recording.options
         return options.check_forward and not options.on
@@ -227,7 +227,7 @@ def why(
     agviz_engine.probe()
     from agviz.live_why import computed, gradients
 
-    hearing = next((each for each in reversed(_under_way) if each.hears_forward), None)
+    hearing = next((each for each in reversed(_under_way) if each.records_forward), None)
     if not callable(loss):
         tensors = computed(loss)
         if hearing is not None:

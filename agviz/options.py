@@ -16,7 +16,8 @@ from agviz.traces.recorder import LEAST_BYTES
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 FILE_BYTES: Final = 2_000_000_000
-"""Bound of a file by default: some 1,800 passes of 10,000 events. Less than many a disk for temporary files has free, and read by ``agviz summary`` within minutes."""
+"""Bound of a file by default: some 1,800 passes of 10,000 events. Less than many a disk for
+temporary files has free, and read by ``agviz summary`` within minutes."""
 LONGEST_TIMEOUT: Final = 10_000_000
 """Seconds; some four months."""
 FALSE: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})

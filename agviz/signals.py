@@ -20,7 +20,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agviz.hang_report import say, tell
+from agviz.hang_report import report, say
 from agviz.traces.dumping import SIGNAL
 from agviz.traces.flight import FlightRecorder
 
@@ -128,7 +128,7 @@ class SignalListener:
         if not recorder.flush():
             say(f"the recording has stopped ({before:,} bytes are in {recorder.path})")
             return
-        tell(recorder.path)
+        report(recorder.path)
         if isinstance(recorder, FlightRecorder):
             say(f"{fresh} more backward passes are in {recorder.path}")
 

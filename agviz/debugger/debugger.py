@@ -1,8 +1,8 @@
 """Debugger: the instrument that stops the engine's threads where somebody wants them to stop.
 
 Note [Stopping]
-A thread stops inside the debugger's method, where the engine holds no lock. While it is stopped, other
-threads stop as well at the next event that they emit, before they look whether it is a place
+A thread stops inside the debugger's method, where the engine holds no lock. While it is stopped,
+other threads stop as well at the next event that they emit, before they look whether it is a place
 to stop for themselves: with ``hold`` set to ``one`` they run on. A stopped thread works off its
 inbox, so that whatever is looked at or changed is so on the thread that runs the node, with its
 thread-locals. All decisions are made under one lock, which is not held while a thread is stopped.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from agviz.debugger.client import Client, Stops
     from agviz.debugger.launch import Debuggee
     from agviz.debugger.stops import Hold, How
-    from agviz.tui.link import Heard
+    from agviz.tui.link import NoticeReceived
     from agviz.tui.model import View
     from agviz.tui.other_tasks import TurnsRead
     from agviz.tui.panels.panel import Panel
@@ -132,7 +132,7 @@ class LiveSession(Breaking, Looking):
         """Stop where a program that is debugged stops unless told otherwise."""
         self.move_child(self.query_one("#live"), before=self.query_one("#status"))
         self.link.start()
-        self.ear.start()
+        self.notices_thread.start()
         self.load_breakpoints()
         first = self.debuggee is not None
         self.ask_program(
@@ -145,7 +145,7 @@ class LiveSession(Breaking, Looking):
 
     # What the program says.
 
-    def on_heard(self, message: Heard) -> None:
+    def on_notice_received(self, message: NoticeReceived) -> None:
         """It has stopped, or runs, or has ended."""
         notice = message.notice
         if isinstance(notice, Stopped):

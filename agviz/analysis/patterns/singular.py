@@ -2,7 +2,8 @@
 
 What a node saved shows: a root that is 0, a divisor that is 0, an argument at the edge of the
 domain. Where a hook packed what it saved (checkpointing), what the forward recorded takes its
-place; and without that, the only point at which such a node can make an infinity of moderate gradients.
+place; and without that, the only point at which such a node can make an infinity of moderate
+gradients.
 """
 
 from __future__ import annotations
