@@ -218,7 +218,7 @@ class Recording(Instrument):
             )
 
     @property
-    def hearing(self) -> Registry | Gate:
+    def observers(self) -> Registry | Gate:
         """Where an instrument is put that is to observe what is recorded, and nothing else.
 
         Raises:

@@ -105,10 +105,10 @@ class SignalListener:
 
     def _wait(self) -> None:
         while True:
-            heard = os.read(self._read, 1_000)
-            if not heard or _STOP in heard:
+            received = os.read(self._read, 1_000)
+            if not received or _STOP in received:
                 break
-            if NUMBER is not None and NUMBER in heard:
+            if NUMBER is not None and NUMBER in received:
                 try:
                     self._answer()
                 except Exception as error:  # noqa: BLE001 - whatever happens, the program goes on

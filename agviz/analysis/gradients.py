@@ -338,7 +338,7 @@ def _around(rows: Sequence[GradientRow], below: Mapping[str, Sequence[int]]) -> 
 
 def _are_alike(rows: Sequence[GradientRow], numbers: Sequence[int]) -> bool:
     if numbers[-1] - numbers[0] != len(numbers) - 1:
-        return False  # others stand between
+        return False  # others are between
     return len({_said(rows[number]) for number in numbers}) == 1
 
 

@@ -226,7 +226,7 @@ class Vanishing:
     def find(self, graph_task: int, leaf: int) -> Vanished | None:
         """Where the gradients on their way to an AccumulateGrad node ended.
 
-        None where that can't be told: not everything was recorded. Raises TraceError where the file
+        None where that is not known: not everything was recorded. Raises TraceError where the file
         is damaged.
         """
         flow = self.flow(graph_task)

@@ -232,7 +232,7 @@ class Moment:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of the gradients that stand in InputBuffers."""
+        """Bytes of the gradients in InputBuffers."""
         return self.state.live_bytes
 
     @property
