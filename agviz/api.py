@@ -185,7 +185,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         return super().trace
 
     @property
-    def hears_forward(self) -> bool:
+    def records_forward(self) -> bool:
         """Whether the forward is being recorded, and can be read meanwhile."""
         options = self._recording.options
         return options.check_forward and not options.on
@@ -227,14 +227,14 @@ def why(
     agviz_engine.probe()
     from agviz.live_why import computed, gradients
 
-    hearing = next((each for each in reversed(_under_way) if each.hears_forward), None)
+    around = next((each for each in reversed(_under_way) if each.records_forward), None)
     if not callable(loss):
         tensors = computed(loss)
-        if hearing is not None:
-            return hearing._why(model, tensors, parameter)
+        if around is not None:
+            return around._why(model, tensors, parameter)
         return gradients(model, tensors, parameter, None)
-    if hearing is not None:
-        return hearing._why(model, computed(loss()), parameter)
+    if around is not None:
+        return around._why(model, computed(loss()), parameter)
     with trace(model, values="none", check_forward=True) as t:
         return t._why(model, computed(loss()), parameter)
 
@@ -320,7 +320,7 @@ def disable() -> Path | None:
 
 
 def set_trace() -> None:
-    """Stop before the next node that runs, where a debugger is attached; else tell how to attach.
+    """Stop before the next node that runs, where a debugger is attached; else say how to attach.
 
     What is not being recorded is from now on, as by :func:`enable`. The program waits for nobody.
 

@@ -63,7 +63,7 @@ def _flush(stream: Any) -> None:
         stream.flush()
 
 
-def tell(path: Path) -> None:
+def report(path: Path) -> None:
     """Print what holds the backward passes that are being recorded into ``path``."""
     try:
         with Trace.open(path) as trace:

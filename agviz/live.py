@@ -45,7 +45,7 @@ class Debugging:
 
     def install(self) -> None:
         """The recording has started: torch is there."""
-        self.debugger.install(self.recording.hearing)
+        self.debugger.install(self.recording.observers)
 
     def serve(self, descriptor: int) -> None:
         """Serve the viewer at the other end of an inherited socket, on a thread of its own.

@@ -76,7 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell of the marker, and record from the first test on where that is asked for."""
+    """Declare the marker, and record from the first test on where that is asked for."""
     config.addinivalue_line(
         "markers",
         "agviz(mode, values, check_forward, fail_on, max_norm): record the backward passes of this"

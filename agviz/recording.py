@@ -85,7 +85,7 @@ class Recording(Instrument):
         self._about = about
         self._installed = contextlib.ExitStack()
         self._registry: Registry | None = None
-        self._heard: Recorder | Gate | None = None
+        self._observer: Recorder | Gate | None = None
         """The instrument that observes the engine for it; None: itself, to open the file."""
         self._listening: SignalListener | None = None
         self._leaving = Leaving(lambda: self.recorder)
@@ -160,10 +160,10 @@ class Recording(Instrument):
 
         registry = self._registry = engine().registry
         if self.recorder is not None:
-            self._heard = self._listener(self.recorder, registry)
+            self._observer = self._listener(self.recorder, registry)
         self._installed.enter_context(
             agviz_engine.installed(
-                self._heard or self,
+                self._observer or self,
                 device_policy=self._device_policy,
                 nonfinite_check=self.options.values != "none" or NONFINITE in self.options.on,
             )
@@ -219,7 +219,7 @@ class Recording(Instrument):
             )
 
     @property
-    def hearing(self) -> Registry | Gate:
+    def observers(self) -> Registry | Gate:
         """Where an instrument is put that is to observe what is recorded, and nothing else.
 
         Raises:
@@ -227,7 +227,7 @@ class Recording(Instrument):
         """
         if self._registry is None:
             raise RuntimeError("the recording has not started")
-        return self._heard if isinstance(self._heard, Gate) else self._registry
+        return self._observer if isinstance(self._observer, Gate) else self._registry
 
     def records(self, graph_task: int) -> bool:
         """Whether the events of a graph task that has begun are in the file."""
@@ -296,14 +296,14 @@ class Recording(Instrument):
         if registry is None:
             return
         self.open_now()
-        if self._heard is not None:
-            self._heard.graph_task_begun(event, live)
+        if self._observer is not None:
+            self._observer.graph_task_begun(event, live)
 
     def delegated(self, event: events.Delegated, live: Live) -> None:
         """Open the file at a call that torch's own engine takes over, and hand over."""
         self.open_now()
-        if self._heard is not None:
-            self._heard.delegated(event, live)
+        if self._observer is not None:
+            self._observer.delegated(event, live)
 
     def _stepped(self, number: int, optimizer: str, is_guarded: bool) -> None:
         if self.recorder is not None:
@@ -313,7 +313,7 @@ class Recording(Instrument):
         """Report it, bypassing blocked streams; on the thread of the recorder."""
         recorder, options = self.recorder, self.options
         hang_report.say(f"a backward pass has been under way for {options.timeout:g} s")
-        hang_report.tell(self.path)
+        hang_report.report(self.path)
         if options.stop_on_timeout and recorder is not None:
             hang_report.stop(recorder, self.outcome)
 
@@ -335,12 +335,12 @@ class Recording(Instrument):
             return
         with self._opening:
             registry.remove(self)
-            if self._heard is not None or self._is_over:
+            if self._observer is not None or self._is_over:
                 return
             recorder = self.open_somewhere()
             if recorder is not None:
-                self._heard = self._listener(recorder, registry)
-                registry.add(self._heard)
+                self._observer = self._listener(recorder, registry)
+                registry.add(self._observer)
                 say_remark()
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
@@ -375,11 +375,11 @@ class Recording(Instrument):
         if self.forward is not None:
             self.forward.forked()
         if self._registry is not None:
-            for instrument in (self._heard, self.recorder):
+            for instrument in (self._observer, self.recorder):
                 if instrument is not None:
                     self._registry.remove(instrument)
             self._registry.add(self)
-        self.recorder = self._heard = None
+        self.recorder = self._observer = None
         self.path = beside(self.path)
         self._is_child = True
 

@@ -20,7 +20,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agviz.hang_report import say, tell
+from agviz.hang_report import report, say
 from agviz.traces.ring_store import RingStore
 from agviz.traces.watchdog import SIGNAL
 
@@ -105,10 +105,10 @@ class SignalListener:
 
     def _wait(self) -> None:
         while True:
-            heard = os.read(self._read, 1_000)
-            if not heard or _STOP in heard:
+            received = os.read(self._read, 1_000)
+            if not received or _STOP in received:
                 break
-            if NUMBER is not None and NUMBER in heard:
+            if NUMBER is not None and NUMBER in received:
                 try:
                     self._answer()
                 except Exception as error:  # noqa: BLE001 - whatever happens, the program goes on
@@ -129,7 +129,7 @@ class SignalListener:
         if not recorder.flush():
             say(f"the recording has stopped ({before:,} bytes are in {recorder.path})")
             return
-        tell(recorder.path)
+        report(recorder.path)
         if ring is not None:
             say(f"{fresh} more backward passes are in {recorder.path}")
 

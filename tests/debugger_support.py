@@ -117,13 +117,13 @@ def debug(
     folder: Path,
     text: str,
     *options: str,
-    hear: Callable[[Notice], None] | None = None,
+    on_notice: Callable[[Notice], None] | None = None,
     arguments: Sequence[str] = (),
 ) -> Debuggee:
     """Start a program; it stands nowhere until that is asked for."""
     save(folder, text)
     given = ["-o", "trace.agviz", *options, "program.py", *arguments]
-    return Debuggee(given, cwd=folder, env=ENVIRONMENT, hear=hear)
+    return Debuggee(given, cwd=folder, env=ENVIRONMENT, on_notice=on_notice)
 
 
 def finish(debuggee: Debuggee) -> str:

@@ -51,14 +51,14 @@ def test_steps_go_from_node_to_node_and_what_was_is_in_the_trace(tmp_path: Path)
     with debug(tmp_path, TRAIN) as debuggee:
         client = debuggee.client
         client.set_stops(first=True)
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert stop.reasons == ("first backward",)
         assert (stop.event, stop.node, stop.name) == ("NodeStarted", 0, "SumBackward0")
         assert (stop.line, stop.graph_task) == ("program.py:10", 0)
         seen = [stop.name]
         for _ in range(3):
             client.step()
-            stop = client.hear_stop()
+            stop = client.next_stop()
             assert stop.reasons == ("step",)
             seen.append(stop.name.rpartition(":")[2])
         assert seen == ["SumBackward0", "PowBackward0", "AddmmBackward0", "AccumulateGrad"]
@@ -69,7 +69,7 @@ def test_steps_go_from_node_to_node_and_what_was_is_in_the_trace(tmp_path: Path)
             assert state.status(0, stop.node or 0) is NodeStatus.RUNNING
             assert state.executed(0) == 3
         client.step("event")
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert stop.event != "NodeStarted"
         client.go_on()
         assert finish(debuggee) == "done\n"
@@ -82,14 +82,14 @@ def test_a_breakpoint_stops_before_the_node_runs(tmp_path: Path) -> None:
         made = client.add_breakpoint(parse("accumulategrad parameter=0.weight"))
         assert made.number == 1
         for step in range(3):
-            stop = client.hear_stop()
+            stop = client.next_stop()
             assert (stop.reasons, stop.breakpoints) == (("breakpoint",), (1,))
             assert (stop.parameter, stop.graph_task) == ("0.weight", step)
             shown = client.shell("print(module.weight.grad, module is model)")[0]
             assert "NameError" in shown
             assert client.shell("print(module.weight.grad)") == ("None\n", False)
             client.until(step, -1)
-            client.hear_stop()
+            client.next_stop()
             assert client.breakpoints()[0].hits == step + 1
             client.go_on()
         assert finish(debuggee) == "done\n"
@@ -115,15 +115,15 @@ def test_breakpoints_of_every_sort(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN.replace("range(3)", f"range({len(SORTS) + 1})")) as debuggee:
         client = debuggee.client
         client.set_stops(first=True)
-        client.hear_stop()
+        client.next_stop()
         client.until(0, -1)
-        client.hear_stop()
+        client.next_stop()
         for task, (text, expected) in enumerate(SORTS.items(), start=1):
             made = client.add_breakpoint(parse(text))
             seen = []
             while True:
                 client.until(task, -1)
-                stop = client.hear_stop()
+                stop = client.next_stop()
                 if stop.reasons == ("until",):
                     break
                 assert (stop.graph_task, stop.breakpoints) == (task, (made.number,))
@@ -139,16 +139,16 @@ def test_a_temporary_breakpoint_goes_and_a_disabled_one_does_not_count(tmp_path:
     with debug(tmp_path, TRAIN) as debuggee:
         client = debuggee.client
         client.set_stops(first=True)
-        client.hear_stop()
+        client.next_stop()
         once = client.add_breakpoint(parse("Tanh", temporary=True))
         off = client.add_breakpoint(Breakpoint(name="Addmm", enabled=False))
         client.go_on()
-        assert client.hear_stop().breakpoints == (once.number,)
+        assert client.next_stop().breakpoints == (once.number,)
         assert client.breakpoints() == [off]
         on = client.edit_breakpoint(off.number, enabled=True, ignore_count=1)
         assert (on.enabled, on.ignore_count) == (True, 1)
         client.go_on()
-        assert client.hear_stop().graph_task == 1
+        assert client.next_stop().graph_task == 1
         assert client.breakpoints()[0].hits == 2
         assert client.remove_breakpoint(off.number).hits == 2
         with pytest.raises(RefusedError, match="there is no breakpoint 2"):
@@ -164,12 +164,12 @@ def test_run_until_a_node_or_the_end_of_its_graph_task(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN) as debuggee:
         client = debuggee.client
         client.set_stops(first=True)
-        client.hear_stop()
+        client.next_stop()
         client.until(0, 7)
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert (stop.reasons, stop.event, stop.node) == (("until",), "NodeStarted", 7)
         client.until(0, 0)
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert (stop.reasons, stop.event, stop.graph_task) == (("until",), "GraphTaskFinished", 0)
         with pytest.raises(RefusedError, match="gradients can be changed only before a node runs"):
             client.change(0, "fill", 1.0)
@@ -181,7 +181,7 @@ def test_a_changed_gradient_changes_the_parameters_gradient_as_by_hand(tmp_path:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert client.tensor("input", "0").text == "[1, 1, 1]"
         assert client.change(0, "multiply", 10).norm == pytest.approx(300**0.5)
         health = client.change(0, "set", -2.5, "1:")
@@ -222,7 +222,7 @@ torch.save(found, "result.pt")
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
         for how, value, index, _ in CHANGES:
-            client.hear_stop()
+            client.next_stop()
             for wrong in (
                 (0, "divide", 1.0, ""),
                 (0, "fill", "one", ""),
@@ -243,7 +243,7 @@ def test_what_was_made_infinite_by_hand_is_said_to_be(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        client.hear_stop()
+        client.next_stop()
         client.change(0, "fill", "inf")
         client.go_on()
         finish(debuggee)
@@ -261,7 +261,7 @@ def test_the_shell_sees_and_changes_what_the_node_is_given(tmp_path: Path) -> No
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        client.hear_stop()
+        client.next_stop()
         assert client.shell("node.name(), len(grads)") == ("('MulBackward0', 1)\n", False)
         assert client.shell("def twice(g):") == ("", True)
         assert client.shell("    return g * 2") == ("", True)
@@ -287,7 +287,7 @@ def test_the_shell_takes_several_lines_at_once_and_completes_names(tmp_path: Pat
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        client.hear_stop()
+        client.next_stop()
         assert client.shell("for i in range(3): print(i)\n") == ("0\n1\n2\n", False)
         assert client.shell("a = 20\na + 1\na + 2") == ("21\n22\n", False)
         pasted = "def twice(x):\n    y = x\n\n    return 2 * y\n\ntwice(a)"
@@ -322,7 +322,7 @@ def test_python_that_does_not_end_is_interrupted(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        client.hear_stop()
+        client.next_stop()
         client.shell("while True: pass")
         asked = threading.Timer(1.0, client.interrupt)
         asked.start()
@@ -350,7 +350,7 @@ def test_a_backward_in_the_shell_runs_and_stops_nowhere(tmp_path: Path) -> None:
     with debug(tmp_path, FOUR_DEVICES) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("."))
-        client.hear_stop()
+        client.next_stop()
         client.shell("a = torch.ones(2, requires_grad=True)")
         client.shell("with torch.enable_grad(): loss = (a.exp() * 3).sum()")
         assert client.shell("") == ("", False)
@@ -384,16 +384,16 @@ def test_a_step_over_a_hook_and_hooks_left_out(tmp_path: Path) -> None:
     with debug(tmp_path, HOOKED) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        client.hear_stop()
+        client.next_stop()
         printed = ""
         for name in ("doubles", "adds"):
             client.step("hook")
-            stop = client.hear_stop()
+            stop = client.next_stop()
             assert (stop.event, stop.details["name"]) == ("HookCalled", name)
             printed += debuggee.stdout.read().decode()
             assert printed.split()[-1] == name
         client.step("hook")
-        assert client.hear_stop().event == "NodeFinished"
+        assert client.next_stop().event == "NodeFinished"
         client.go_on()
         finish(debuggee)
     assert result(tmp_path)[0].tolist() == [9.0, 9.0]
@@ -401,7 +401,7 @@ def test_a_step_over_a_hook_and_hooks_left_out(tmp_path: Path) -> None:
     with debug(tmp_path, HOOKED) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        client.hear_stop()
+        client.next_stop()
         client.skip_hooks()
         client.go_on()
         assert finish(debuggee) == ""
@@ -425,7 +425,7 @@ torch.save([x.grad], "result.pt")
     with debug(tmp_path, text) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("Tanh"))
-        stop = client.hear_stop()
+        stop = client.next_stop()
         waiting = client.ready_nodes()
         assert len(waiting) == 3
         last = waiting[-1]
@@ -433,7 +433,7 @@ torch.save([x.grad], "result.pt")
         with pytest.raises(RefusedError, match="does not wait"):
             client.run_next(stop.node or 0)
         client.step()
-        assert client.hear_stop().node == last
+        assert client.next_stop().node == last
         client.remove_breakpoint(1)
         client.go_on()
         finish(debuggee)
@@ -450,7 +450,7 @@ def test_it_stops_where_a_gradient_becomes_non_finite(tmp_path: Path) -> None:
     with debug(tmp_path, PLANTED) as debuggee:
         client = debuggee.client
         assert client.set_stops(nonfinite="first").nonfinite == "first"
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert (stop.reasons, stop.name, stop.graph_task) == (
             ("non-finite",),
             "SqrtBackward0",
@@ -469,7 +469,7 @@ def test_it_stops_where_a_gradient_becomes_non_finite(tmp_path: Path) -> None:
         client = debuggee.client
         client.set_stops(nonfinite="every")
         names = []
-        while not isinstance(notice := client.hear(), Said):
+        while not isinstance(notice := client.next_notice(), Said):
             names.append(notice.name)
             client.go_on()
         assert names[:2] == ["SqrtBackward0", "MulBackward0"]
@@ -492,7 +492,7 @@ except ValueError as error:
     with debug(tmp_path, text) as debuggee:
         client = debuggee.client
         client.set_stops(exceptions=True)
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert (stop.reasons, stop.event) == (("exception",), "NodeFailed")
         assert (stop.details["error"], stop.details["message"]) == ("ValueError", "no good")
         assert debuggee.stdout.read() == b""
@@ -505,21 +505,21 @@ def test_a_stop_holds_all_threads_or_its_own(tmp_path: Path) -> None:
     with debug(tmp_path, FOUR_DEVICES) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("NegBackward0"))
-        stop = client.hear_stop()
+        stop = client.next_stop()
         with pytest.raises(TimeoutError):  # what the others are in the midst of they may end
-            client.hear(1.0)
+            client.next_notice(1.0)
         held = events_of(debuggee)
         with pytest.raises(TimeoutError):
-            client.hear(1.0)
+            client.next_notice(1.0)
         assert events_of(debuggee) == held
         assert [each.thread for each in client.where()] == [stop.thread]
         client.set_stops(hold="one")
         threads = {stop.thread}
         while len(threads) < 2:
-            threads.add(client.hear_stop().thread)
+            threads.add(client.next_stop().thread)
         assert {each.thread for each in client.where()} >= threads
         client.step("event", thread=stop.thread)
-        assert client.hear_stop().thread == stop.thread
+        assert client.next_stop().thread == stop.thread
         for each in client.breakpoints():
             client.remove_breakpoint(each.number)
         client.set_stops(hold="all")
@@ -533,10 +533,10 @@ def test_steps_of_one_thread_pass_over_the_others(tmp_path: Path) -> None:
     with debug(tmp_path, FOUR_DEVICES) as debuggee:
         client = debuggee.client
         client.add_breakpoint(Breakpoint(device=2, temporary=True))
-        stop = client.hear_stop()
+        stop = client.next_stop()
         for _ in range(10):
             client.step("node", thread=stop.thread)
-            assert client.hear_stop().device == 2
+            assert client.next_stop().device == 2
         client.go_on()
         finish(debuggee)
     assert same(tmp_path, FOUR_DEVICES)
@@ -548,16 +548,16 @@ def test_a_step_of_another_thread_lets_all_run_that_a_stop_holds(tmp_path: Path)
         client = debuggee.client
         client.add_breakpoint(parse("AbsBackward0"))
         client.set_stops(hold="one")
-        stops = {client.hear_stop().thread for _ in range(2)}
+        stops = {client.next_stop().thread for _ in range(2)}
         assert len(stops) == 2
         for each in client.breakpoints():
             client.remove_breakpoint(each.number)
         while stops != {each.thread for each in client.where()}:
-            stops.add(client.hear_stop().thread)  # it came to the breakpoint meanwhile
+            stops.add(client.next_stop().thread)  # it came to the breakpoint meanwhile
         client.set_stops(hold="all")
         for thread in [*sorted(stops), *sorted(stops)]:
             client.step("node", thread=thread)  # all ran on with the first of them
-            stop = client.hear_stop()
+            stop = client.next_stop()
             assert (stop.thread, stop.event) == (thread, "NodeStarted")
             assert [each.thread for each in client.where()] == [thread]
         client.go_on()
@@ -570,7 +570,7 @@ def test_samples_are_of_the_tensors_at_a_stop(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("AccumulateGrad"))
-        client.hear_stop()
+        client.next_stop()
         (given,) = [each for each in client.tensors(samples=True) if each.what == "input"]
         assert given.sample is not None
         assert given.sample.first == ("4", "5", "6")
@@ -578,7 +578,7 @@ def test_samples_are_of_the_tensors_at_a_stop(tmp_path: Path) -> None:
         assert [place for place, count in enumerate(given.sample.counts) if count] == [0, 16, 31]
         assert all(each.sample is None for each in client.tensors())
         client.step("event")
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert stop.event == "LeafAccumulated"
         found = {each.what: each for each in client.tensors(samples=True)}
         assert found["grad"].sample is not None
@@ -593,10 +593,10 @@ def test_reentrant_checkpointing_is_stepped_through(tmp_path: Path) -> None:
     with debug(tmp_path, CHECKPOINTED) as debuggee:
         client = debuggee.client
         client.set_stops(first=True)
-        seen = [client.hear_stop()]
+        seen = [client.next_stop()]
         while True:
             client.step()
-            notice = client.hear()
+            notice = client.next_notice()
             if isinstance(notice, Said):
                 break
             seen.append(notice)
@@ -614,10 +614,10 @@ def test_a_chain_of_20_000_nodes(tmp_path: Path) -> None:
     with debug(tmp_path, CHAIN) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("node=19000"))
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert (stop.node, stop.name) == (19_000, "MulBackward0")
         client.until(0, 19_990)
-        assert client.hear_stop().node == 19_990
+        assert client.next_stop().node == 19_990
         client.go_on()
         finish(debuggee)
     assert same(tmp_path, CHAIN)
@@ -629,12 +629,12 @@ def test_a_pause_stops_at_the_next_event(tmp_path: Path) -> None:
     with debug(tmp_path, endless) as debuggee:
         client = debuggee.client
         client.pause()
-        assert client.hear_stop().reasons == ("pause",)
+        assert client.next_stop().reasons == ("pause",)
         with pytest.raises(TimeoutError):
-            client.hear(0.3)
+            client.next_notice(0.3)
         client.go_on()
         client.pause()
-        client.hear_stop()
+        client.next_stop()
         client.go_on()
 
 

@@ -186,7 +186,7 @@ def test_a_program_that_says_nonsense_counts_as_gone(said: bytes) -> None:
     with theirs, Client(ours) as client:
         sending = threading.Thread(target=lambda: _send(theirs, said))
         sending.start()
-        notice = client.hear()
+        notice = client.next_notice()
         assert isinstance(notice, Said)
         assert notice.what == "gone"
         assert notice.why
@@ -211,7 +211,7 @@ def test_what_a_program_says_can_not_speak_to_the_terminal() -> None:
     }
     theirs.sendall(encode({"say": "hello", **HELLO}) + encode(stop))
     with theirs, Client(ours) as client:
-        heard = client.hear_stop()
+        heard = client.next_stop()
     assert "\x1b" not in repr(heard).replace("\\x1b", "\x1b")
     assert heard.details["message"] == "a\nb\ufffd[31m"
 

@@ -52,7 +52,7 @@ def test_a_stop_is_not_a_hang(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with debug(tmp_path, PRODUCT, "--timeout", "0.3", "--stop-on-timeout") as debuggee:
         path = debuggee.client.hello.trace
         debuggee.client.add_breakpoint(parse("MulBackward0"))
-        stop = debuggee.client.hear_stop()
+        stop = debuggee.client.next_stop()
         code, said = explained(path, capsys)
         where = f"backward pass 0 is stopped by the debugger at MulBackward0 (node {stop.node})"
         assert said.startswith(f"? {where}")
@@ -83,7 +83,7 @@ def test_all_threads_are_held_where_one_is_stopped(
 ) -> None:
     with debug(tmp_path, THREADS) as debuggee:
         debuggee.client.add_breakpoint(parse("ExpBackward0"))
-        stop = debuggee.client.hear_stop()
+        stop = debuggee.client.next_stop()
         path = debuggee.client.hello.trace
         heading = (
             f"? backward pass {stop.graph_task} is stopped by the debugger at ExpBackward0"
@@ -101,7 +101,7 @@ def test_all_threads_are_held_where_one_is_stopped(
 def test_where_it_was_killed_at_a_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with debug(tmp_path, PLANTED) as debuggee:
         debuggee.client.set_stops(nonfinite="first")
-        debuggee.client.hear_stop()
+        debuggee.client.next_stop()
         path = debuggee.client.hello.trace
         code, said = explained(path, capsys)
         assert code == 1, "a gradient is not finite"
@@ -165,7 +165,7 @@ def test_why_at_an_exception_tells_it_before_the_program_sees_it(
     caught = "try:\n    made.sum().backward()\nexcept Exception:\n    print('caught')\n"
     with debug(tmp_path, program + caught, "--check-forward") as debuggee:
         debuggee.client.set_stops(exceptions=True)
-        debuggee.client.hear_stop()
+        debuggee.client.next_stop()
         path = debuggee.client.hello.trace
         code, said = explained(path, capsys)
         assert code == 1
@@ -191,7 +191,7 @@ def test_the_time_at_stops_is_no_time_without_an_event(tmp_path: Path) -> None:
     )
     with debug(tmp_path, text) as debuggee:
         debuggee.client.add_breakpoint(parse("SumBackward0 event=NodeFinished"))
-        debuggee.client.hear_stop()
+        debuggee.client.next_stop()
         time.sleep(1.5)
         debuggee.client.go_on()
         with trace_of(debuggee) as trace:
@@ -248,7 +248,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("stopped")
     with debug(folder, PRODUCT) as debuggee:
         debuggee.client.add_breakpoint(parse("MulBackward0"))
-        debuggee.client.hear_stop()
+        debuggee.client.next_stop()
         debuggee.process.send_signal(signal.SIGKILL)
         debuggee.process.wait()
         path = debuggee.client.hello.trace

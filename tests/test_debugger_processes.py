@@ -44,7 +44,7 @@ from pathlib import Path
 from agviz.debugger.launch import Debuggee
 debuggee = Debuggee(["-o", "trace.agviz", "program.py"], cwd=Path.cwd())
 debuggee.client.set_stops(first=True, exceptions=True, nonfinite="every")
-print(debuggee.process.pid, debuggee.client.hear_stop().name, flush=True)
+print(debuggee.process.pid, debuggee.client.next_stop().name, flush=True)
 time.sleep(600)
 """
 
@@ -76,7 +76,7 @@ def test_a_viewer_that_goes_or_detaches_takes_its_breakpoints_along(tmp_path: Pa
         with debug(tmp_path, TRAIN) as debuggee:
             debuggee.client.set_stops(first=True, nonfinite="every")
             debuggee.client.add_breakpoint(parse("."))
-            debuggee.client.hear_stop()
+            debuggee.client.next_stop()
             leave(debuggee.client)
             assert finish(debuggee) == "done\n"
         assert all(map(torch.equal, result(tmp_path), natively(TRAIN)))
@@ -86,11 +86,11 @@ def test_a_viewer_that_goes_or_detaches_takes_its_breakpoints_along(tmp_path: Pa
 def test_a_program_that_is_killed_is_gone(tmp_path: Path) -> None:
     with debug(tmp_path, ENDLESS) as debuggee:
         debuggee.client.set_stops(first=True)
-        debuggee.client.hear_stop()
+        debuggee.client.next_stop()
         debuggee.process.kill()
         assert debuggee.exit_code() == 137
         with pytest.raises(GoneError):
-            debuggee.client.hear_stop()
+            debuggee.client.next_stop()
         with pytest.raises(GoneError):
             debuggee.client.step()
         assert debuggee.client.is_gone
@@ -101,7 +101,7 @@ def test_no_program_is_left_behind(tmp_path: Path) -> None:
     stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{ENDLESS}"
     with debug(tmp_path, stubborn) as debuggee:
         debuggee.client.set_stops(first=True)
-        debuggee.client.hear_stop()
+        debuggee.client.next_stop()
         pid = debuggee.process.pid
     assert not is_running(pid)
 
@@ -145,9 +145,9 @@ print(child > 0, x.grad.tolist(), flush=True)
     with debug(tmp_path, text) as debuggee:
         client = debuggee.client
         client.add_breakpoint(parse("MulBackward0"))
-        client.hear_stop()
+        client.next_stop()
         client.go_on()
-        stop = client.hear_stop()
+        stop = client.next_stop()
         said = b""
 
         def child_has_ended() -> bool:
@@ -171,19 +171,19 @@ def test_signals_while_it_is_stopped(tmp_path: Path) -> None:
     with debug(tmp_path, text) as debuggee:
         client = debuggee.client
         client.set_stops(first=True)
-        stop = client.hear_stop()
+        stop = client.next_stop()
         debuggee.process.send_signal(signal.SIGSTOP)
         debuggee.process.send_signal(signal.SIGCONT)
         assert [each.seq for each in client.where()] == [stop.seq]
         client.step()
-        client.hear_stop()
+        client.next_stop()
         debuggee.process.send_signal(signal.SIGINT)
-        notice = client.hear()
+        notice = client.next_notice()
         assert isinstance(notice, Said)
         assert (notice.what, notice.thread) == ("resumed", stop.thread)
         wait_until(lambda: debuggee.stdout.read() == b"interrupted\n")
         client.pause()
-        client.hear_stop()
+        client.next_stop()
 
 
 WAITS = """
@@ -233,11 +233,11 @@ def test_any_program_is_attached_to(tmp_path: Path) -> None:
             assert (client.hello.pid, client.hello.script) == (program.pid, "program.py")
             assert client.hello.trace == tmp_path / "trace.agviz"
             client.pause()
-            first = client.hear_stop()
+            first = client.next_stop()
         with Client(connect(str(place))) as client:
             assert client.where() == []
             client.add_breakpoint(parse("MulBackward0"))
-            assert client.hear_stop().seq > first.seq
+            assert client.next_stop().seq > first.seq
         assert program.poll() is None
 
 
@@ -249,7 +249,7 @@ def test_only_one_viewer_at_a_time_is_welcome(tmp_path: Path) -> None:
         assert said == f"agviz: to debug this program: agviz attach {program.pid}\n"
         with Client(connect(str(program.pid))) as client:
             client.pause()
-            client.hear_stop()
+            client.next_stop()
             with pytest.raises(RefusedError, match="another viewer is attached"):
                 Client(connect(str(program.pid)))
             assert client.where()
@@ -279,7 +279,7 @@ print("done")
 """
     with debug(tmp_path, text) as debuggee:
         for step in range(3):
-            stop = debuggee.client.hear_stop()
+            stop = debuggee.client.next_stop()
             assert (stop.reasons, stop.graph_task) == (("set_trace()",), step)
             debuggee.client.go_on()
         assert finish(debuggee) == "done\n"
@@ -324,7 +324,7 @@ def test_it_stops_only_in_backward_passes_that_are_recorded(tmp_path: Path) -> N
         client = debuggee.client
         client.add_breakpoint(parse("."))
         client.set_stops(first=True)
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert (stop.reasons, stop.graph_task, stop.node) == (
             ("breakpoint", "first backward"),
             1,
@@ -332,15 +332,15 @@ def test_it_stops_only_in_backward_passes_that_are_recorded(tmp_path: Path) -> N
         )
         client.remove_breakpoint(1)
         client.until(1, -1)
-        assert client.hear_stop().event == "GraphTaskFinished"
+        assert client.next_stop().event == "GraphTaskFinished"
         client.step()
-        stop = client.hear_stop()
+        stop = client.next_stop()
         assert (stop.graph_task, stop.node) == (4, 0)
         with trace_of(debuggee) as trace:
             assert [row.id for row in trace.graph_tasks] == [1, 4]
             assert trace.state_at(4, trace.event_count(4)).seq == stop.seq
         client.step()
-        client.hear_stop()
+        client.next_stop()
         client.go_on()
         assert finish(debuggee) == "done\n"
     assert all(map(torch.equal, result(tmp_path), natively(text)))

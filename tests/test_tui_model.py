@@ -21,9 +21,9 @@ from agviz.tui import commands, text
 from agviz.tui.describe import SHORT, describe
 from agviz.tui.inspection import inspect
 from agviz.tui.model import Key, LoadedPass, Moment, NodeDetails, Playhead, State, View
+from agviz.tui.node_details import read_node_details
 from agviz.tui.reader_thread import Loaded, ReaderThread
 from agviz.tui.session import Session
-from agviz.tui.stories import tell
 from agviz.tui.timeline import Lane, Window
 from agviz.tui.track import TraceTrack
 from agviz_engine import graph_task
@@ -264,7 +264,7 @@ def test_events_of_other_graph_tasks_nodes_are_described_too(with_nan: Path) -> 
 
 def story(path: Path, node: int) -> NodeDetails:
     with Trace.open(path) as trace:
-        return tell(trace, trace.outline(0), 0, node)
+        return read_node_details(trace, trace.outline(0), 0, node)
 
 
 def test_the_inspector_tells_what_the_trace_holds(with_nan: Path) -> None:

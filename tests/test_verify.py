@@ -168,7 +168,7 @@ def test_a_lost_gradient_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         small_training()
     first = findings.first_difference
     assert first is not None
-    assert [d.told() for d in first.differences] == [
+    assert [d.described() for d in first.differences] == [
         "gradient of 2.weight: torch a tensor, agviz None"
     ]
 
@@ -199,8 +199,8 @@ def test_an_exception_of_our_engine_alone_is_named(monkeypatch: pytest.MonkeyPat
     native, verified, findings = run_natively_and_verified(small_training)
     assert_same(native, verified)
     assert findings.outcomes == {ComparisonOutcome.DIFFERENT: 3}
-    told = findings.kept[0].differences[0].told()
-    assert told == "outcome: torch raised nothing, agviz ValueError: broken"
+    described = findings.kept[0].differences[0].described()
+    assert described == "outcome: torch raised nothing, agviz ValueError: broken"
 
 
 # -- passes that raise ---------------------------------------------------------------------------
@@ -519,7 +519,7 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("native", "agviz", "told"),
+    ("native", "agviz", "described"),
     [
         (torch.ones(2), torch.ones(2), None),
         (torch.tensor([NAN, 1]), torch.tensor([NAN, 1]), None),
@@ -544,14 +544,14 @@ NAN = float("nan")
     ],
 )
 def test_values_are_compared_to_the_last_bit(
-    native: Tensor | None, agviz: Tensor | None, told: str | None
+    native: Tensor | None, agviz: Tensor | None, described: str | None
 ) -> None:
     found = compare(take(native), take(agviz))
-    if told is None:
+    if described is None:
         assert found is None
     else:
         assert found is not None
-        assert " ".join(found).strip().startswith(told)
+        assert " ".join(found).strip().startswith(described)
 
 
 @pytest.mark.filterwarnings("ignore:.*(nested tensors|Sparse CSR).*:UserWarning")

@@ -14,7 +14,7 @@ this order:
    numbers in their paths;
 4. neighbours that are equal but for shapes: another batch, a wider layer;
 5. nodes that everything below them makes unique, and their neighbours: programs without modules;
-6. equal nodes in the order in which they stand in the graph, the first with the first; then nodes
+6. equal nodes in the order in which they are in the graph, the first with the first; then nodes
    of a module or parameter that are equal but for shapes;
 7. neighbours with the same name.
 

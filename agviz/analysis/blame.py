@@ -197,8 +197,8 @@ def arguments(trace: Trace, op: ForwardOpRow) -> tuple[Argument, ...]:
         maker = trace.forward_giving(row.tensor, row.version, op.id)
         health = row.health
         if health is None and maker is not None:
-            told = (*maker.outputs, *maker.inputs)
-            same = [r.health for r in told if (r.tensor, r.version) == (row.tensor, row.version)]
+            rows = (*maker.outputs, *maker.inputs)
+            same = [r.health for r in rows if (r.tensor, r.version) == (row.tensor, row.version)]
             health = next((one for one in same if one is not None), None)
         gave = maker is not None and any(
             (r.tensor, r.version) == (row.tensor, row.version) for r in maker.outputs

@@ -93,7 +93,7 @@ def compare_elements(
 
     Returns:
         None where the bytes differ, but what that means is not known: the gradients were expanded
-        along different dimensions, or torch, which could tell how far they are apart, is not there.
+        along different dimensions, or torch, which could say how far they are apart, is not there.
 
     Raises:
         agviz.errors.TraceError: a file is damaged.

@@ -1,4 +1,4 @@
-"""Whether the events of a graph task can have happened: a damaged or hostile file may tell any."""
+"""Whether the events of a graph task can have happened: a damaged or hostile file may hold any."""
 
 from __future__ import annotations
 

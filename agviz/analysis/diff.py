@@ -11,6 +11,7 @@ from agviz.analysis.comparing import Elements, Tolerance, compare_elements, diff
 from agviz.analysis.diff_rows import Change, Divergence, DivergenceKind, Level, PassDiff
 from agviz.analysis.diff_words import TraceDiff
 from agviz.analysis.first_divergence import INPUT_ROLES, Causes, turn
+from agviz.analysis.measures import is_nonfinite
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.traces.nodes import undisturbed
@@ -327,13 +328,9 @@ def _alone(side: _Side, other: _Side, partners: Sequence[int]) -> NodeRow | None
     found = [
         node
         for node, partner in zip(side.nodes, partners, strict=True)
-        if _is_bad(node) and (partner == NOWHERE or not _is_bad(other.nodes[partner]))
+        if is_nonfinite(node) and (partner == NOWHERE or not is_nonfinite(other.nodes[partner]))
     ]
     return min(found, key=turn, default=None)
-
-
-def _is_bad(node: NodeRow) -> bool:
-    return node.nonfinite is not None and any(node.nonfinite)
 
 
 def _shapes(node: NodeRow) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow, NodeRow
 
 _MOST_NAMED: Final = 3
-_TELLING: Final = (
+_FACTS: Final = (
     ("shape", "shape"),
     ("dtype", "dtype"),
     ("layout", "layout"),
@@ -230,8 +230,8 @@ def numbers(divergence: Divergence) -> str:
     a, b = divergence.health_a, divergence.health_b
     said = []
     if a is not None and b is not None:
-        told = [(fact, word) for fact, word in _TELLING if fact in divergence.facts]
-        for fact, word in told[:2]:
+        differing_facts = [(fact, word) for fact, word in _FACTS if fact in divergence.facts]
+        for fact, word in differing_facts[:2]:
             of_a, of_b = (_number(getattr(row, fact)) for row in (a, b))
             said.append(f"{word} {of_a} in A, {of_b} in B")
     if divergence.largest is not None:
@@ -243,13 +243,13 @@ def most_telling(divergence: Divergence) -> tuple[str, ...]:
     """Three texts: what differs most plainly, and what it is in A and in B."""
     a, b = divergence.health_a, divergence.health_b
     if divergence.role:
-        told = next((each for each in _TELLING if each[0] in divergence.facts), None)
-        if told is None or a is None or b is None:
+        differing_facts = next((each for each in _FACTS if each[0] in divergence.facts), None)
+        if differing_facts is None or a is None or b is None:
             sides = ["defined" if row is not None else "undefined" for row in (a, b)]
             if divergence.kind is DivergenceKind.GRADIENT:
                 sides = ["", f"{divergence.largest or 0:.4g} apart"]
             return ("elements" if divergence.kind is DivergenceKind.GRADIENT else "", *sides)
-        fact, word = told
+        fact, word = differing_facts
         values = [getattr(row, fact) for row in (a, b)]
         return word, *(f"{v:.4g}" if isinstance(v, float) else _number(v) for v in values)
     return "", *(
@@ -274,10 +274,8 @@ def _consequences(shown: PassDiff, first: Divergence) -> Iterator[str]:
     if shown.reached:
         names = [row.parameter or f"node {row.index}" for row in shown.reached]
         yield (
-            f"The gradients of {len(names):,} of {plural(shown.leaves, 'leaf')}".replace(
-                "leafs", "leaves"
-            )
-            + f" differ: {_some(names)}."
+            f"The gradients of {len(names):,} of {plural(shown.leaves, 'leaf', 'leaves')} differ:"
+            f" {_some(names)}."
         )
     others = {each.place: each.node for each in shown.first if each.place != first.place}
     if others:

@@ -388,10 +388,10 @@ def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
         found = spread(trace, task)
         if found is None or (explained is not None and _is_masked(trace, task, found)):
             continue
-        told = _explain(trace, task, found, later=later)
-        if explained is None or not told.is_harmless:
-            explained = told
-        if not told.is_harmless:
+        found_here = _explain(trace, task, found, later=later)
+        if explained is None or not found_here.is_harmless:
+            explained = found_here
+        if not found_here.is_harmless:
             break
     return explained
 

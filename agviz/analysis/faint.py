@@ -159,7 +159,7 @@ class Faintness:
         if not into:
             return None
         gave, producer = max(into)
-        given = [row for told, row in flow.inputs(producer) if told is GradientValue.SOME and row]
+        given = [row for value, row in flow.inputs(producer) if value is GradientValue.SOME and row]
         norms = [row.norm or 0.0 for row in given]
         largest = max(norms, default=math.nan)
         return _Step(producer, largest, gave, max((row.numel for row in given), default=0))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from agviz.traces.rows import Frame
 
-Told = Literal["some", "faint", "nonfinite", "zero", "none", "unknown"]
+GradientWord = Literal["some", "faint", "nonfinite", "zero", "none", "unknown"]
 """What a gradient is: ``unknown`` where it was not measured, ``faint`` where it is practically
 zero (:mod:`agviz.analysis.faint`)."""
-WORDS: Final[dict[Told, str]] = {
+WORDS: Final[dict[GradientWord, str]] = {
     "some": "ok",
     "unknown": "reached",
     "nonfinite": "not finite",
@@ -29,7 +29,7 @@ WORDS: Final[dict[Told, str]] = {
     "none": "None",
 }
 """The same in a word, as tables show it."""
-_WHAT: Final[dict[Told, str]] = {
+_WHAT: Final[dict[GradientWord, str]] = {
     "none": "no gradient (None)",
     "zero": "a gradient of zeros",
     "nonfinite": "a gradient that is not finite",
@@ -48,7 +48,7 @@ class GradientRow(NamedTuple):
     shape: tuple[int, ...] | None
     """None: not known."""
     dtype: str
-    gradient: Told
+    gradient: GradientWord
     norm: float | None
     """Its Euclidean norm; None where there is none, it is not finite or was not measured."""
     cause: Cause | None
@@ -223,8 +223,8 @@ class Gradients(Sequence[GradientRow]):
             return f"no parameter requires a gradient ({plural(frozen, 'parameter')})"
         said = f"; {frozen:,} {'is' if frozen == 1 else 'are'} frozen" if frozen else ""
         counts = {
-            told: sum(row.gradient == told and row.cause is not Cause.SHIFT for row in trained)
-            for told in _WHAT
+            kind: sum(row.gradient == kind and row.cause is not Cause.SHIFT for row in trained)
+            for kind in _WHAT
         }
         shifts = sum(row.cause is Cause.SHIFT for row in trained)
         if shifts:
@@ -242,8 +242,8 @@ class Gradients(Sequence[GradientRow]):
         of = plural(len(trained), "parameter")
         wrong = [
             f"{count:,} of {of} {'has' if count == 1 else 'have'} {what}"
-            for told, what in _WHAT.items()
-            if (count := counts[told])
+            for kind, what in _WHAT.items()
+            if (count := counts[kind])
         ]
         return ", ".join(wrong) + said
 
@@ -338,7 +338,7 @@ def _around(rows: Sequence[GradientRow], below: Mapping[str, Sequence[int]]) -> 
 
 def _are_alike(rows: Sequence[GradientRow], numbers: Sequence[int]) -> bool:
     if numbers[-1] - numbers[0] != len(numbers) - 1:
-        return False  # others stand between
+        return False  # others are between
     return len({_said(rows[number]) for number in numbers}) == 1
 
 

@@ -28,7 +28,7 @@ STILL_NS: Final = 5_000_000_000
 _MOST_SHOWN: Final = 5
 _MOST_OTHERS: Final = 3
 _FEW: Final = 3
-"""Threads in the same state that are listed one by one; number of times that are no recursion."""
+"""Threads in one state that are listed one by one; times that a line recurs without recursion."""
 _MOST_THREADS: Final = 16
 _OUTERMOST: Final = 8
 _INNERMOST: Final = 56
@@ -144,7 +144,7 @@ class Hang:
         has = "has" if self.is_growing else "had"
         yield f"Thread {held.thread} {has} been held by the debugger{for_} ({held.reason})."
 
-    def _is_told(self, status: ThreadStatus) -> bool:
+    def _is_reported(self, status: ThreadStatus) -> bool:
         """Whether all that is known of a thread is that a debugger holds it."""
         stopped = {row.thread for row in self.held if row.end_ns is None}
         return status.thread is not None and status.thread.id in stopped and not status.running
@@ -160,7 +160,9 @@ class Hang:
                 f"The {kind} {named(self.repeated)} calls backward, in which it is called again:"
                 f" {self.count - 1:,} reentrant backward passes are inside each other."
             )
-        held = [status for status in self.threads if status.is_held and not self._is_told(status)]
+        held = [
+            status for status in self.threads if status.is_held and not self._is_reported(status)
+        ]
         for status in held[:_MOST_SHOWN]:
             yield f"{_upper(status.title)} {self._holds(status)}."
         if len(held) > _MOST_SHOWN:
@@ -222,11 +224,11 @@ class Hang:
 
     def details(self) -> Iterator[str]:
         """What every thread does, line by line."""
-        told = self.tasks
-        if len(told) > 2 * _MOST_SHOWN:
-            told = (*told[:_MOST_SHOWN], *told[-_MOST_SHOWN:])
-            yield f"{self.count:,} backward passes have not ended, of which {len(told)} are shown"
-        for task in told:
+        shown = self.tasks
+        if len(shown) > 2 * _MOST_SHOWN:
+            shown = (*shown[:_MOST_SHOWN], *shown[-_MOST_SHOWN:])
+            yield f"{self.count:,} backward passes have not ended, of which {len(shown)} are shown"
+        for task in shown:
             inside = f" inside backward pass {task.parent}" if task.parent >= 0 else ""
             yield (
                 f"backward pass {task.id}{inside} has run for"
@@ -238,7 +240,7 @@ class Hang:
         if len(self.threads) > _MOST_THREADS:
             yield f"{len(self.threads) - _MOST_THREADS:,} more threads"
         yield from self._queue_lines()
-        for task in told:
+        for task in shown:
             yield from self._wait_lines(task.id)
         if not self.knows_all:
             yield "not all nodes are recorded: more may be running, queued or waiting"

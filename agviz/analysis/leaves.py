@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.gradients import Gradients, Told
+from agviz.analysis.gradients import Gradients, GradientWord
 from agviz.analysis.phrases import by_node
 from agviz.analysis.vanishing import GradientValue, Vanishing
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from agviz.traces.rows import NodeRow
 
 _MOST_PASSES: Final = 20
-_WORDS: Final[dict[GradientValue, Told]] = {GradientValue.NONE: "none", GradientValue.ZERO: "zero"}
+_WORDS: Final[dict[GradientValue, GradientWord]] = {
+    GradientValue.NONE: "none",
+    GradientValue.ZERO: "zero",
+}
 
 
 def leaves(trace: Trace) -> Gradients:
@@ -43,10 +46,10 @@ def _of(vanishing: Vanishing, graph_task: int) -> Iterator[GradientRow]:
     for node in flow.nodes:
         if not node.is_leaf or node.parameter or node.status is not NodeStatus.DONE:
             continue
-        told = _WORDS.get(flow.gradient(node.index)[0])
-        if told is not None and node.shape != (0,):
+        word = _WORDS.get(flow.gradient(node.index)[0])
+        if word is not None and node.shape != (0,):
             end = vanishing.find(graph_task, node.index)
-            yield by_node(_named(node), told, graph_task, end)
+            yield by_node(_named(node), word, graph_task, end)
 
 
 def _named(node: NodeRow) -> ParameterRow:

@@ -1,4 +1,4 @@
-"""What became of each parameter in the forward, as its torch functions tell.
+"""What became of each parameter in the forward, as its torch functions show.
 
 Note [Attached and not]
 A tensor at one moment is *attached* to what it was made of where gradients flow back through it: it

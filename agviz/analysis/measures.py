@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agviz.traces.health import HealthRow
+    from agviz.traces.rows import NodeRow
     from agviz_engine.instruments import Health
 
 LARGEST: Final[Mapping[str, float]] = {
@@ -28,6 +29,11 @@ LARGEST: Final[Mapping[str, float]] = {
 def bad(health: Health | HealthRow | None) -> int:
     """How many of its numbers are NaN or infinite."""
     return 0 if health is None else health.nan + health.posinf + health.neginf
+
+
+def is_nonfinite(node: NodeRow) -> bool:
+    """Whether a non-finite number was found in an output of a node."""
+    return node.nonfinite is not None and any(node.nonfinite)
 
 
 def magnitude(health: Health | HealthRow | None) -> float:

@@ -10,7 +10,7 @@ from agviz.analysis.lineage import last_name
 
 if TYPE_CHECKING:
     from agviz.analysis.faint import Faint
-    from agviz.analysis.gradients import Told
+    from agviz.analysis.gradients import GradientWord
     from agviz.analysis.lineage import Cut, Lineage
     from agviz.analysis.vanishing import Vanished
     from agviz.traces.rows import ForwardOpRow, Frame, ParameterRow
@@ -58,7 +58,7 @@ def unreached(
     parameter: ParameterRow,
     cause: Cause,
     *,
-    gradient: Told = "none",
+    gradient: GradientWord = "none",
     graph_task: int | None = None,
     what: str = "",
     op: ForwardOpRow | None = None,
@@ -184,7 +184,7 @@ def stopped(
 
 def by_node(
     parameter: ParameterRow,
-    gradient: Told,
+    gradient: GradientWord,
     graph_task: int,
     end: Vanished | None,
     op: ForwardOpRow | None = None,
@@ -224,7 +224,7 @@ def by_node(
 
 def _row(
     parameter: ParameterRow,
-    gradient: Told,
+    gradient: GradientWord,
     *,
     cause: Cause,
     reason: str,

@@ -131,13 +131,13 @@ class GradientFlow:
         if row is None:
             is_known = self._is_measured and self.nodes[node].status is NodeStatus.DONE
             return (GradientValue.NONE if is_known else GradientValue.UNKNOWN), None
-        return _told(row), row
+        return _value_of(row), row
 
     def puts_out_any(self, node: int) -> bool:
         """Whether any output of a node is known to hold something else than zeros."""
         self.health(node, "output", 0)
         return any(
-            role == "output" and _told(row) is GradientValue.SOME
+            role == "output" and _value_of(row) is GradientValue.SOME
             for (role, _), row in self._health.get(node, {}).items()
         )
 
@@ -145,7 +145,7 @@ class GradientFlow:
         """What a node received."""
         row = self.health(node, "sum", slot) or self.health(node, "root", slot)
         if row is not None:
-            return _told(row), row
+            return _value_of(row), row
         if not self._is_measured:
             return (
                 GradientValue.UNKNOWN if self._arrived(node, slot) else GradientValue.NONE
@@ -170,12 +170,12 @@ class GradientFlow:
 
         Where that is zero or not finite afterwards, what it is.
         """
-        told, row = self.input(leaf, 0)
-        if told is GradientValue.SOME:
+        value, row = self.input(leaf, 0)
+        if value is GradientValue.SOME:
             after = self.health(leaf, "accumulated", 0) or self.health(leaf, "captured", 0)
-            if after is not None and (bad(after) or _told(after) is GradientValue.ZERO):
-                return _told(after), after
-        return told, row
+            if after is not None and (bad(after) or _value_of(after) is GradientValue.ZERO):
+                return _value_of(after), after
+        return value, row
 
     def hooks(self, node: int) -> list[HookCalled]:
         """The hooks that were called for a node before or after its function."""
@@ -226,7 +226,7 @@ class Vanishing:
     def find(self, graph_task: int, leaf: int) -> Vanished | None:
         """Where the gradients on their way to an AccumulateGrad node ended.
 
-        None where that can't be told: not everything was recorded. Raises TraceError where the file
+        None where that is not known: not everything was recorded. Raises TraceError where the file
         is damaged.
         """
         flow = self.flow(graph_task)
@@ -281,10 +281,10 @@ class Vanishing:
         ends: list[_End] = []
         above: dict[_Place, None] = {}
         for edge in edges:
-            told = flow.output(edge.producer, edge.output)[0]
-            if told is GradientValue.SOME:
+            value = flow.output(edge.producer, edge.output)[0]
+            if value is GradientValue.SOME:
                 return [(number, node, -1)], []
-            if told is GradientValue.UNKNOWN:
+            if value is GradientValue.UNKNOWN:
                 continue
             received = {each[0] for each in flow.inputs(edge.producer)}
             if GradientValue.SOME in received:
@@ -298,7 +298,7 @@ class Vanishing:
         node = flow.nodes[index]
         if slot < 0:
             return Vanished(Cause.CANCELLED, flow.graph_task, node, 0)
-        if all(told is not GradientValue.SOME for told, _ in flow.inputs(index)):
+        if all(value is not GradientValue.SOME for value, _ in flow.inputs(index)):
             return Vanished(Cause.ROOT, flow.graph_task, node, 0)
         cause, hook = _by_hook(flow, node)
         if cause is None:
@@ -346,25 +346,25 @@ def _overwriter(flow: GradientFlow, written: NodeRow, slot: int) -> tuple[NodeRo
 def _figures(flow: GradientFlow, node: NodeRow, slot: int) -> Iterator[str]:
     number = "" if node.order is None else f", number {node.order:,} to run,"
     yield f"Node {node.index:,} ({node.name}){number} of backward pass {flow.graph_task}."
-    for place, (told, row) in enumerate(flow.inputs(node.index)):
-        if row is not None and told is GradientValue.SOME:
+    for place, (value, row) in enumerate(flow.inputs(node.index)):
+        if row is not None and value is GradientValue.SOME:
             norm = "" if row.norm is None else f", norm {row.norm:.3g}"
             what = f"{row.dtype} {write_shape(row.shape)}".rstrip()
             yield (
                 f"In came {what} in slot {place}{norm}: "
                 f"{row.numbers - row.zero:,} of {row.numbers:,} numbers are not zero."
             )
-    told, row = flow.output(node.index, slot)
-    yield f"Its output {slot} was {'None' if told is GradientValue.NONE else 'zero throughout'}."
+    value, row = flow.output(node.index, slot)
+    yield f"Its output {slot} was {'None' if value is GradientValue.NONE else 'zero throughout'}."
 
 
 def _by_function(node: NodeRow, flow: GradientFlow, slot: int) -> Cause:
     """What the function of a node did that put out nothing though something came in."""
-    told, after = flow.output(node.index, slot)
+    value, after = flow.output(node.index, slot)
     before = [row for found, row in flow.inputs(node.index) if found is GradientValue.SOME and row]
     kind = _kind(node)
-    if told is GradientValue.NONE or is_custom(node):
-        return Cause.RETURNED_NONE if told is GradientValue.NONE else Cause.FLAT
+    if value is GradientValue.NONE or is_custom(node):
+        return Cause.RETURNED_NONE if value is GradientValue.NONE else Cause.FLAT
     if after is not None and _underflows(kind, before, after):
         return Cause.UNDERFLOW
     if slot and _WRITING.fullmatch(node.short_name):
@@ -402,7 +402,7 @@ def _underflows(kind: str, before: Iterable[HealthRow], after: HealthRow) -> boo
     return after.dtype == "float16" and 0 < largest < _TINY and not is_sure
 
 
-def _told(row: HealthRow) -> GradientValue:
+def _value_of(row: HealthRow) -> GradientValue:
     if row.unknown:
         return GradientValue.UNKNOWN
     return GradientValue.ZERO if row.zero == row.numbers else GradientValue.SOME

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.faint import Faintness
-from agviz.analysis.gradients import GradientRow, Gradients, Told
+from agviz.analysis.gradients import GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.measures import bad, counts
 from agviz.analysis.phrases import (
@@ -61,7 +61,7 @@ _RANK: Final = {
 class _Found(NamedTuple):
     """What arrived for a parameter in one graph task."""
 
-    told: GradientValue
+    value: GradientValue
     health: HealthRow | None
     graph_task: GraphTaskRow
     node: int
@@ -147,13 +147,13 @@ class _Why:
         """What became of one parameter."""
         parameter = self.parameters[name]
         found = self._found.get(name)
-        told = GradientValue.NONE if found is None else found.told
-        if told in {GradientValue.SOME, GradientValue.UNKNOWN} and found is not None:
+        value = GradientValue.NONE if found is None else found.value
+        if value in {GradientValue.SOME, GradientValue.UNKNOWN} and found is not None:
             return self._reached(parameter, found)
         if not parameter.requires_grad:
             return unreached(parameter, Cause.FROZEN)
         in_graph = self._in_graph.get(name)
-        if told is GradientValue.ZERO and found is not None:
+        if value is GradientValue.ZERO and found is not None:
             return self._vanished(parameter, found)
         if in_graph is not None:
             return self._undefined(parameter, in_graph)
@@ -179,12 +179,12 @@ class _Why:
             for row in rows:
                 name = self._learn(row)
                 before = self._found.get(name)
-                if before is not None and before.told is GradientValue.SOME:
+                if before is not None and before.value is GradientValue.SOME:
                     continue
                 found = self._arrived(task, -1 if row.node is None else row.node)
                 if row.node is not None:
                     self._in_graph.setdefault(name, found)
-                if before is None or _RANK[found.told] > _RANK[before.told]:
+                if before is None or _RANK[found.value] > _RANK[before.value]:
                     self._found[name] = found
 
     def _learn(self, row: ParameterRow) -> str:
@@ -234,7 +234,7 @@ class _Why:
             if next_to_nothing is not None:
                 return practically_zero(parameter, task.id, health.norm, next_to_nothing)
         reason = ""
-        if found.told is GradientValue.UNKNOWN:
+        if found.value is GradientValue.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
         elif self._passes[0].id not in {task.id, task.parent}:
             ended = self._passes[0].status is not GraphTaskStatus.RUNNING
@@ -248,7 +248,7 @@ class _Why:
             parameter=parameter.name,
             shape=parameter.shape,
             dtype=parameter.dtype,
-            gradient="some" if found.told is GradientValue.SOME else "unknown",
+            gradient="some" if found.value is GradientValue.SOME else "unknown",
             norm=health.norm if health else None,
             cause=None,
             reason=reason,
@@ -293,7 +293,7 @@ class _Why:
         )
 
     def _by_node(
-        self, parameter: ParameterRow, gradient: Told, graph_task: int, leaf: int
+        self, parameter: ParameterRow, gradient: GradientWord, graph_task: int, leaf: int
     ) -> GradientRow:
         end = self._vanishing.find(graph_task, leaf)
         op = None if end is None else self._op_of(end.graph_task, end.node.index)

@@ -214,16 +214,16 @@ def _results(findings: ComparisonReport) -> list[_Row]:
     handed_on = findings.compared - findings.order_compared
     equal = {
         "gradient": f"{plural(findings.gradients, 'tensor')} equal bit for bit",
-        "order": f"the same in {_passes(findings.order_compared)}"
+        "order": f"the same in {plural(findings.order_compared, 'pass', 'passes')}"
         + (f"; {handed_on:,} were handed to torch's engine" if handed_on else ""),
-        "exception": f"the same in {_passes(findings.raised)} that raised one"
+        "exception": f"the same in {plural(findings.raised, 'pass', 'passes')} that raised one"
         if findings.raised
         else "none",
     }
     rows: list[_Row] = []
     for kind, text in equal.items():
         different = [
-            f"{_which(finding)}, {difference.told()}"
+            f"{_which(finding)}, {difference.described()}"
             for finding in findings.kept
             for difference in finding.differences
             if difference.kind == kind
@@ -231,11 +231,11 @@ def _results(findings: ComparisonReport) -> list[_Row]:
         if not different:
             rows.append(("✓", f"{kind}s" if kind != "order" else kind, text))
             continue
-        count = _passes(findings.kinds[kind])
+        count = plural(findings.kinds[kind], "pass", "passes")
         rows.append(("✗", f"{kind}s" if kind != "order" else kind, f"different in {count}:"))
         rows += [("", "", text) for text in different[:SHOWN]]
         if len(different) > SHOWN:
-            rows.append(("", "", f"and in {_passes(len(different) - SHOWN)} more"))
+            rows.append(("", "", f"and in {plural(len(different) - SHOWN, 'pass', 'passes')} more"))
     return rows
 
 
@@ -246,10 +246,10 @@ def _remarks(findings: ComparisonReport, *, failed: bool) -> list[_Row]:
         found = [finding for finding in findings.kept if finding.outcome is outcome]
         reasons = Counter(finding.reason for finding in found)
         if found:
-            rows.append(("!", outcome, _passes(findings.outcomes[outcome])))
+            rows.append(("!", outcome, plural(findings.outcomes[outcome], "pass", "passes")))
         for reason, count in reasons.most_common(SHOWN):
             first = next(finding for finding in found if finding.reason == reason)
-            again = f", and {_passes(count - 1)} more" if count > 1 else ""
+            again = f", and {plural(count - 1, 'pass', 'passes')} more" if count > 1 else ""
             rows.append(("", "", f"{_which(first)}{again}: {reason}"))
     if findings.hooks:
         calls = plural(findings.hooks, "call")
@@ -257,10 +257,6 @@ def _remarks(findings: ComparisonReport, *, failed: bool) -> list[_Row]:
     if failed:
         rows.append(("✗", "script", "it failed, see above"))
     return rows
-
-
-def _passes(number: int) -> str:
-    return "1 pass" if number == 1 else f"{number:,} passes"
 
 
 def _which(finding: PassComparison) -> str:

@@ -33,15 +33,15 @@ _MOST_SAMPLES: Final = 64
 def tensors(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
     """The tensors that can be looked at, with their health; where wanted, samples of them."""
     wants_samples = field(request, "samples", bool, False)
-    told: list[dict[str, Any]] = []
+    facts: list[dict[str, Any]] = []
     with unseen():
         for what, name, tensor in _tensors(stop):
             health = measure(tensor)
             found: dict[str, Any] = {"what": what, "name": name, "health": _health(health)}
-            if wants_samples and len(told) < _MOST_SAMPLES and not health.unknown:
+            if wants_samples and len(facts) < _MOST_SAMPLES and not health.unknown:
                 found["sample"] = sample(tensor, health)
-            told.append(found)
-    return {"tensors": told}
+            facts.append(found)
+    return {"tensors": facts}
 
 
 def tensor(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
@@ -169,8 +169,8 @@ def _tensor(stop: Stop, what: str, name: str) -> Tensor:
 
 def _health(health: Any) -> dict[str, Any]:
     """As JSON has it, which knows no infinity."""
-    told = dict(health._asdict())
+    facts = dict(health._asdict())
     for name in ("min", "max", "mean", "norm"):
-        value = told[name]
-        told[name] = value if value is None or math.isfinite(value) else str(value)
-    return told
+        value = facts[name]
+        facts[name] = value if value is None or math.isfinite(value) else str(value)
+    return facts

@@ -85,14 +85,14 @@ class BreakpointFile:
             raise AgvizError(f"the breakpoints can't be saved in {self.path}: {error}") from None
         programs[self._program] = [each for each in kept if each not in self.unclaimed]
         programs[_UNCLAIMED] = [each for each in kept if each in self.unclaimed]
-        told = {
+        data = {
             program: [each.to_json() for each in several]
             for program, several in sorted(programs.items())
             if several
         }
         try:
             self.path.parent.mkdir(exist_ok=True)
-            _write(self.path, json.dumps({"version": VERSION, "programs": told}, indent=2) + "\n")
+            _write(self.path, json.dumps({"version": VERSION, "programs": data}, indent=2) + "\n")
         except OSError as error:
             raise AgvizError(
                 f"the breakpoints can't be saved in {self.path}: {error.strerror}"
@@ -137,20 +137,20 @@ def _breakpoints(text: str) -> dict[str, list[Breakpoint]]:
         raise AgvizError("it is no JSON") from None
     if not isinstance(document, dict):
         raise AgvizError("it holds no breakpoints")
-    told: Any
+    data: Any
     if document.get("version") == 1:
-        told = {_UNCLAIMED: document.get("breakpoints")}
+        data = {_UNCLAIMED: document.get("breakpoints")}
     elif document.get("version") == VERSION:
-        told = document.get("programs")
+        data = document.get("programs")
     else:
         raise AgvizError("it is from another version of agviz")
-    if not isinstance(told, dict) or not all(isinstance(each, list) for each in told.values()):
+    if not isinstance(data, dict) or not all(isinstance(each, list) for each in data.values()):
         raise AgvizError("it holds no breakpoints")
-    if sum(map(len, told.values())) > MOST:
+    if sum(map(len, data.values())) > MOST:
         raise AgvizError(f"it holds more than {MOST:,}")
     return {
         program: [Breakpoint.from_json(each) for each in several]
-        for program, several in told.items()
+        for program, several in data.items()
     }
 
 

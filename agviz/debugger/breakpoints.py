@@ -151,17 +151,17 @@ class Breakpoint:
         }
 
     @classmethod
-    def from_json(cls, told: object) -> Self:
+    def from_json(cls, data: object) -> Self:
         """A breakpoint that :meth:`to_json` gave, or somebody wrote by hand.
 
         Raises:
             agviz.errors.AgvizError: it is none.
         """
-        if not isinstance(told, Mapping) or not all(isinstance(key, str) for key in told):
+        if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
             raise BreakpointError("a breakpoint is an object with names")
-        if strange := sorted(set(told) - set(_FIELDS)):
+        if strange := sorted(set(data) - set(_FIELDS)):
             raise BreakpointError(f"a breakpoint has no {strange[0][:LONGEST]!r}")
-        return cls(**told)
+        return cls(**data)
 
     def describe(self) -> str:
         """As :func:`parse` reads it, without its number, hits and switches."""

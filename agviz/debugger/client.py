@@ -165,12 +165,12 @@ class Client(Closable):
     """
 
     def __init__(
-        self, connection: socket.socket, hear: Callable[[Notice], None] | None = None
+        self, connection: socket.socket, on_notice: Callable[[Notice], None] | None = None
     ) -> None:
         bound_sending(connection)
         self._connection = connection
         self._notices: queue.Queue[Notice] = queue.Queue()
-        self._hear = hear
+        self._on_notice = on_notice
         self._next_id = itertools.count(1).__next__
         self._replies: dict[int, queue.SimpleQueue[Mapping[str, Any] | None]] = {}
         self._lock = threading.Lock()
@@ -200,7 +200,7 @@ class Client(Closable):
         """Whether the connection has ended."""
         return self._is_gone
 
-    def hear(self, timeout: float | None = _SECONDS) -> Notice:
+    def next_notice(self, timeout: float | None = _SECONDS) -> Notice:
         """The next notice.
 
         Args:
@@ -214,7 +214,7 @@ class Client(Closable):
         except queue.Empty:
             raise TimeoutError(f"nothing was said for {timeout} s") from None
 
-    def hear_stop(self, timeout: float = _SECONDS) -> Stopped:
+    def next_stop(self, timeout: float = _SECONDS) -> Stopped:
         """The next stop; what else is said is passed over.
 
         Raises:
@@ -222,7 +222,7 @@ class Client(Closable):
             GoneError: the program goes before it stops.
         """
         while True:
-            notice = self.hear(timeout)
+            notice = self.next_notice(timeout)
             if isinstance(notice, Stopped):
                 return notice
             if notice.what == "gone":
@@ -264,14 +264,14 @@ class Client(Closable):
         hold: Hold | None = None,
     ) -> Stops:
         """Choose where to stop without a breakpoint, and whom a stop holds; None: as it is."""
-        told = self._ask(
+        reply = self._ask(
             "set_stops", first=first, exceptions=exceptions, nonfinite=nonfinite, hold=hold
         )
         return Stops(
-            field(told, "first", bool),
-            field(told, "exceptions", bool),
-            field(told, "nonfinite", str),  # type: ignore[arg-type]
-            field(told, "hold", str),  # type: ignore[arg-type]
+            field(reply, "first", bool),
+            field(reply, "exceptions", bool),
+            field(reply, "nonfinite", str),  # type: ignore[arg-type]
+            field(reply, "hold", str),  # type: ignore[arg-type]
         )
 
     # -- breakpoints ------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Client(Closable):
             thread: which is stopped; None: the one that stopped last.
             samples: whether some of their elements are sent, too.
         """
-        told = self._ask("tensors", thread=thread, samples=samples)
+        reply = self._ask("tensors", thread=thread, samples=samples)
         return [
             StopTensor(
                 _what(each),
@@ -311,7 +311,7 @@ class Client(Closable):
                 _health(field(each, "health", dict)),
                 _sampled(each.get("sample")),
             )
-            for each in _list(told, "tensors")
+            for each in _list(reply, "tensors")
         ]
 
     def tensor(
@@ -325,9 +325,9 @@ class Client(Closable):
             index: as between brackets: ``0, 2:5``; empty for all.
             thread: which is stopped; None: the one that stopped last.
         """
-        told = self._ask("tensor", what=what, name=name, index=index, thread=thread)
-        text = clean_message(field(told, "text", str))
-        return Shown(text, _health(field(told, "health", dict)))
+        reply = self._ask("tensor", what=what, name=name, index=index, thread=thread)
+        text = clean_message(field(reply, "text", str))
+        return Shown(text, _health(field(reply, "health", dict)))
 
     def change(
         self, slot: int, how: str, value: float | str, index: str = "", thread: int | None = None
@@ -345,8 +345,8 @@ class Client(Closable):
             The new gradient's health.
         """
         value = value if isinstance(value, str) else repr(float(value))
-        told = self._ask("change", slot=slot, how=how, value=value, index=index, thread=thread)
-        return _health(field(told, "health", dict))
+        reply = self._ask("change", slot=slot, how=how, value=value, index=index, thread=thread)
+        return _health(field(reply, "health", dict))
 
     def skip_hooks(self, thread: int | None = None) -> None:
         """Have none of the node's Python hooks called."""
@@ -369,8 +369,8 @@ class Client(Closable):
         Returns:
             What it printed, and whether it needs another line to be whole.
         """
-        told = self._ask("shell", line=line, thread=thread, timeout=None)
-        return clean_message(field(told, "output", str)), field(told, "more", bool)
+        reply = self._ask("shell", line=line, thread=thread, timeout=None)
+        return clean_message(field(reply, "output", str)), field(reply, "more", bool)
 
     def complete(self, text: str, thread: int | None = None) -> tuple[str, ...]:
         """What the name or attribute at the end of some Python could become, whole names each."""
@@ -436,10 +436,10 @@ class Client(Closable):
             reply.put(message)
 
     def _notify(self, notice: Notice) -> None:
-        if self._hear is None:
+        if self._on_notice is None:
             self._notices.put(notice)
         else:
-            self._hear(notice)
+            self._on_notice(notice)
 
 
 def _hello(line: bytes | None) -> Hello:
@@ -467,26 +467,26 @@ def _notice(message: Mapping[str, Any]) -> Notice:
     return Said(what=what, why=clean(field(message, "why", str, "")), thread=thread)
 
 
-def _stopped(told: Mapping[str, Any]) -> Stopped:
+def _stopped(reply: Mapping[str, Any]) -> Stopped:
     def number(name: str) -> int | None:
-        return None if told.get(name) is None else field(told, name, int)
+        return None if reply.get(name) is None else field(reply, name, int)
 
     def text(name: str) -> str:
-        return clean(field(told, name, str, ""))
+        return clean(field(reply, name, str, ""))
 
-    details = field(told, "details", dict)
+    details = field(reply, "details", dict)
     if not all(type(value) in {int, str, bool} for value in details.values()):
         raise ProtocolError("'details' are no numbers and texts")
-    breakpoints = field(told, "breakpoints", list)
+    breakpoints = field(reply, "breakpoints", list)
     if not all(type(each) is int for each in breakpoints):
         raise ProtocolError("'breakpoints' are no numbers")
-    reasons = field(told, "reasons", list)
+    reasons = field(reply, "reasons", list)
     if not all(type(each) is str for each in reasons):
         raise ProtocolError("'reasons' are no texts")
     return Stopped(
-        thread=field(told, "thread", int),
-        graph_task=field(told, "graph_task", int),
-        seq=field(told, "seq", int),
+        thread=field(reply, "thread", int),
+        graph_task=field(reply, "graph_task", int),
+        seq=field(reply, "seq", int),
         event=text("event"),
         reasons=tuple(map(clean, reasons)),
         breakpoints=tuple(breakpoints),
@@ -505,52 +505,52 @@ def _stopped(told: Mapping[str, Any]) -> Stopped:
     )
 
 
-def _list(told: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    several = field(told, name, list)
+def _list(reply: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    several = field(reply, name, list)
     if not all(isinstance(each, dict) for each in several):
         raise ProtocolError(f"{name!r} are no objects")
     return several
 
 
-def _breakpoint(told: Mapping[str, Any]) -> Breakpoint:
-    return Breakpoint.from_json(told.get("breakpoint"))
+def _breakpoint(reply: Mapping[str, Any]) -> Breakpoint:
+    return Breakpoint.from_json(reply.get("breakpoint"))
 
 
-def _what(told: Mapping[str, Any]) -> str:
-    what = field(told, "what", str)
+def _what(reply: Mapping[str, Any]) -> str:
+    what = field(reply, "what", str)
     if what not in WHATS:
         raise ProtocolError(f"{what[:50]!r} is no kind of tensor")
     return what
 
 
-def _text(told: Mapping[str, Any], name: str) -> str:
-    return clean(field(told, name, str))
+def _text(reply: Mapping[str, Any], name: str) -> str:
+    return clean(field(reply, name, str))
 
 
-def _health(told: Mapping[str, Any]) -> Health:
-    shape = told.get("shape")
+def _health(reply: Mapping[str, Any]) -> Health:
+    shape = reply.get("shape")
     if shape is not None and not (
         isinstance(shape, list) and all(type(size) is int for size in shape)
     ):
         raise ProtocolError("'shape' is no list of numbers")
     counts = ("numel", "nbytes", "numbers", "nan", "posinf", "neginf", "zero")
     facts = [
-        _text(told, "dtype"),
+        _text(reply, "dtype"),
         None if shape is None else tuple(shape),
-        *(_text(told, name) for name in ("device", "layout")),
-        *(field(told, name, int) for name in counts),
-        *(_real(told.get(name)) for name in ("min", "max", "mean", "norm")),
-        _text(told, "unknown"),
+        *(_text(reply, name) for name in ("device", "layout")),
+        *(field(reply, name, int) for name in counts),
+        *(_real(reply.get(name)) for name in ("min", "max", "mean", "norm")),
+        _text(reply, "unknown"),
     ]
     return Health._make(facts)
 
 
-def _sampled(told: object) -> Sampled | None:
-    if told is None:
+def _sampled(reply: object) -> Sampled | None:
+    if reply is None:
         return None
-    if not isinstance(told, dict):
+    if not isinstance(reply, dict):
         raise ProtocolError("'sample' is no object")
-    first, counts = field(told, "first", list), field(told, "counts", list)
+    first, counts = field(reply, "first", list), field(reply, "counts", list)
     if not all(type(each) is str for each in first):
         raise ProtocolError("'first' are no texts")
     if not all(type(each) is int and each >= 0 for each in counts):

@@ -68,7 +68,7 @@ class Debuggee(Closable):
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        hear: Callable[[Notice], None] | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
         ours, theirs = socket.socketpair()
         self.stdout, self.stderr = ProgramOutput(), ProgramOutput()
@@ -84,7 +84,7 @@ class Debuggee(Closable):
                 stderr=self.stderr.file,
             )
         try:
-            self.client = Client(ours, hear)
+            self.client = Client(ours, on_notice)
         except BaseException as error:
             self.end()
             said = clean(self.stderr.read().decode(errors="replace").strip())

@@ -104,7 +104,7 @@ class Stop:
     def to_json(self) -> dict[str, Any]:
         """What a viewer gets to know of it."""
         event, facts = self.event, self.facts
-        told: dict[str, Any] = {
+        sent: dict[str, Any] = {
             "thread": event.thread,
             "graph_task": event.graph_task,
             "seq": event.seq,
@@ -118,7 +118,7 @@ class Stop:
             },
         }
         if facts is not None:
-            told |= {
+            sent |= {
                 "node": facts.node,
                 "name": facts.name,
                 "sequence_nr": facts.sequence_nr,
@@ -128,6 +128,6 @@ class Stop:
             }
             line = facts.line
             if line is not None:
-                told["line"] = f"{line.file}:{line.line}"
-                told["function"] = line.function
-        return told
+                sent["line"] = f"{line.file}:{line.line}"
+                sent["function"] = line.function
+        return sent

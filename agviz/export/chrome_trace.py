@@ -11,7 +11,7 @@ double, then err by a nanosecond, and Perfetto drops a slice that begins one bef
 Note [Slices that nest]
 Both viewers drop a slice that crosses the end of another one on its thread. Times of one thread
 never go back, so nodes and graph tasks nest as they ran. Of a hook only the end and the duration
-are told, and the latter is read from the clock a moment after the former: what it would cross
+are recorded, and the latter is read from the clock a moment after the former: what it would cross
 before its beginning is cut off (:meth:`_Thread.leaf`). A slice comes before those inside it.
 """
 
@@ -52,7 +52,7 @@ def chrome_trace(trace: Trace, graph_task: int | None = None) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Thread:
-    """One engine thread; its slices are told in the order in which they end or begin."""
+    """One engine thread; its slices are written in the order in which they end or begin."""
 
     tid: int
     floor: int = 0

@@ -38,7 +38,7 @@ MOST_ONWARD = 3
 FONT = "Helvetica,Arial,sans-serif"
 LONGEST_TITLE = 200
 LARGE = 1_000
-"""Boxes above which Graphviz is told to hurry."""
+"""Boxes above which Graphviz is asked to hurry."""
 HURRY = {"splines": "line", "nslimit": "0.1", "mclimit": "0.1"}
 """Straight edges, and less searching for good places: 2 s where it would be 12, or minutes with
 curves. ``nslimit1`` is not among them: cut short, the ranking it limits crashes Graphviz 14.1."""

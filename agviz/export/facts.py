@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.analysis.measures import is_nonfinite
 from agviz.analysis.origins import OriginKind
 from agviz.export import text
 from agviz.graph.items import ItemKind
@@ -12,7 +13,7 @@ from agviz.graph.model import Differs
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz.words.health import nonfinite
 from agviz.words.shapes import write_shape
-from agviz.words.units import duration, size
+from agviz.words.units import duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +70,7 @@ class Remark(NamedTuple):
 
 def has_nonfinite(item: Item) -> bool:
     """Whether a non-finite element was found in an output of its nodes."""
-    return any(map(_is_nonfinite, (node.row for node in item.nodes)))
+    return any(map(is_nonfinite, (node.row for node in item.nodes)))
 
 
 def is_executed(graph: TaskGraph, item: Item) -> bool:
@@ -126,13 +127,13 @@ def findings(graph: TaskGraph, item: Item) -> list[Remark]:
         (sum(row.status is NodeStatus.FAILED for row in rows), FAILED, True),
         (sum(row.status is NodeStatus.RUNNING for row in rows), "▶ running", False),
         *((count, DIFFERENCES[kind], True) for kind, count in sorted(differing.items())),
-        (sum(map(_is_nonfinite, rows)), f"{NON_FINITE} not finite", True),
+        (sum(map(is_nonfinite, rows)), f"{NON_FINITE} not finite", True),
         (sum(row.index in marks.growth for row in rows), f"{GROWTH} exploding", True),
         (sum(row.index in marks.zero for row in rows), f"{ZERO} all zero", True),
         (sum(row.index in marks.hooks for row in rows), f"{HOOK} hooks", False),
     ]
     return [
-        Remark(f"{what}: {count:,} node{'s' * (count != 1)}", alarming)
+        Remark(f"{what}: {plural(count, 'node')}", alarming)
         for count, what, alarming in counted
         if count
     ]
@@ -170,7 +171,7 @@ def _nonfinite(graph: TaskGraph, row: NodeRow) -> Iterator[Remark]:
         first = ""
     elif kind is OriginKind.NODE and not first:
         first = " also"
-    if row.nonfinite is not None and _is_nonfinite(row):
+    if row.nonfinite is not None and is_nonfinite(row):
         yield Remark(f"{NON_FINITE}{first} {nonfinite(*row.nonfinite)}", True)
 
 
@@ -269,10 +270,6 @@ def total_ns(rows: Iterable[NodeRow]) -> int:
     return sum(row.duration_ns or 0 for row in rows)
 
 
-def _is_nonfinite(row: NodeRow) -> bool:
-    return row.nonfinite is not None and any(row.nonfinite)
-
-
 def _about_node(graph: TaskGraph, row: NodeRow) -> list[str]:
     marks = graph.marks
     lines = [f"{graph.turn(row)} {row.name}".strip()]
@@ -309,7 +306,7 @@ def _about_time(graph: TaskGraph, row: NodeRow) -> Iterator[str]:
 
 def _about_gradients(graph: TaskGraph, row: NodeRow) -> Iterator[str]:
     marks = graph.marks
-    if row.nonfinite is not None and _is_nonfinite(row):
+    if row.nonfinite is not None and is_nonfinite(row):
         yield f"{NON_FINITE} {nonfinite(*row.nonfinite)} in what it produced"
     if row.index in marks.growth:
         times = text.rounded(marks.growth[row.index])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _TIMES: Final = frozenset({"time_ns", "begin_ns", "start_ns", "end_ns"})
-"""Fields that are moments, told since the start of the recording."""
+"""Fields that are moments, counted from the start of the recording."""
 _NODE_FIELDS: Final = tuple(field.name for field in fields(NodeRow))
 _OP_FIELDS: Final = tuple(field.name for field in fields(ForwardOpRow))
 _OPS_PER_PAGE: Final = 2_000
@@ -142,7 +142,7 @@ class _Document:
 
 
 def _frame(frame: Frame) -> dict[str, Any]:
-    """Without the text of its line, which would stand in many stacks."""
+    """Without the text of its line, which would be in many stacks."""
     facts = frame._asdict()
     del facts["source"]
     return facts

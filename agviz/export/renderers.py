@@ -142,8 +142,8 @@ def run(renderer: Renderer, dot: str, format: str, timeout_s: float) -> bytes:  
         raise DrawingError(f"Graphviz can't be started: {error.strerror}.") from error
     if finished.returncode or not finished.stdout:
         lines = finished.stderr.decode(errors="replace").strip().splitlines()
-        told = [line for line in lines if not line.startswith("Fontconfig ")]
-        reason = clean(told[-1]) if told else f"it ended with {finished.returncode}"
+        complaints = [line for line in lines if not line.startswith("Fontconfig ")]
+        reason = clean(complaints[-1]) if complaints else f"it ended with {finished.returncode}"
         raise DrawingError(f"Graphviz could not draw the graph as {clean(format)}: {reason}.")
     return finished.stdout
 

@@ -221,7 +221,7 @@ class _Folding:
                 yield f"{what}: {nodes:,} nodes drawn as {len(folded):,}"
 
     def _look(self, item: Item) -> Hashable:
-        """What makes two items look the same, whichever layer they stand in."""
+        """What makes two items look the same, whichever layer they are in."""
         if self.is_kept(item):
             return item.index
         name = _unnumbered(item.title) or item.nodes[0].row.short_name
@@ -294,7 +294,7 @@ def longest_repetition(
 def _periods(looks: Sequence[Hashable]) -> list[int]:
     """Distances at which items of the same look, or short runs of them, follow each other often.
 
-    A run tells blocks apart in which no single item is unique.
+    A run distinguishes blocks in which no single item is unique.
     """
     gaps: Counter[int] = Counter()
     for window in (looks, list(zip(*(looks[offset:] for offset in range(RUN)), strict=False))):

@@ -41,8 +41,8 @@ def at_event(graph: TaskGraph, trace: Trace, seq: int) -> TaskGraph:
         )
     places = {task.id: 0} | {number: inner.first for number, inner in graph.inside.items()}
     found = trace.events(offset=trace.position(seq), limit=1)
-    told = found[0].graph_task if found and found[0].graph_task in places else task.id
-    state = trace.state_at(told, trace.position(seq + 1, told))
+    known = found[0].graph_task if found and found[0].graph_task in places else task.id
+    state = trace.state_at(known, trace.position(seq + 1, known))
     over = {
         number
         for number, inner in graph.inside.items()

@@ -29,7 +29,7 @@ class Cluster:
 
     path: str | None
     boxes: list[int] = field(default_factory=list)
-    """Positions of the boxes that stand in it directly."""
+    """Positions of the boxes directly in it."""
     clusters: list[Cluster] = field(default_factory=list)
 
 

@@ -27,7 +27,7 @@ class By(StrEnum):
     """What nodes are grouped by."""
 
     EXECUTION = "execution"
-    """By nothing: nodes stand in the order in which they ran."""
+    """By nothing: nodes are in the order in which they ran."""
     MODULE = "module"
     DEVICE = "device"
     """The thread that took them up."""

@@ -82,13 +82,13 @@ def nothing(run: Run) -> ReportData:
 
 
 def leave(
-    folder: Path, told: ReportData, failing: Failing | None, *, is_asked: bool = False
+    folder: Path, data: ReportData, failing: Failing | None, *, is_asked: bool = False
 ) -> ReportData:
     """Write picture and summary beside a trace, and say what the trace shows.
 
     Args:
         folder: where the trace is.
-        told: what is known of it so far, and is added to.
+        data: what is known of it so far, and is added to.
         failing: why the test failed; None: it did not.
         is_asked: whether a picture is wanted of every test, and not only of what was found.
 
@@ -96,39 +96,39 @@ def leave(
         agviz.errors.AgvizError: the trace can't be read, or the folder can't be written to.
     """
     path = folder / TRACE
-    told["has_recorded"] = True
-    told["trace"] = shown(path)
+    data["has_recorded"] = True
+    data["trace"] = shown(path)
     with Trace.open(path) as trace:
         found, is_brief = judge(trace, failing or Failing())
-        told["is_brief"] = is_brief
+        data["is_brief"] = is_brief
         threads = [] if is_brief else list(last_nodes(trace))
         if is_asked or not is_brief:
-            graph, told["problem"] = _draw(trace, folder)
+            graph, data["problem"] = _draw(trace, folder)
             _summarize(trace, folder / SUMMARY, list(lines(found)))
-            told["graph"], told["summary"] = shown(graph), shown(folder / SUMMARY)
-    told["shows_something"] = found.is_found
-    told["command"] = f"agviz {found.verb} {shlex.quote(shown(path))}"
+            data["graph"], data["summary"] = shown(graph), shown(folder / SUMMARY)
+    data["shows_something"] = found.is_found
+    data["command"] = f"agviz {found.verb} {shlex.quote(shown(path))}"
     if failing is not None:
-        told["heading"] = clean(found.heading)
+        data["heading"] = clean(found.heading)
         is_plain = found.outcome is Outcome.NOTHING_UNUSUAL
-        told["glyph"] = "" if is_plain else found.outcome.glyph
-        said = _brief(told, failing) if is_brief else _in_full(told, found, threads)
-        told["section"] = "\n".join(map(clean, said))
-    return told
+        data["glyph"] = "" if is_plain else found.outcome.glyph
+        said = _brief(data, failing) if is_brief else _in_full(data, found, threads)
+        data["section"] = "\n".join(map(clean, said))
+    return data
 
 
-def _brief(told: ReportData, failing: Failing) -> Iterator[str]:
+def _brief(data: ReportData, failing: Failing) -> Iterator[str]:
     late = "; its deadline is missed without agviz, too" if failing.has_missed_deadline else ""
-    yield f"{told['heading']}{late}: {told['command']}"
+    yield f"{data['heading']}{late}: {data['command']}"
 
 
-def _in_full(told: ReportData, found: Verdict, threads: Sequence[str]) -> Iterator[str]:
+def _in_full(data: ReportData, found: Verdict, threads: Sequence[str]) -> Iterator[str]:
     yield from lines(found)
     yield from threads
-    yield f"look: agviz view {shlex.quote(told['trace'])}"
+    yield f"look: agviz view {shlex.quote(data['trace'])}"
     if found.verb != "view":
-        yield f"more: {told['command']}"
-    yield f"graph: {told['graph']}, summary: {told['summary']}"
+        yield f"more: {data['command']}"
+    yield f"graph: {data['graph']}, summary: {data['summary']}"
 
 
 def _draw(trace: Trace, folder: Path) -> tuple[Path, str]:

@@ -61,7 +61,7 @@ class Attempt:
         """What the plugin itself failed the test for."""
         self.has_missed_deadline = False
         """Whether the test then ran once more, without this."""
-        self.is_told = False
+        self.is_reported = False
         """Whether a failure was reported already."""
         self.live = RunningTrace(self)
         self._recording = _Recording(

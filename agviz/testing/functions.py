@@ -83,8 +83,8 @@ class Functions:
         """Where each is defined and was applied; empty where there are none."""
         if not self._all:
             return ""
-        told = "; ".join(map(str, self._all[:_MOST]))
-        return f"Where numbers are wrong, look first at derivatives written by hand: {told}."
+        listed = "; ".join(map(str, self._all[:_MOST]))
+        return f"Where numbers are wrong, look first at derivatives written by hand: {listed}."
 
     def at_only(self, verdict: Verdict) -> Verdict:
         """A verdict that points at the only one, if there is only one."""

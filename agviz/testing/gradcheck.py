@@ -46,8 +46,8 @@ def checked(error: BaseException) -> Checked | None:
     numerical, analytical = _numbers(found["numerical"]), _numbers(found["analytical"])
     if len(numerical) != len(analytical) or not numerical:
         return Checked(heading)
-    told = _compared("Forward mode" if found["forward"] else "Backward", numerical, analytical)
-    return Checked(heading, " ".join(told))
+    sentences = _compared("Forward mode" if found["forward"] else "Backward", numerical, analytical)
+    return Checked(heading, " ".join(sentences))
 
 
 def _compared(who: str, numerical: list[float], analytical: list[float]) -> Iterator[str]:

@@ -65,7 +65,7 @@ class PluginSession:
         """Of the test that runs: of its setup and call, and then of its teardown."""
         self._verified: list[Verified] = []
         """The same, where its passes run on both engines instead."""
-        self._told: dict[Run, ReportData] = {}
+        self._data: dict[Run, ReportData] = {}
         """As reports came in: in this process, or from workers."""
 
     def handle(self, item: pytest.Item) -> Agviz:
@@ -108,10 +108,10 @@ class PluginSession:
         return sum(attempt.seconds for attempt in self._attempts)
 
     def _explain_hang(self) -> str:
-        told = [attempt for attempt in self._attempts if attempt.has_recorded]
-        for attempt in told:
+        recorded = [attempt for attempt in self._attempts if attempt.has_recorded]
+        for attempt in recorded:
             attempt.freeze()
-        return "\n".join(each["section"] for each in self._explain(told)) if told else ""
+        return "\n".join(each["section"] for each in self._explain(recorded)) if recorded else ""
 
     def _cancel_timer(self, item: pytest.Item) -> None:
         """Have pytest-timeout not count what it takes to explain a failure."""
@@ -176,15 +176,15 @@ class PluginSession:
             leave_out_our_frames(call.excinfo)
         report = yield
         is_last = report.when == "teardown"
-        verified = [each for each in self._verified if not each.is_told]
+        verified = [each for each in self._verified if not each.is_reported]
         if verified and (report.failed or is_last):
             self._stop()
-            self._attach(item, report, [each.told() for each in verified])
+            self._attach(item, report, [each.report_data() for each in verified])
             for each in verified:
-                each.is_told = True
+                each.is_reported = True
         if is_last:
             self._verified = []
-        attempts = [attempt for attempt in self._attempts if not attempt.is_told]
+        attempts = [attempt for attempt in self._attempts if not attempt.is_reported]
         if not attempts:
             return report
         if report.failed:
@@ -201,14 +201,14 @@ class PluginSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what a report says, wherever it was made."""
-        told: list[ReportData] = getattr(report, "agviz", [])
-        for each in told:
+        data: list[ReportData] = getattr(report, "agviz", [])
+        for each in data:
             self._remember(each)
         if report.when not in {"setup", "call", "teardown"}:  # pytest-xdist says "???"
             self._explain_crash(report)
 
-    def _remember(self, told: ReportData) -> None:
-        self._told[Run(told["test"], told["rerun"], told["part"])] = told
+    def _remember(self, data: ReportData) -> None:
+        self._data[Run(data["test"], data["rerun"], data["part"])] = data
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -218,14 +218,14 @@ class PluginSession:
     def pytest_sessionfinish(self) -> None:
         """Keep what was recorded of a test that was interrupted."""
         for attempt in self._attempts:
-            if attempt.has_recorded and not attempt.is_told:
+            if attempt.has_recorded and not attempt.is_reported:
                 self._remember(self._part(attempt, Failing()))
         self._end()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was recorded, or that nothing was."""
         if not self._settings.hide_summary:
-            show(terminalreporter, self._settings, list(self._told.values()))
+            show(terminalreporter, self._settings, list(self._data.values()))
 
     def _end(self) -> None:
         """Stop where the test before had no end."""
@@ -298,19 +298,19 @@ class PluginSession:
     ) -> list[ReportData]:
         """What a failure is explained by: each part that shows something, else the last."""
         *before, last = attempts
-        told = [self._part(last, _failing(last, error, path))]
-        told += [self._part(attempt, _failing(attempt)) for attempt in reversed(before)]
+        data = [self._part(last, _failing(last, error, path))]
+        data += [self._part(attempt, _failing(attempt)) for attempt in reversed(before)]
         for attempt in attempts:
-            attempt.is_told = True
-        first = next((each for each in told if each["trace"]), told[0])
-        for each in told:
+            attempt.is_reported = True
+        first = next((each for each in data if each["trace"]), data[0])
+        for each in data:
             if not each["shows_something"] and each is not first:
                 each["section"] = ""
-        return told
+        return data
 
     def _part(self, attempt: Attempt, failing: Failing | None = None) -> ReportData:
         """What becomes of a recording that has ended."""
-        told = nothing(attempt.run)
+        data = nothing(attempt.run)
         is_asked = attempt.choice.mode == "on"
         if failing is None and not is_asked:
             attempt.let_go()
@@ -318,23 +318,23 @@ class PluginSession:
             attempt.keep()
             if not attempt.problem:
                 try:
-                    told = leave(attempt.folder, told, failing, is_asked=is_asked)
+                    data = leave(attempt.folder, data, failing, is_asked=is_asked)
                 except AgvizError as error:
-                    told["problem"] = str(error)
-        told["has_recorded"] = attempt.has_recorded
-        told["problem"] = attempt.problem or told["problem"]
-        told["without_baseline"] = (
+                    data["problem"] = str(error)
+        data["has_recorded"] = attempt.has_recorded
+        data["problem"] = attempt.problem or data["problem"]
+        data["without_baseline"] = (
             attempt.has_recorded
             and not attempt.run.part
             and self._settings.baseline is not None
             and self._baseline(attempt.run.test) is None
         )
-        return told
+        return data
 
-    def _attach(self, item: pytest.Item, report: pytest.TestReport, told: list[ReportData]) -> None:
+    def _attach(self, item: pytest.Item, report: pytest.TestReport, data: list[ReportData]) -> None:
         """Put sections and properties into a report, and all of it for the end of the run."""
-        cast("Any", report).agviz = told
-        for each in told:
+        cast("Any", report).agviz = data
+        for each in data:
             found: dict[str, Any] = cast("Any", each)
             properties = [
                 ("_".join(filter(None, ("agviz", each["part"], name))), found[key])
@@ -350,19 +350,19 @@ class PluginSession:
 
     def _explain_crash(self, report: pytest.TestReport) -> None:
         """Report a test whose worker died, from what it had written until then."""
-        rerun = 1 + max((run.rerun for run in self._told if run.test == report.nodeid), default=-1)
+        rerun = 1 + max((run.rerun for run in self._data if run.test == report.nodeid), default=-1)
         for part in (TEARDOWN, ""):
             run = Run(report.nodeid, rerun, part)
-            told = nothing(run)
+            data = nothing(run)
             folder = self._settings.output / run.folder
             if (folder / TRACE).is_file():
                 try:
-                    told = leave(folder, told, Failing())
+                    data = leave(folder, data, Failing())
                 except AgvizError as error:
-                    told["problem"] = str(error)
+                    data["problem"] = str(error)
                 break
-        self._remember(told)
-        add_section(report, told["section"] or _DIED_EARLY)
+        self._remember(data)
+        add_section(report, data["section"] or _DIED_EARLY)
 
 
 def _failing(

@@ -24,29 +24,29 @@ _MOST: Final = 20
 
 
 def show(
-    reporter: pytest.TerminalReporter, settings: PluginSettings, told: Sequence[ReportData]
+    reporter: pytest.TerminalReporter, settings: PluginSettings, data: Sequence[ReportData]
 ) -> None:
     """Print what was recorded, compared or verified, and what could not be."""
     reporter.section("agviz")
-    for line in _lines(settings, told):
+    for line in _lines(settings, data):
         reporter.line(line)
 
 
-def _lines(settings: PluginSettings, told: Sequence[ReportData]) -> Iterator[str]:
+def _lines(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[str]:
     problems = Counter(
         problem
-        for problem, _ in {(each["problem"], each["test"]) for each in told if each["problem"]}
+        for problem, _ in {(each["problem"], each["test"]) for each in data if each["problem"]}
     )
     nothing = ""
-    has_worked = any(each["has_recorded"] or each["verified"] for each in told)
+    has_worked = any(each["has_recorded"] or each["verified"] for each in data)
     if problems and not has_worked:
         nothing = f"nothing was {'compared' if settings.verify else 'recorded'}: "
     elif settings.verify:
-        yield from _verified(told)
-    elif settings.mode == "off" and not any(each["has_recorded"] for each in told):
+        yield from _verified(data)
+    elif settings.mode == "off" and not any(each["has_recorded"] for each in data):
         yield "the tests that ask to be recorded ran no backward pass: nothing was recorded"
     else:
-        yield from _recorded(settings, told)
+        yield from _recorded(settings, data)
     for problem, count in problems.items():
         yield f"! {nothing}{problem} ({plural(count, 'test')})"
     if has_worked and (untested := remark(_torch_version())):
@@ -62,16 +62,16 @@ def _torch_version() -> str:
     return ""
 
 
-def _recorded(settings: PluginSettings, told: Sequence[ReportData]) -> Iterator[str]:
-    recorded = len({each["test"] for each in told if each["has_recorded"]})
+def _recorded(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[str]:
+    recorded = len({each["test"] for each in data if each["has_recorded"]})
     if not recorded:
-        tests = plural(len({each["test"] for each in told}), "test")
+        tests = plural(len({each["test"] for each in data}), "test")
         yield (
             f"asked to record (--agviz={settings.mode}), but none of {tests}"
             " ran a backward pass: nothing was recorded"
         )
         return
-    kept = [each for each in told if each["trace"]]
+    kept = [each for each in data if each["trace"]]
     yield (
         f"{plural(recorded, 'test')} ran backward; {plural(len(kept), 'trace')} in"
         f" {shown(settings.output)}"
@@ -88,23 +88,23 @@ def _recorded(settings: PluginSettings, told: Sequence[ReportData]) -> Iterator[
     brief = sum(each["is_brief"] for each in kept)
     if brief:
         yield f"no anomaly found in {plural(brief, 'test')} that failed for something else"
-    without = sum(each["without_baseline"] for each in told)
+    without = sum(each["without_baseline"] for each in data)
     if settings.baseline is not None:
-        compared = sum(each["has_recorded"] and not each["part"] for each in told) - without
+        compared = sum(each["has_recorded"] and not each["part"] for each in data) - without
         yield f"{compared} compared with {shown(settings.baseline)}; {without} not in it"
 
 
-def _verified(told: Sequence[ReportData]) -> Iterator[str]:
-    passes = sum(each["verified"] for each in told)
-    not_comparable = sum(each["not_comparable"] for each in told)
+def _verified(data: Sequence[ReportData]) -> Iterator[str]:
+    passes = sum(each["verified"] for each in data)
+    not_comparable = sum(each["not_comparable"] for each in data)
     if not passes + not_comparable:
         yield "asked to verify, but no test ran a backward pass: nothing was compared"
         return
-    different = len({each["test"] for each in told if each["heading"] and not each["has_recorded"]})
+    different = len({each["test"] for each in data if each["heading"] and not each["has_recorded"]})
     yield (
         f"{backward_passes(passes, 0)} ran on both engines, {plural(different, 'test')} differed;"
         f" {backward_passes(not_comparable, 0)} could not be compared"
     )
-    recorded = sum(each["has_recorded"] for each in told)
+    recorded = sum(each["has_recorded"] for each in data)
     if recorded:
         yield f"{plural(recorded, 'test')} asked to be recorded instead"

@@ -24,14 +24,14 @@ _MOST_SECONDS: Final = 30.0
 
 
 def set_timer(
-    item: pytest.Item, settings: Any, tell: Callable[[], str], recorded: Callable[[], float]
+    item: pytest.Item, settings: Any, describe: Callable[[], str], recorded: Callable[[], float]
 ) -> None:
     """Do what pytest-timeout would for a test, but later, and say something before.
 
     Args:
         item: the test.
         settings: pytest-timeout's.
-        tell: gives the text of a section, on another thread than that which hangs, where the
+        describe: gives the text of a section, on another thread than that which hangs, where the
             process will be ended; empty: none.
         recorded: gives the seconds that ended backward passes of the test have taken.
     """
@@ -44,7 +44,7 @@ def set_timer(
     if settings.method == "signal" and threading.current_thread() is threading.main_thread():
         cancel = _on_alarm(item, settings, left)
     else:
-        cancel = _on_thread(item, left, lambda: _time_is_up(item, settings, tell))
+        cancel = _on_thread(item, left, lambda: _time_is_up(item, settings, describe))
     item.cancel_timeout = cancel  # type: ignore[attr-defined]
 
 
@@ -89,12 +89,12 @@ def _on_thread(
     return cancel
 
 
-def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> None:
+def _time_is_up(item: pytest.Item, settings: Any, describe: Callable[[], str]) -> None:
     plugin: Any = item.config.pluginmanager.getplugin("timeout")
     if not settings.disable_debugger_detection and plugin.is_debugging():
         return
     try:
-        text = _told_in_time(tell)
+        text = _text_in_time(describe)
         capture: Any = item.config.pluginmanager.getplugin("capturemanager")
         if text and capture is not None:
             capture.suspend_global_capture(item)
@@ -107,10 +107,12 @@ def _time_is_up(item: pytest.Item, settings: Any, tell: Callable[[], str]) -> No
         plugin.timeout_timer(item, settings)
 
 
-def _told_in_time(tell: Callable[[], str]) -> str:
-    """What ``tell`` gives; the process has to end even where that hangs, too."""
-    told: list[str] = []
-    thread = threading.Thread(target=lambda: told.append(tell()), name="agviz-tell", daemon=True)
+def _text_in_time(describe: Callable[[], str]) -> str:
+    """What ``describe`` gives; the process has to end even where that hangs, too."""
+    texts: list[str] = []
+    thread = threading.Thread(
+        target=lambda: texts.append(describe()), name="agviz-tell", daemon=True
+    )
     thread.start()
     thread.join(_MOST_SECONDS)
-    return "".join(told)
+    return "".join(texts)

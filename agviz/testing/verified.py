@@ -25,7 +25,7 @@ class Verified:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.is_told = False
+        self.is_reported = False
         """Whether it was reported already."""
         self._verification: Verification | None = None
         self._findings: ComparisonReport | None = None
@@ -61,18 +61,18 @@ class Verified:
         finding = None if self._findings is None else self._findings.first_difference
         if finding is None:
             return ""
-        differences = "; ".join(each.told() for each in finding.differences)
+        differences = "; ".join(each.described() for each in finding.differences)
         return (
             f"agviz's engine differs from torch's in pass {finding.number}, {finding.call}() at"
             f" {finding.place}: {differences}"
         )
 
-    def told(self) -> ReportData:
+    def report_data(self) -> ReportData:
         """For the end of the run."""
-        told = nothing(self.run)
-        told["problem"] = self._problem
+        data = nothing(self.run)
+        data["problem"] = self._problem
         if self._findings is not None:
-            told["heading"] = self.difference
-            told["verified"] = self._findings.compared
-            told["not_comparable"] = self._findings.passes - self._findings.compared
-        return told
+            data["heading"] = self.difference
+            data["verified"] = self._findings.compared
+            data["not_comparable"] = self._findings.passes - self._findings.compared
+        return data

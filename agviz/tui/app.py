@@ -127,7 +127,7 @@ class AgvizApp(App[None]):
         """The terminal was closed, and this process is about to end; called on another thread."""
 
     def _leave_on_signals(self) -> None:
-        """Give the terminal back as it was also when the process is told to end."""
+        """Give the terminal back as it was also when the process is asked to end."""
         loop = asyncio.get_running_loop()
         for name in ("SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)

@@ -188,10 +188,12 @@ class Breaking(Linked):
                 lambda client: client.remove_breakpoint(wanted.number), self._say_removed
             )
         else:
-            told = wanted.to_json()
+            wanted_fields = wanted.to_json()
             blank = dict.fromkeys(("sequence_nr", "node", "device", "hit_count"))
             empty = dict.fromkeys(("name", "module", "parameter", "line", "event", "condition"), "")
-            changes: dict[str, Any] = blank | empty | {"ignore_count": 0, "enabled": True} | told
+            changes: dict[str, Any] = (
+                blank | empty | {"ignore_count": 0, "enabled": True} | wanted_fields
+            )
             changes.pop("number", None)
             self.ask_program(lambda client: client.edit_breakpoint(wanted.number, **changes))
         self.ask_program(lambda client: client.breakpoints(), self._keep)

@@ -49,7 +49,7 @@ class Hints(Widget):
         """Of each key: where it begins and ends, and its name."""
 
     def on_mount(self) -> None:
-        """Hear of other bindings."""
+        """Draw other bindings."""
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
 
     def _bindings_changed(self, screen: Screen[object]) -> None:

@@ -76,10 +76,10 @@ def _standing(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
 def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     recording, state = view.recording, view.moment.node_state(node.index)
     if node.order is None or node.thread is None or node.start_ns is None:
-        told = "never ran" if recording.is_over else "not yet"
+        said = "never ran" if recording.is_over else "not yet"
         if state is State.UNKNOWN:
-            told = "its events were not recorded"
-        yield from _fact("Execution", told, width)
+            said = "its events were not recorded"
+        yield from _fact("Execution", said, width)
     else:
         thread = recording.thread_label(node.thread)
         number = f"#{node.order:,} of {recording.nodes:,} on {thread}"
@@ -247,7 +247,7 @@ def _stack(story: NodeDetails, width: int) -> list[Entry]:
     """The user's frames with their lines of source, the innermost first."""
     frames = [frame for frame in reversed(story.node.stack) if not frame.hidden]
     if len(frames) < 2 and not any(line.text for line in story.source):
-        return []  # the only line stands among the facts
+        return []  # the only line is among the facts
     entries = _heading(f"Created by ({plural(len(frames), 'frame')})")
     for frame, text in story.source:
         entries.append(Entry([Span(tail(str(frame), width).rstrip(), "place")]))
@@ -272,8 +272,8 @@ def _edges(view: View, story: NodeDetails, width: int) -> list[Entry]:
     return entries
 
 
-def _more(number: int, told: int) -> list[Entry]:
-    return [Entry([Span(f"and {number - told:,} more", "muted")])] if number > told else []
+def _more(number: int, shown: int) -> list[Entry]:
+    return [Entry([Span(f"and {number - shown:,} more", "muted")])] if number > shown else []
 
 
 def _edge(view: View, edge: EdgeRow, other: int, arrow: str, width: int) -> Entry:

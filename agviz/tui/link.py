@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Heard(Message):
+class NoticeReceived(Message):
     """The program said something by itself."""
 
     notice: Notice
@@ -45,7 +45,7 @@ class Refused(Message):
     sentence: str
 
 
-class Ear(threading.Thread):
+class NoticeThread(threading.Thread):
     """Passes on what the program says by itself, until it is gone.
 
     Args:
@@ -61,8 +61,8 @@ class Ear(threading.Thread):
     def run(self) -> None:
         """Listen."""
         while True:
-            notice = self._client.hear(timeout=None)
-            self._post(Heard(notice))
+            notice = self._client.next_notice(timeout=None)
+            self._post(NoticeReceived(notice))
             if isinstance(notice, Said) and notice.what == "gone":
                 return
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger.client import RefusedError
-from agviz.tui.link import Ear, Link
+from agviz.tui.link import Link, NoticeThread
 from agviz.tui.panels.output import ANSWER, Output
 from agviz.tui.prompt import Prompt
 from agviz.tui.session import Session
@@ -47,7 +47,7 @@ class Linked(Session):
     ) -> None:
         super().__init__(paths, reader)
         self.link = Link(client, self.post_message)
-        self.ear = Ear(client, self.post_message)
+        self.notices_thread = NoticeThread(client, self.post_message)
         self.debuggee = debuggee
         self.knows_lines = client.hello.lines
         self.stops: dict[int, Stopped] = {}
@@ -102,7 +102,7 @@ class Linked(Session):
             thread=self.thread,
             marks=self.marks if self.marked == key else _NO_MARKS,
             stop_tensors=self.stop_tensors,
-            stands=frozenset(self.stops),
+            stopped_threads=frozenset(self.stops),
             other_tasks=others if others is not None and others.key == key else None,
         )
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from agviz.debugger.client import Client, Stops
     from agviz.debugger.launch import Debuggee
     from agviz.debugger.stops import Hold, How
-    from agviz.tui.link import Heard
+    from agviz.tui.link import NoticeReceived
     from agviz.tui.model import View
     from agviz.tui.other_tasks import TurnsRead
     from agviz.tui.panels.panel import Panel
@@ -129,10 +129,10 @@ class LiveSession(Breaking, Looking):
         yield Static("", id="live", markup=False)
 
     def on_mount(self) -> None:
-        """Stop where a program that is debugged stops unless told otherwise."""
+        """Stop where a program that is debugged stops by default."""
         self.move_child(self.query_one("#live"), before=self.query_one("#status"))
         self.link.start()
-        self.ear.start()
+        self.notices_thread.start()
         self.load_breakpoints()
         first = self.debuggee is not None
         self.ask_program(
@@ -145,7 +145,7 @@ class LiveSession(Breaking, Looking):
 
     # What the program says.
 
-    def on_heard(self, message: Heard) -> None:
+    def on_notice_received(self, message: NoticeReceived) -> None:
         """It has stopped, or runs, or has ended."""
         notice = message.notice
         if isinstance(notice, Stopped):
@@ -483,19 +483,19 @@ class LiveSession(Breaking, Looking):
 
     def _show_stand(self) -> None:
         line = self.query_one("#live", Static)
-        stand = self._stand(line.content_size.width)
-        line.update(stand)
+        state_line = self._state_line(line.content_size.width)
+        line.update(state_line)
         line.set_class(self.stop is not None, "-stopped")
         line.set_class(self.is_over and bool(self._exit_code), "-failed")
         if self.view is None:
             lines = "\n".join(self.output.last_lines)
-            self.say(f"{stand}\n\n{_WAITING if not self.is_over else ''}\n\n{lines}")
+            self.say(f"{state_line}\n\n{_WAITING if not self.is_over else ''}\n\n{lines}")
 
     @property
     def _exit_code(self) -> int | None:
         return None if self.debuggee is None else self.debuggee.process.poll()
 
-    def _stand(self, width: int) -> str:
+    def _state_line(self, width: int) -> str:
         """The state of the program, in a line; what has no room is left out as a whole."""
         stop = self.stop
         if self.is_over:

@@ -1,4 +1,4 @@
-"""Which nodes breakpoints stop at, as far as that can be told before they run."""
+"""Which nodes breakpoints stop at, as far as that is known before they run."""
 
 from __future__ import annotations
 

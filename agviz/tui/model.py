@@ -241,7 +241,7 @@ class Moment:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of the gradients that stand in InputBuffers."""
+        """Bytes of the gradients in InputBuffers."""
         return self.state.live_bytes
 
     @property
@@ -419,7 +419,7 @@ class View:
     """Breakpoints, by node."""
     stop_tensors: StopTensors | None = None
     """The tensors of the node that a program is at."""
-    stands: frozenset[int] = frozenset()
+    stopped_threads: frozenset[int] = frozenset()
     """Threads of the program that are stopped."""
     other_tasks: OtherTasks | None = None
     """What the program's threads do in other graph tasks."""
@@ -437,7 +437,7 @@ class View:
     @property
     def threads(self) -> list[int]:
         """Threads that have a part in what is shown, by id."""
-        threads = {*self.recording.thread_ids, *self.stands}
+        threads = {*self.recording.thread_ids, *self.stopped_threads}
         return sorted(
             threads if self.other_tasks is None else {*threads, *self.other_tasks.threads}
         )

@@ -26,10 +26,10 @@ from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.columns import Columns
 from agviz.tui.crossing import onward, to_stop
 from agviz.tui.model import PAGE, Key, LoadedPass, Moment, NodeDetails, Playhead
+from agviz.tui.node_details import read_node_details
 from agviz.tui.passes import CUT_BEHIND, Findings, Order, cut_behind, marked_place
 from agviz.tui.relatives import next_nonfinite
 from agviz.tui.seeking import Search, Sought
-from agviz.tui.stories import tell
 from agviz.tui.track import TraceTrack
 from agviz.tui.watching import FileWatch
 
@@ -223,9 +223,9 @@ class ReaderThread(threading.Thread):
         self._playhead: Playhead
         self._follows = False
         self._stories: dict[tuple[Key, int, int], NodeDetails] = {}
-        """Those told last, by graph task, its number of events and node."""
+        """Those posted last, by graph task, its number of events and node."""
         self._near: set[int] = set()
-        """Pages around the playhead, or what was last located, that were told."""
+        """Pages around the playhead, or what was last located, that were posted."""
         self._filter_now: Filter | None = None
         self._filtered = array("q")
         self._orders: list[Order] = []
@@ -461,7 +461,7 @@ class ReaderThread(threading.Thread):
         )
         self._near = set()
         self._track = TraceTrack(trace, number, outline)
-        self._track.heard(columns.stops, columns.until, is_last=columns.is_complete)
+        self._track.add_stops(columns.stops, columns.until, is_last=columns.is_complete)
         self._playhead = Playhead(self._track)
         if position:
             self._playhead.to_position(min(position, event_count))
@@ -650,7 +650,7 @@ class ReaderThread(threading.Thread):
             watch.took(took)
 
     def _go_on(self, trace: Trace, number: int) -> None:
-        """Tell what has happened since the file was last looked at."""
+        """Post what has happened since the file was last looked at."""
         if _extent(trace.graph_tasks) != self._tasks[self._loaded.key.file]:
             self._list()
         if self._is_left_out():
@@ -668,7 +668,7 @@ class ReaderThread(threading.Thread):
             self._follow(on=True)
 
     def _grow(self, trace: Trace, number: int) -> None:
-        """Tell what was written to the loaded graph task."""
+        """Post what was written to the loaded graph task."""
         task = trace.graph_task(number)
         if task.nodes != self._loaded.nodes:
             self._load(self._loaded.key, self._playhead.position)
@@ -731,7 +731,9 @@ class ReaderThread(threading.Thread):
         key, count = self._loaded.key, self._loaded.event_count
         known = self._stories.pop((key, count, node), None)
         if known is None:
-            known = tell(self._traces[key.file], self._track.outline, key.graph_task, node)
+            known = read_node_details(
+                self._traces[key.file], self._track.outline, key.graph_task, node
+            )
         self._stories[key, count, node] = known
         if len(self._stories) > _STORIES_KEPT:
             del self._stories[next(iter(self._stories))]

@@ -1,6 +1,6 @@
 """What a user has chosen: colours, which the terminal UI keeps, and keys, which it reads.
 
-Both stand in ``$XDG_CONFIG_HOME/agviz`` (``~/.config/agviz``, on Windows ``%APPDATA%``):
+Both are in ``$XDG_CONFIG_HOME/agviz`` (``~/.config/agviz``, on Windows ``%APPDATA%``):
 ``theme`` is a line with a theme's name; ``keys.toml`` gives bindings other keys, by id::
 
     [keys]

@@ -64,10 +64,10 @@ class TraceTrack:
         piece = self.outline.more(limit)
         failed = [ended.seq for ended in piece.ended if ended.status is NodeStatus.FAILED]
         found = [seq for seq, _ in piece.nonfinite]
-        self.heard([*self._stops, *failed, *found], piece.until, is_last=piece.is_last)
+        self.add_stops([*self._stops, *failed, *found], piece.until, is_last=piece.is_last)
         self._pieces.append(piece)
 
-    def heard(self, stops: Iterable[int], until: int, *, is_last: bool) -> None:
+    def add_stops(self, stops: Iterable[int], until: int, *, is_last: bool) -> None:
         """Take over what is known already."""
         self._stops, self._until, self.is_known = sorted(stops), until, is_last
 

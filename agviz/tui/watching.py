@@ -29,7 +29,7 @@ class News(NamedTuple):
 
 
 class FileWatch:
-    """Looks at a file when it is told to."""
+    """Looks at a file when it is asked to."""
 
     def __init__(self, path: Path, trace: Trace) -> None:
         self._path = path

@@ -194,7 +194,7 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         found = differences(first, then, self._name_of)
         if not found:
             return ""
-        return f"torch's own engine does not repeat it: {found[0].told('first', 'then')}"
+        return f"torch's own engine does not repeat it: {found[0].described('first', 'then')}"
 
     def _fill_in(
         self, finding: PassComparison, native: PassRun, control: PassRun, ours: PassRun

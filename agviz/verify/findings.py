@@ -34,7 +34,7 @@ class PassDifference:
     note: str = ""
     """What else differs."""
 
-    def told(self, native: str = "torch", agviz: str = "agviz") -> str:
+    def described(self, native: str = "torch", agviz: str = "agviz") -> str:
         """In words, where the two runs go by these names."""
         note = f" ({self.note})" if self.note else ""
         return f"{self.where}: {native} {self.native}, {agviz} {self.agviz}{note}"

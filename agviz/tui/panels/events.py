@@ -131,10 +131,10 @@ class Events(LineList):
 
     def _tell(self) -> None:
         view = self.shown
-        told = f"{view.moment.position:,} of {plural(view.recording.event_count, 'event')}"
+        text = f"{view.moment.position:,} of {plural(view.recording.event_count, 'event')}"
         if self._filter is not None:
-            told = f"{len(self._seqs):,} “{self._filter.text}”, {told}"
-        self.subtitle(told)
+            text = f"{len(self._seqs):,} “{self._filter.text}”, {text}"
+        self.subtitle(text)
 
     def add_page(self, read: PageRead) -> None:
         """Show a page of events."""

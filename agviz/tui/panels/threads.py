@@ -31,7 +31,7 @@ class Threads(Panel):
     """Lanes over a common axis of time, with the playhead across them."""
 
     HEADING = "Threads"
-    DRAWS = ("recording", "moment", "thread", "stands", "other_tasks")
+    DRAWS = ("recording", "moment", "thread", "stopped_threads", "other_tasks")
     HELP = (
         "A lane per thread that took part, with the nodes it executed in time. █ has happened at"
         " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
@@ -317,7 +317,7 @@ class Threads(Panel):
         label = view.recording.thread_label(thread) if first else ""
         mark = "▶" if first and view.thread == thread else " "
         line = [Span(f"{mark} ", "playhead")]
-        if first and thread in view.stands:
+        if first and thread in view.stopped_threads:
             line = [Span(mark, "playhead"), Span("■", "breakpoint")]
         line.append(Span(left(label, self._label_width - 2), "name"))
         cells = self._cells(thread)

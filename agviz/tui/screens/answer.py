@@ -50,7 +50,7 @@ class Answer(ModalScreen[None]):
             box.border_title = "Why"
             box.border_subtitle = "y copies, escape closes"
             for verdict in answer.verdicts:
-                yield from _told(verdict)
+                yield from _lines_of(verdict)
             if answer.others:
                 yield Static(Text(answer.others), classes="paragraph")
 
@@ -62,15 +62,21 @@ class Answer(ModalScreen[None]):
         """Copy all of it."""
         parts = [
             part
-            for told in self.answer.verdicts
-            for part in (told.heading, told.line, told.source, told.paragraph, *told.details)
+            for verdict in self.answer.verdicts
+            for part in (
+                verdict.heading,
+                verdict.line,
+                verdict.source,
+                verdict.paragraph,
+                *verdict.details,
+            )
         ]
         text = "\n".join(part for part in [*parts, self.answer.others] if part)
         self.app.copy_to_clipboard(text)
         self.notify("Copied.", timeout=2)
 
 
-def _told(verdict: Verdict) -> Iterator[Static]:
+def _lines_of(verdict: Verdict) -> Iterator[Static]:
     look = _LOOKS[verdict.outcome]
     yield Static(Text(f"{verdict.outcome.glyph} {verdict.heading}"), classes=f"heading {look}")
     if verdict.line:

@@ -1,4 +1,4 @@
-"""Stories: everything that the inspector needs to know about one node, read in one go."""
+"""Everything that the inspector needs to know about one node, read in one go."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from agviz.traces.rows import EdgeRow, NodeRow
 
 MOST_EDGES: Final = 200
-"""Edges that are told in each direction; shapes of outputs, too."""
+"""Edges that are listed in each direction; shapes of outputs, too."""
 _MOST_FRAMES: Final = 12
 _MOST_MEASURES: Final = 64
 _MOST_SLOTS: Final = 8
 
 
-def tell(trace: Trace, outline: Outline, graph_task: int, node: int) -> NodeDetails:
+def read_node_details(trace: Trace, outline: Outline, graph_task: int, node: int) -> NodeDetails:
     """Read everything about a node."""
     row = trace.node(graph_task, node, most_outputs=MOST_EDGES)
     story = outline.story(node)
