@@ -215,14 +215,14 @@ def test_the_thread_that_writes_can_not_open_or_begin(folder: Path) -> None:
     for setup in (
         """
 import sqlite3
-from agviz.traces import recorder
-Writer, calls = recorder.Writer, []
+from agviz.traces import file_thread
+Writer, calls = file_thread.Writer, []
 def once(*given):
     calls.append(given)
     if len(calls) == 1:
         raise sqlite3.OperationalError("disk I/O error")
     return Writer(*given)
-recorder.Writer = once
+file_thread.Writer = once
 """,
         """
 import threading

@@ -18,7 +18,6 @@ from agviz.analysis.hang import Hang, hang
 from agviz.cli.main import main
 from agviz.errors import AgvizError
 from agviz.options import Options, read_seconds
-from agviz.traces import watchdog
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from agviz.traces.watchdog import STALL, TIMEOUT, Watchdog
@@ -119,7 +118,7 @@ class Hanging:
             with Trace.open(self.path) as trace:
                 found = hang(trace)
             if found is not None and found.is_dumped == dumped:
-                running = found.threads[0].running
+                running = found.stands[0].running
                 if running and running[-1].short_name == "AddmmBackward0":
                     return found  # the file may have been written to on the way there, too
             time.sleep(0.05)
@@ -157,7 +156,7 @@ def test_what_is_known_before_the_stacks_are_recorded(
 ) -> None:
     with Hanging(tmp_path) as program:
         found = program.stands(dumped=False)
-        (stand,) = found.threads
+        (stand,) = found.stands
         assert (stand.name, stand.running[-1].short_name) == ("MainThread", "AddmmBackward0")
         assert (stand.call, stand.frame) == (None, None)
         assert main(["explain", str(program.path)]) == 2
@@ -173,7 +172,7 @@ def test_what_is_known_before_the_stacks_are_recorded(
 def test_stacks_are_recorded_without_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "PATIENCE_NS", 200_000_000)
+    monkeypatch.setattr("agviz.traces.watchdog.PATIENCE_NS", 200_000_000)
     opened = threading.Event()
     path = tmp_path / "t.agviz"
     with agviz.trace(path=path):

@@ -12,9 +12,8 @@ import torch
 import agviz
 from agviz.analysis.failure import failure
 from agviz.errors import TraceError
-from agviz.traces import watchdog
 from agviz.traces.reader import Trace
-from agviz.traces.watchdog import SIGNAL
+from agviz.traces.watchdog import OWN_THREADS, SIGNAL
 from tests.test_trace_hostile import changed, read_everything, refuse, told
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def test_the_good_file_is_good(good: bytes, tmp_path: Path) -> None:
     assert [call.kind for call in stuck.calls] == ["node", "tensor_pre"]
     assert stuck.frame is not None
     assert stuck.frame.function == "hook"
-    assert not any(t.name.startswith(watchdog.OWN_THREADS) for t in dump.threads)
+    assert not any(t.name.startswith(OWN_THREADS) for t in dump.threads)
     assert found is not None
     assert "the recording ended" in found.heading
 

@@ -152,11 +152,11 @@ def test_memory_is_bounded(
     flight = Flight(tmp_path / "t.agviz", {SIGNAL}, keep=1_000)
     flight.backward(1)
     (one,) = flight.store._flights
-    size = len(one.journal)
+    size = len(one.held)
     monkeypatch.setattr("agviz.traces.ring_store._MOST_HELD", 5 * size)
     flight.backward(20)
-    assert sum(len(f.journal) for f in flight.store._flights) <= 6 * size
-    assert len(flight.store._held) == len(flight.store._flight_of) <= 2 * 6
+    assert sum(len(f.held) for f in flight.store._flights) <= 6 * size
+    assert len(flight.store._flight_of) <= 2 * 6
     monkeypatch.setattr("agviz.traces.ring_store._MOST_HELD", size // 2)
     flight.backward(1)
     assert "is too large to be kept in memory" in caplog.text

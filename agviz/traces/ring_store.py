@@ -43,18 +43,30 @@ _RESERVED: Final = 4
 class _Flight:
     """One call of backward or grad with the reentrant ones inside it."""
 
-    __slots__ = ("copied", "ended", "is_written", "journal", "nonfinite", "side", "tasks")
+    __slots__ = ("copied", "ended", "held", "journal", "nonfinite", "side", "tasks")
 
     def __init__(self) -> None:
         self.tasks: list[int] = []
-        self.journal = Journal()
-        self.side: list[SideRow] = []
+        self.held = Journal()
+        self.journal = self.held
+        """Where its rows go: the file's journal, once it is written."""
+        self.side: deque[SideRow] = deque()
+        """The same."""
         self.copied: list[Contents] = []
         """Copies among the events that can be forgotten."""
         self.ended = False
-        self.is_written = False
-        """Whether it has gone to the file; what it does from now on goes there at once."""
         self.nonfinite = False
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it has gone to the file; what it does from now on goes there at once."""
+        return self.journal is not self.held
+
+    def let_go(self) -> int:
+        """Forget the copies; how many bytes that were."""
+        freed = sum([contents.let_go() for contents in self.copied])
+        self.copied.clear()
+        return freed
 
 
 class RingStore(Store):
@@ -74,8 +86,6 @@ class RingStore(Store):
         self._flights: deque[_Flight] = deque()
         """Oldest first; what was written and has ended is not among them."""
         self._flight_of: dict[int, _Flight] = {}
-        self._held: dict[int, Journal] = {}
-        """Where the events of each graph task go; of one that is written, to the file's journal."""
         self._before_was_nonfinite = False
         self.make_room = self._let_go_of_oldest
         self.choice = f"the last {keep} backward passes on {', '.join(sorted(on))}"
@@ -109,12 +119,9 @@ class RingStore(Store):
             self._make_room_for_the_rest()
             fresh = [flight for flight in self._flights if not flight.is_written]
             for flight in fresh:
-                flight.is_written = True
                 self._file.side.extend(flight.side)
-                flight.side.clear()
+                flight.side, flight.journal = self._file.side, self._file.journal
                 flight.copied.clear()
-                for task in flight.tasks:
-                    self._held[task] = self._file.journal
                 self._move(flight)
                 if flight.ended:
                     self._forget(flight)
@@ -148,8 +155,6 @@ class RingStore(Store):
                 self._flights.append(flight)
             flight.tasks.append(event.graph_task)
             self._flight_of[event.graph_task] = flight
-            journal = self._file.journal if flight.is_written else flight.journal
-            self._held[event.graph_task] = journal
             self._drop_old()
 
     def end(self, graph_task: int, *, has_failed: bool) -> None:
@@ -172,30 +177,28 @@ class RingStore(Store):
         with self._file.lock:
             self._flights.clear()
             self._flight_of.clear()
-            self._held.clear()
 
     def _keep(self, rows: Sequence[Any]) -> None:
         graph_task, kind = rows[GRAPH_TASK_COLUMN], rows[KIND_COLUMN]
-        held = self._held.get(graph_task)
-        if held is None:
+        flight = self._flight_of.get(graph_task)
+        if flight is None:
             if graph_task == NO_GRAPH_TASK:
                 self._file.journal.keep(rows)
             return
         if kind == COPIED:
             with self._file.lock:
-                flight = self._flight_of.get(graph_task)
-                if flight is not None and not flight.is_written:
+                if not flight.is_written:
                     flight.copied += [part.contents for part in rows[OBJECT_COLUMN].parts]
-        held.keep(rows)
-        if len(held) > _MOST_HELD and held is not self._file.journal:
-            self._drop_too_large(graph_task)
+        flight.journal.keep(rows)
+        if len(flight.held) > _MOST_HELD:
+            self._drop_too_large(flight, graph_task)
         if kind == CHECKED:
             self.checked(rows)
 
     def _keep_numbers(self, numbers: Sequence[Any]) -> None:
-        held = self._held.get(numbers[_GRAPH_TASK_OF_NUMBERS])
-        if held is not None:
-            held.keep((), numbers)
+        flight = self._flight_of.get(numbers[_GRAPH_TASK_OF_NUMBERS])
+        if flight is not None:
+            flight.journal.keep((), numbers)
 
     def _keep_side(self, thing: SideRow) -> None:
         if isinstance(thing, Introduction | NativeCall):
@@ -204,7 +207,7 @@ class RingStore(Store):
         with self._file.lock:
             flight = self._flight_of.get(thing.graph_task)
             if flight is not None:
-                (self._file.side if flight.is_written else flight.side).append(thing)
+                flight.side.append(thing)
 
     def _make_room_for_the_rest(self) -> None:
         """Have room for the values of the calls under way: what is written is not given up."""
@@ -219,38 +222,31 @@ class RingStore(Store):
         """Give up the values of the oldest call of backward that has any; how many bytes."""
         with self._file.lock:
             for flight in self._flights:
-                if flight.ended and not flight.is_written and (freed := self._let_go(flight)):
+                if flight.ended and not flight.is_written and (freed := flight.let_go()):
                     return freed
         return 0
 
-    @staticmethod
-    def _let_go(flight: _Flight) -> int:
-        freed = sum([contents.let_go() for contents in flight.copied])
-        flight.copied.clear()
-        return freed
-
     def _move(self, flight: _Flight) -> None:
-        held = flight.journal.taken()
+        held = flight.held.taken()
         self._file.journal.keep(held.events, held.numbers)
 
     def _drop_old(self) -> None:
-        held = sum(len(flight.journal) for flight in self._flights)
+        held = sum(len(flight.held) for flight in self._flights)
         surplus = len(self._flights) - self._most_kept
         for flight in list(islice(self._flights, len(self._flights) - 1)):
             if surplus <= 0 and held <= _MOST_HELD:
                 break
             if flight.ended:
                 surplus -= 1
-                held -= len(flight.journal)
+                held -= len(flight.held)
                 self._remove(flight)
 
-    def _drop_too_large(self, graph_task: int) -> None:
+    def _drop_too_large(self, flight: _Flight, graph_task: int) -> None:
         with self._file.lock:
-            flight = self._flight_of.get(graph_task)
-            if flight is None or flight.is_written:
+            if flight.is_written or flight not in self._flights:
                 return
             self._remove(flight)
-            flight.journal.clear()
+            flight.held.clear()
             flight.side.clear()
         log.warning(
             "backward pass %d is too large to be kept in memory and is left out of the flight "
@@ -262,10 +258,9 @@ class RingStore(Store):
         if flight in self._flights:
             self._flights.remove(flight)
         if not flight.is_written:
-            self._let_go(flight)
+            flight.let_go()
         self._forget(flight)
 
     def _forget(self, flight: _Flight) -> None:
         for task in flight.tasks:
-            self._held.pop(task, None)
             self._flight_of.pop(task, None)
