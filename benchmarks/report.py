@@ -52,13 +52,13 @@ def tiny(results: Mapping[str, Tiny]) -> Table:
 
 
 def small_model(title: str, found: Compared) -> Table:
-    """One row per contender, as a multiple of the native engine."""
-    table = _table(f"{title}, {found.nodes} nodes")
+    """One row per contender, as a multiple of the native engine; the debugger of the recording."""
+    table = _table(title)
     for column in ("forward, CPU", "", "forward, wall", "backward, CPU", "", "backward, wall"):
         table.add_column(column, justify="right", no_wrap=True)
     forward, backward = found.native
     times = (f"{ns / 1e6:.2f} ms" for part in (forward, backward) for ns in part[1::-1])
-    table.add_row("native", *_with_targets(times, ("", "")))
+    table.add_row(f"native, {found.nodes} nodes", *_with_targets(times, ("", "")))
     rows = {**found.ratios, f"{ATTACHED.title}, to recording alone": found.attached}
     for contender, ratios in rows.items():
         most = TARGETS.get(contender.partition(",")[0], (None, None))

@@ -40,7 +40,7 @@ def lstm() -> Model:
             state = cell(step, state)
         return state[0].pow(2).mean()
 
-    return Model("LSTM cell, 20 steps, width 16, batch 4", [loss], list(cell.parameters()))
+    return Model("LSTM cell, 20 steps of width 16", [loss], list(cell.parameters()))
 
 
 class _Messages(nn.Module):
@@ -74,7 +74,7 @@ def gnn() -> Model:
         return nn.functional.cross_entropy(head(pooled + best)[None], torch.zeros(1).long())
 
     leaves = [*layers.parameters(), *gate.parameters(), *head.parameters()]
-    return Model("GNN, 8 layers, width 16, 50 nodes, 200 edges", [loss], leaves)
+    return Model("GNN, 8 layers on 200 edges", [loss], leaves)
 
 
 def gan() -> Model:
@@ -103,7 +103,7 @@ def gan() -> Model:
         return loss
 
     leaves = [*generator.parameters(), *critic.parameters()]
-    return Model("GAN step, width 16, batch 8", [of_the_critic, of_the_generator], leaves)
+    return Model("GAN step, width 16", [of_the_critic, of_the_generator], leaves)
 
 
 SMALL: dict[str, Callable[[], Model]] = {"mlp": mlp, "lstm": lstm, "gnn": gnn, "gan": gan}

@@ -44,12 +44,12 @@ def _attached() -> Iterator[None]:
 
 ENGINE: Final = Contender("engine alone", agviz_engine.installed)
 BARE: Final = Contender(
-    "recorded without values and provenance",
+    "recorded, no values, no provenance",
     lambda: agviz.trace(values="none", provenance=False),
 )
-DEFAULTS: Final = Contender("recorded with the defaults of agviz run", agviz.trace)
-FORWARD: Final = Contender("recorded with --check-forward", lambda: agviz.trace(check_forward=True))
-ATTACHED: Final = Contender("a debugger attached that stops nowhere", _attached)
+DEFAULTS: Final = Contender("recorded with defaults", agviz.trace)
+FORWARD: Final = Contender("recorded, --check-forward", lambda: agviz.trace(check_forward=True))
+ATTACHED: Final = Contender("debugger attached", _attached)
 CONTENDERS: Final = (
     ENGINE,
     BARE,

@@ -67,8 +67,10 @@ _ENVIRONMENT: Final = {
 _FRAME: Final = re.compile(r"\S*tests/frozen\.py[:(]\d+\)?(: | in )\S+")
 _OURS: Final = re.compile(r"(engine/)?agviz(_engine)?/\S+\.py:\d+ in .*")
 _ORDER: Final = re.compile(r'"(order|seq|thread)": \d+|number \d+ to run, thread \d+|event \d+')
+_CLASS: Final = re.compile(r"\b[A-Z]\w*\((?=\w+=)")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _TIME: Final = re.compile(r"\b\d[\d.,]* ?(ns|µs|ms|s|min)\b|\b\d+ %|\b\d+%")
+_MISSING: Final = "no such method"
 _PER_TASK: Final = (
     "graph_task", "nodes", "edges", "all_saved", "saved_health", "root_saved", "parameters",
     "executions", "arrivals", "captures", "leaves", "family", "version_errors", "call_site",
@@ -169,7 +171,7 @@ def facts(trace: Trace, folder: str, *, has_threads: bool) -> dict[str, list[str
         found["events"] = [_event(event, teller) for event in teller.events]
         found["threads"] = teller.lines(trace.threads)
         for name in _PER_TRACE:
-            found[name] = teller.lines(getattr(trace, name)())
+            found[name] = teller.lines(_asked(trace, name))
     for task in tasks:
         for name in _OF_SEVERAL_THREADS if has_threads else _PER_TASK:
             said = teller.lines(_rows(trace, name, task))
@@ -183,8 +185,14 @@ def facts(trace: Trace, folder: str, *, has_threads: bool) -> dict[str, list[str
 
 
 def _rows(trace: Trace, name: str, task: int) -> Any:
-    found = getattr(trace, name)(task)
-    return list(found) if name in {"nodes", "executions"} else found
+    found = _asked(trace, name, task)
+    return list(found) if name in {"nodes", "executions"} and found != _MISSING else found
+
+
+def _asked(whom: Any, name: str, *arguments: Any) -> Any:
+    """What a method gives; a tree that lacks it says so, and the comparison shows it."""
+    method = getattr(whom, name, None)
+    return _MISSING if method is None else method(*arguments)
 
 
 def _event(event: Any, teller: Teller) -> str:
@@ -227,8 +235,9 @@ def _states(trace: Trace, task: int, teller: Teller, most: int) -> list[str]:
     lines = []
     for position in sorted({count * step // steps for step in range(steps + 1)}):
         state = trace.state_at(task, position)
+        knows_all = getattr(state, "knows_all", _MISSING)
         lines += [
-            f"{position}: live bytes {state.live_bytes}, knows all {state.knows_all}",
+            f"{position}: live bytes {state.live_bytes}, knows all {knows_all}",
             f"{position}: running {teller.text(state.running())}",
             *(f"{position}: {_queue(queue, teller)}" for queue in state.queues()),
         ]
@@ -237,12 +246,12 @@ def _states(trace: Trace, task: int, teller: Teller, most: int) -> list[str]:
             lines += [
                 f"{position}: task {number} {what} {teller.text(said)}"
                 for what, said in {
-                    "depth": state.depth(number),
-                    "executed": state.executed(number),
-                    "non-finite": sorted(state.nonfinite(number)),
+                    "depth": _asked(state, "depth", number),
+                    "executed": _asked(state, "executed", number),
+                    "non-finite": sorted(_asked(state, "nonfinite", number)),
                     "statuses": "".join(str(each)[0] for each in state.statuses(number)),
                     "buffers": dict(sorted(state.buffers(number).items())),
-                    "remaining": [state.remaining(number, node) for node in nodes],
+                    "remaining": [_asked(state, "remaining", number, node) for node in nodes],
                 }.items()
             ]
     return lines
@@ -533,25 +542,32 @@ def _start(file: Path, make: Callable[[str], dict[str, Any]]) -> int:
 # --- comparing ----------------------------------------------------------------------------------
 
 
-def compare(one: Path, other: Path, most: int) -> int:
-    """Print what differs; gives the exit code."""
+def compare(one: Path, other: Path, most: int = 6, only: str | None = None) -> int:
+    """Print what differs, names of classes of rows aside; gives the exit code."""
     names = [
-        {str(path.relative_to(folder)) for path in folder.rglob("*.json")}
+        {
+            name
+            for path in folder.rglob("*.json")
+            if re.search(only or "", name := str(path.relative_to(folder).with_suffix("")))
+        }
         for folder in (one, other)
     ]
+    for folder, found in ((one, names[0] - names[1]), (other, names[1] - names[0])):
+        if found:
+            shown = [*sorted(found)[:3], *["…"] * (len(found) > 3)]
+            print(f"only in {folder}: {len(found)}: {', '.join(shown)}")
     different = 0
-    for name in sorted(names[0] | names[1]):
-        if name not in names[0] or name not in names[1]:
-            print(f"{name}: only in {one if name in names[0] else other}")
-            different += 1
-            continue
-        texts = [(folder / name).read_text(encoding="utf-8") for folder in (one, other)]
+    for name in sorted(names[0] & names[1]):
+        texts = [
+            _CLASS.sub("(", _file(folder, name).read_text(encoding="utf-8"))
+            for folder in (one, other)
+        ]
         if texts[0] != texts[1]:
             different += 1
             print(f"=== {name}")
             _differences("", json.loads(texts[0]), json.loads(texts[1]), most)
     print(f"{len(names[0] & names[1])} programs in both, {different} differ")
-    return bool(different)
+    return bool(different or names[0] != names[1])
 
 
 def _differences(where: str, a: Any, b: Any, most: int) -> None:
@@ -598,7 +614,8 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=6, help="lines shown of each difference")
     arguments = parser.parse_args()
     if arguments.compare:
-        return compare(arguments.compare[0], arguments.compare[1], arguments.most)
+        one, other = arguments.compare
+        return compare(one, other, arguments.most, arguments.only)
     if arguments.folder is None:
         parser.error("name a folder to write to")
     target: Path = arguments.folder.absolute()
