@@ -23,15 +23,17 @@ from agviz.traces.schema import (
     BLOCK,
     CAPTURED,
     CHECK,
+    ENDS,
     EXECUTION,
     FAILED,
     FINISHED,
     HOOK_CALLED,
+    MOMENTS,
     STARTED,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from agviz.traces.database import Database
     from agviz.traces.rows import GraphTaskRow
@@ -162,19 +164,41 @@ class Events:
     def of_node(self, graph_task: int, node: int, kinds: Collection[int] = ()) -> str:
         """The SQL condition of the events of a node; no kinds: of any."""
         mine = _of_node(graph_task, node)
-        if not kinds:
-            return self._near(graph_task, node, mine)
-        mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in kinds)})"
-        are_arrivals = {kind in ARRIVALS for kind in kinds}
-        if len(are_arrivals) > 1:
-            return self._near(graph_task, node, mine)
-        return self._near(graph_task, node, mine, f"arrivals = {are_arrivals.pop():d}")
+        if kinds:
+            mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in kinds)})"
+        if not self._are_stored:
+            return mine
+        found = []
+        if not kinds or {*kinds} - {*ARRIVALS}:
+            found.append(self._own(graph_task, node, mine))
+            found.append(self._near(graph_task, node, f"arrivals = 0 AND {mine}"))
+        if not kinds or not {*ARRIVALS}.isdisjoint(kinds):
+            found.append(self._near(graph_task, node, f"arrivals = 1 AND {mine}"))
+        return f"event.seq IN ({' UNION ALL '.join(found)})"
 
     def about_node(self, graph_task: int, node: int) -> str:
         """The same for the events of a node and those in which it gave a gradient to a consumer."""
-        gave = f"event.a = {node:d} AND {ARRIVAL}"
-        mine = f"event.graph_task = {graph_task:d} AND (event.node = {node:d} OR {gave})"
-        return self._near(graph_task, node, mine)
+        gave = f"event.graph_task = {graph_task:d} AND event.a = {node:d} AND {ARRIVAL}"
+        mine = self.of_node(graph_task, node)
+        if not self._are_stored:
+            return f"({mine} OR {gave})"
+        moments = f"graph_task = {graph_task:d} AND node = {node:d}"
+        end = f"(SELECT ended / {BLOCK} * {BLOCK} FROM timeline WHERE {moments})"  # noqa: S608
+        after = (
+            f"SELECT seq FROM event WHERE {gave} AND seq BETWEEN {end} AND {end} + {2 * BLOCK - 1}"  # noqa: S608
+        )
+        near = self._near(graph_task, node, f"arrivals = 0 AND {gave}")
+        return f"({mine} OR event.seq IN ({after} UNION ALL {near}))"
+
+    def _own(self, graph_task: int, node: int, condition: str) -> str:
+        """SQL of the events that fulfil a condition, of those that moved a node on or between."""
+        moments = f"FROM timeline WHERE graph_task = {graph_task:d} AND node = {node:d}"
+        event = f"SELECT event.seq FROM event WHERE {condition} AND event.seq"  # noqa: S608
+        return (
+            f"{event} IN (SELECT pushed {moments} UNION ALL SELECT failed {moments})"
+            f" UNION ALL {event} BETWEEN (SELECT ifnull(popped, pushed) {moments})"
+            f" AND (SELECT coalesce(ended, popped, pushed) {moments})"
+        )
 
     def arrived(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
         """Of the last gradient that arrived at a node: slot, how many did, bytes and ``seq``.
@@ -187,7 +211,8 @@ class Events:
         if self._are_stored:
             blocks = f"graph_task = {graph_task:d} AND node = {node:d} AND arrivals = 1"
             last = f"block = (SELECT max(block) FROM node_block WHERE {blocks})"  # noqa: S608
-            places.insert(0, self._near(graph_task, node, mine, f"arrivals = 1 AND {last}"))
+            near = self._near(graph_task, node, f"arrivals = 1 AND {last} AND {mine}")
+            places.insert(0, f"event.seq IN ({near})")
             count = f"SELECT ifnull(sum(gradients), 0) FROM node_block WHERE {blocks}"  # noqa: S608
         for where in places:
             rows = self._database.integers(
@@ -198,21 +223,37 @@ class Events:
                 return [(slot, self._database.value(count), nbytes, seq)]
         return []
 
-    def _near(self, graph_task: int, node: int, condition: str, blocks: str = "TRUE") -> str:
-        """A condition whose events are looked for in some blocks of a node only."""
-        if not self._are_stored:
-            return condition
+    def _near(self, graph_task: int, node: int, condition: str) -> str:
+        """SQL of the events that fulfil a condition in some blocks of a node."""
         return (
-            "event.seq IN (SELECT event.seq FROM node_block CROSS JOIN event"  # noqa: S608
+            "SELECT event.seq FROM node_block CROSS JOIN event"  # noqa: S608
             f" ON event.seq BETWEEN block * {BLOCK} AND block * {BLOCK} + {BLOCK - 1}"
             f" WHERE node_block.graph_task = {graph_task:d} AND node_block.node = {node:d}"
-            f" AND {blocks} AND {condition})"
+            f" AND {condition}"
         )
 
     @cached_property
     def _are_stored(self) -> bool:
-        """Whether the file says where the events of nodes are."""
-        return bool(self._database.value("SELECT EXISTS (SELECT 1 FROM node_block)"))
+        """Whether the file says when nodes were queued and ran, and where their events are."""
+        return self._is_closed() and bool(
+            self._database.value("SELECT EXISTS (SELECT 1 FROM timeline)")
+        )
+
+    def moments(self, task: GraphTaskRow | None, node: int | None = None) -> str:
+        """SQL of a table as ``timeline``, for a graph task, or for all of them.
+
+        Args:
+            task: the graph task; None: all.
+            node: only this node of it; None: all.
+        """
+        mine = "TRUE" if task is None else f"+graph_task = {task.id:d}"
+        if node is not None:
+            mine += f" AND node = {node:d}"
+        if self._are_stored:
+            return f"(SELECT * FROM timeline WHERE {mine.removeprefix('+')})"  # noqa: S608
+        if task is not None:
+            mine += f" AND seq BETWEEN {task.begin_seq:d} AND {task.last_seq:d}"
+        return f"({MOMENTS} AND {mine} GROUP BY graph_task, node)"
 
     def seqs(
         self,
@@ -316,16 +357,16 @@ class Events:
     def started(self, graph_task: int, after: int, until: int, limit: int) -> list[tuple[int, ...]]:
         """``seq``, time, thread and node of the next executions behind an event, in order."""
         return self._database.integers(
-            f"SELECT seq, t, thread, node FROM event WHERE {EXECUTION} AND kind = {STARTED}"  # noqa: S608
-            " AND graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            f"SELECT seq, t, thread, node FROM event WHERE kind = {STARTED}"  # noqa: S608
+            " AND +graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
             *(graph_task, after, until, limit),
         )
 
     def ended(self, graph_task: int, after: int, until: int) -> list[tuple[int, ...]]:
         """``seq``, node, time and kind of the ends of executions behind an event, in order."""
         return self._database.integers(
-            f"SELECT seq, node, t, kind FROM event WHERE {EXECUTION} AND kind <> {STARTED}"  # noqa: S608
-            " AND graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq",
+            f"SELECT seq, node, t, kind FROM event WHERE kind IN {ENDS}"  # noqa: S608
+            " AND +graph_task = ? AND seq > ? AND seq <= ? ORDER BY seq",
             *(graph_task, after, until),
         )
 
@@ -337,6 +378,26 @@ class Events:
             *(graph_task, after, until),
         )
         return [(seq, node) for seq, node in rows]
+
+    def count_started(self, graph_task: int, after: int, until: int) -> int:
+        """How many nodes of a graph task were taken up between two events."""
+        return self._database.value(
+            f"SELECT count(*) FROM event WHERE kind = {STARTED} AND +graph_task = ?"  # noqa: S608
+            " AND seq > ? AND seq <= ?",
+            *(graph_task, after, until),
+        )
+
+    def first_failure(self, task: GraphTaskRow) -> int | None:
+        """See :meth:`agviz.traces.reader.Trace.first_failure`."""
+        if task.status is GraphTaskStatus.FINISHED:
+            return None
+        rows = self._database.integers(
+            f"SELECT ifnull(failed, ended) FROM {self.moments(task)}"  # noqa: S608
+            f" WHERE failed IS NOT NULL OR outcome = {FAILED} ORDER BY 1 LIMIT 1"
+        )
+        if rows:
+            return rows[0][0]
+        return task.end_seq if task.status is GraphTaskStatus.FAILED else None
 
     def arrived_by_slot(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
         """Slot, number, bytes of the last and its ``seq``, of the gradients that arrived."""
@@ -439,19 +500,29 @@ _ONE_BY_ONE: Final = 16
 """Up to so many graph tasks that did not finish, each is counted by itself."""
 
 
-def executed(database: Database, graph_tasks: Collection[int]) -> dict[int, int]:
-    """How many nodes of graph tasks have finished."""
-    finished = f"SELECT graph_task, count(*) FROM event WHERE {EXECUTION} AND kind = {FINISHED}"  # noqa: S608
-    if len(graph_tasks) > _ONE_BY_ONE:
-        rows = database.integers(f"{finished} GROUP BY graph_task")
+def executed(database: Database, begins: Mapping[int, int], *, is_closed: bool) -> dict[int, int]:
+    """How many nodes of graph tasks have finished.
+
+    Args:
+        database: the file.
+        begins: the graph tasks, and ``seq`` of their GraphTaskBegun.
+        is_closed: whether the recording was closed.
+    """
+    # The first event of a graph task bounds the search among events.
+    finished = (
+        f"timeline WHERE outcome = {FINISHED}"
+        if is_closed
+        else f"event WHERE kind = {FINISHED} AND seq > {min(begins.values(), default=0):d}"
+    )
+    mine = "graph_task = ?" if is_closed else "+graph_task = ?"
+    counted = f"SELECT graph_task, count(*) FROM {finished}"  # noqa: S608 - our words
+    if len(begins) > _ONE_BY_ONE:
+        rows = database.integers(f"{counted} GROUP BY graph_task")
     else:
-        each = (
-            database.integers(f"{finished} AND graph_task = ? GROUP BY graph_task", number)
-            for number in graph_tasks
-        )
-        rows = list(chain(*each))
+        one = f"{counted} AND {mine} GROUP BY graph_task"
+        rows = list(chain(*(database.integers(one, number) for number in begins)))
     counts = {row[0]: row[1] for row in rows}
-    return {number: counts.get(number, 0) for number in graph_tasks}
+    return {number: counts.get(number, 0) for number in begins}
 
 
 def at_work(database: Database) -> dict[int, int]:
@@ -485,7 +556,7 @@ def near(
     conditions = ["graph_task >= 0", f"seq {after}"]
     given = [seq]
     if nodes:
-        conditions += [EXECUTION, f"kind = {STARTED}"]
+        conditions.append(f"kind = {STARTED}")
     else:
         conditions.append(f"kind <> {codec.BEGUN}")
     if thread is not None:
@@ -501,31 +572,16 @@ def near(
 
 
 def start_near(
-    database: Database, graph_task: int, seq: int, count: int, thread: int | None
+    database: Database, task: GraphTaskRow, seq: int, count: int, thread: int | None
 ) -> int | None:
     """See :meth:`agviz.traces.reader.Trace.start_near`."""
-    mine = "" if thread is None else " AND thread = ?"
     after, order = ("> ?", "ASC") if count > 0 else ("< ?", "DESC")
     rows = database.integers(
-        f"SELECT seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-        f" AND seq {after}{mine} ORDER BY seq {order} LIMIT 1 OFFSET ?",
-        STARTED,
-        graph_task,
+        f"SELECT seq FROM event WHERE kind = {STARTED} AND {DURING} AND seq {after}"  # noqa: S608
+        f" {of(thread, 'thread')} ORDER BY seq {order} LIMIT 1 OFFSET ?",
+        *place(task),
         seq,
-        *(() if thread is None else (thread,)),
+        *given(thread),
         max(abs(count) - 1, 0),
     )
     return rows[0][0] if rows else None
-
-
-def first_failure(database: Database, task: GraphTaskRow) -> int | None:
-    """See :meth:`agviz.traces.reader.Trace.first_failure`."""
-    rows = database.integers(
-        f"SELECT seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-        " ORDER BY seq LIMIT 1",
-        FAILED,
-        task.id,
-    )
-    if rows:
-        return rows[0][0]
-    return task.end_seq if task.status is GraphTaskStatus.FAILED else None
