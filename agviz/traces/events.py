@@ -575,12 +575,17 @@ def start_near(
     database: Database, task: GraphTaskRow, seq: int, count: int, thread: int | None
 ) -> int | None:
     """See :meth:`agviz.traces.reader.Trace.start_near`."""
-    after, order = ("> ?", "ASC") if count > 0 else ("< ?", "DESC")
+    low, high, order = (
+        (max(seq + 1, task.begin_seq), task.last_seq, "ASC")
+        if count > 0
+        else (task.begin_seq, min(seq - 1, task.last_seq), "DESC")
+    )
     rows = database.integers(
-        f"SELECT seq FROM event WHERE kind = {STARTED} AND {DURING} AND seq {after}"  # noqa: S608
-        f" {of(thread, 'thread')} ORDER BY seq {order} LIMIT 1 OFFSET ?",
-        *place(task),
-        seq,
+        f"SELECT seq FROM event WHERE kind = {STARTED} AND +graph_task = ?"  # noqa: S608
+        f" AND seq BETWEEN ? AND ? {of(thread, 'thread')} ORDER BY seq {order} LIMIT 1 OFFSET ?",
+        task.id,
+        low,
+        high,
         *given(thread),
         max(abs(count) - 1, 0),
     )
