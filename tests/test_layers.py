@@ -8,6 +8,7 @@ import ast
 import graphlib
 import importlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -457,3 +458,15 @@ def test_the_engine_lends_every_name_it_lists() -> None:
         assert getattr(engine, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = engine.no_such_name
+
+
+def test_few_files_select_from_events_nodes_and_edges() -> None:
+    """So that a change of these tables is a change of those files."""
+    select = re.compile(r"\b(?:FROM|JOIN) (?:event|node|edge)\b")
+    found = {
+        path.stem
+        for path in (ROOT / "agviz").rglob("*.py")
+        if select.search(path.read_text(encoding="utf-8"))
+    }
+    writing = {"schema", "deleting"}
+    assert found == {"events", "nodes", "timeline", "nonfinite"} | writing

@@ -118,7 +118,7 @@ class Hanging:
             with Trace.open(self.path) as trace:
                 found = hang(trace)
             if found is not None and found.is_dumped == dumped:
-                running = found.stands[0].running
+                running = found.threads[0].running
                 if running and running[-1].short_name == "AddmmBackward0":
                     return found  # the file may have been written to on the way there, too
             time.sleep(0.05)
@@ -156,7 +156,7 @@ def test_what_is_known_before_the_stacks_are_recorded(
 ) -> None:
     with Hanging(tmp_path) as program:
         found = program.stands(dumped=False)
-        (stand,) = found.stands
+        (stand,) = found.threads
         assert (stand.name, stand.running[-1].short_name) == ("MainThread", "AddmmBackward0")
         assert (stand.call, stand.frame) == (None, None)
         assert main(["explain", str(program.path)]) == 2

@@ -150,7 +150,7 @@ def test_a_newer_format(good: bytes, tmp_path: Path) -> None:
         type = 'view', rootpage = 0 WHERE name = 'event'""",
         """UPDATE sqlite_schema SET sql = replace(sql, 'node INTEGER,', 'node TEXT,')
         WHERE name = 'event'""",
-        "DROP INDEX event_of_execution",
+        "DROP INDEX event_of_check",
     ],
 )
 def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) -> None:
@@ -169,7 +169,10 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
         "UPDATE event SET kind = -1 WHERE seq = 9",
         "UPDATE event SET kind = 1.5 WHERE seq = 9",
         "UPDATE event SET node = NULL WHERE kind = 4",
-        "UPDATE event SET node = 123456789012 WHERE kind = 4",
+        "UPDATE event SET node = 123456789012 WHERE kind = 10",
+        "UPDATE timeline SET node = node + 123456789012",
+        "UPDATE timeline SET outcome = 99 WHERE outcome",
+        "UPDATE timeline SET started = 'x'",
         "UPDATE event SET node = -1 WHERE kind = 13",
         "UPDATE event SET a = 9e99 WHERE seq = 9",
         "UPDATE event SET b = 9223372036854775807, c = 9223372036854775807 WHERE kind = 13",

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
 from agviz.errors import TraceError
-from agviz.traces import schema
+from agviz.traces import schema, shortcuts
 from agviz.traces import timeline as timeline_module
 from agviz.traces.codec import KIND
 from agviz.traces.reader import Trace
@@ -464,6 +464,25 @@ def test_a_node_may_fail_after_it_has_finished(tmp_path: Path) -> None:
         assert state.status(number, first.node) is NodeStatus.FAILED
         assert state.statuses(number)[first.node] is NodeStatus.FAILED
         assert state.executed(number) == 6
+
+
+def test_recording_ends_well_where_shortcuts_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(shortcuts, "store", fail)
+    path, registry = tmp_path / "t.agviz", Registry()
+    with Recorder(path) as recorder:
+        registry.add(recorder)
+        simulator = simulate(5, 40, 2, registry)
+    with Trace.open(path) as trace:
+        assert trace.meta.end_ns is not None
+        assert not trace.meta.stopped
+        assert trace.events(limit=10**6) == simulator.told
+        assert len(trace.threads) == 3
+        assert_equal(trace, 0.2)
 
 
 @pytest.mark.parametrize("is_closed", [True, False])

@@ -155,7 +155,7 @@ class Contents:
             ],
             [names[error] for error in errors],
             [texts[message] for message in messages],
-            self._all_executed(numbers, executed),
+            self._all_executed(numbers, executed, begin),
             list(map(bool, traced)),
         ]
         truths = [list(map(bool, column)) for column in columns[4:7]]
@@ -163,12 +163,16 @@ class Contents:
         return dict(zip(numbers, map(GraphTaskRow._make, every), strict=True))
 
     def _all_executed(
-        self, graph_tasks: Sequence[int], executed: Sequence[int | None]
+        self, graph_tasks: Sequence[int], executed: Sequence[int | None], begins: Sequence[int]
     ) -> list[int]:
         """How many nodes each has executed, counted where it did not finish."""
         known = dict(zip(graph_tasks, executed, strict=True))
-        missing = [number for number, count in known.items() if count is None]
-        found = trace_events.executed(self._database, missing)
+        missing = {
+            number: begin
+            for number, begin in zip(graph_tasks, begins, strict=True)
+            if known[number] is None
+        }
+        found = trace_events.executed(self._database, missing, is_closed=self.has_shortcuts)
         return [found.get(number, count or 0) for number, count in known.items()]
 
     @cached_property

@@ -24,6 +24,7 @@ from agviz.traces.schema import (
     CAPTURED,
     CHECK,
     DELIVERED,
+    ENDS,
     EXECUTION,
     FAILED,
     FINISHED,
@@ -31,13 +32,15 @@ from agviz.traces.schema import (
     HOOK_CALLED,
     IS_FIRST,
     IS_SECOND,
+    MOMENTS,
     NBYTES,
     SLOT,
     STARTED,
 )
+from agviz_engine.events import GradientAccumulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from agviz.traces.database import Database
     from agviz.traces.rows import GraphTaskRow
@@ -52,6 +55,7 @@ FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
 events belong to what is asked for."""
 _COUNT: Final = f"sum({IS_FIRST} + {IS_SECOND})"
 _ARRIVALS: Final = (ARRIVED, DELIVERED)
+_ACCUMULATED: Final = codec.KIND[GradientAccumulated]
 _ALL: Final = -2
 """In place of a graph task: all of them, and events of none."""
 
@@ -179,20 +183,42 @@ class Events:
     def of_node(self, graph_task: int, node: int, kinds: Collection[int] = ()) -> str:
         """The SQL condition of the rows with events of a node; no kinds: of any."""
         mine = _of_node(graph_task, node)
-        if not kinds:
-            return self._near(graph_task, node, mine)
-        rows = {row for kind in kinds for row in codec.ROWS_OF[kind]}
-        mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in sorted(rows))})"
-        are_arrivals = {kind in _ARRIVALS for kind in rows}
-        if len(are_arrivals) > 1:
-            return self._near(graph_task, node, mine)
-        return self._near(graph_task, node, mine, f"arrivals = {are_arrivals.pop():d}")
+        rows = sorted({row for kind in kinds for row in codec.ROWS_OF[kind]})
+        if kinds:
+            mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in rows)})"
+        if not self._are_stored:
+            return mine
+        found = []
+        if not kinds or {*rows} - {*_ARRIVALS}:
+            found.append(self._own(graph_task, node, mine))
+            found.append(self._near(graph_task, node, f"arrivals = 0 AND {mine}"))
+        if not kinds or not {*_ARRIVALS}.isdisjoint(rows):
+            found.append(self._near(graph_task, node, f"arrivals = 1 AND {mine}"))
+        return f"event.seq IN ({' UNION ALL '.join(found)})"
 
     def _about_node(self, graph_task: int, node: int) -> str:
         """The same for the events of a node and those in which it gave a gradient to a consumer."""
-        gave = f"event.a = {node:d} AND {ARRIVAL}"
-        mine = f"event.graph_task = {graph_task:d} AND (event.node = {node:d} OR {gave})"
-        return self._near(graph_task, node, mine)
+        gave = f"event.graph_task = {graph_task:d} AND event.a = {node:d} AND {ARRIVAL}"
+        mine = self.of_node(graph_task, node)
+        if not self._are_stored:
+            return f"({mine} OR {gave})"
+        moments = f"graph_task = {graph_task:d} AND node = {node:d}"
+        end = f"(SELECT ended / {BLOCK} * {BLOCK} FROM timeline WHERE {moments})"  # noqa: S608
+        after = (
+            f"SELECT seq FROM event WHERE {gave} AND seq BETWEEN {end} AND {end} + {2 * BLOCK - 1}"  # noqa: S608
+        )
+        near = self._near(graph_task, node, f"arrivals = 0 AND {gave}")
+        return f"({mine} OR event.seq IN ({after} UNION ALL {near}))"
+
+    def _own(self, graph_task: int, node: int, condition: str) -> str:
+        """SQL of the events that fulfil a condition, of those that moved a node on or between."""
+        moments = f"FROM timeline WHERE graph_task = {graph_task:d} AND node = {node:d}"
+        event = f"SELECT event.seq FROM event WHERE {condition} AND event.seq"  # noqa: S608
+        return (
+            f"{event} IN (SELECT pushed {moments} UNION ALL SELECT failed {moments})"
+            f" UNION ALL {event} BETWEEN (SELECT ifnull(popped, pushed) {moments})"
+            f" AND (SELECT coalesce(ended, popped, pushed) {moments})"
+        )
 
     def arrived(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
         """Of the last gradient that arrived at a node: slot, how many did, bytes and ``seq``.
@@ -200,16 +226,17 @@ class Events:
         Empty where none did.
         """
         mine = f"{_of_node(graph_task, node)} AND {GRADIENT}"
-        places = [self._near(graph_task, node, mine, "arrivals = 1")]
+        places = [f"{self.of_node(graph_task, node, [_ACCUMULATED])} AND {GRADIENT}"]
         count = f"SELECT count(*) FROM event WHERE {mine}"  # noqa: S608 - numbers
         if self._are_stored:
             blocks = f"graph_task = {graph_task:d} AND node = {node:d} AND arrivals = 1"
             last = f"block = (SELECT max(block) FROM node_block WHERE {blocks} AND gradients > 0)"  # noqa: S608
-            places.insert(0, self._near(graph_task, node, mine, f"arrivals = 1 AND {last}"))
+            near = self._near(graph_task, node, f"arrivals = 1 AND {last} AND {mine}")
+            places.insert(0, f"event.seq IN ({near})")
             count = f"SELECT ifnull(sum(gradients), 0) FROM node_block WHERE {blocks}"  # noqa: S608
         for where in places:
             rows = self._database.integers(
-                f"SELECT {SLOT}, {NBYTES}, {AT} FROM event WHERE {where} AND {GRADIENT}"  # noqa: S608
+                f"SELECT {SLOT}, {NBYTES}, {AT} FROM event WHERE {where}"  # noqa: S608
                 " ORDER BY seq DESC LIMIT 1"
             )
             if rows:
@@ -217,21 +244,37 @@ class Events:
                 return [(slot, self._database.value(count), nbytes, seq)]
         return []
 
-    def _near(self, graph_task: int, node: int, condition: str, blocks: str = "TRUE") -> str:
-        """A condition whose events are looked for in some blocks of a node only."""
-        if not self._are_stored:
-            return condition
+    def _near(self, graph_task: int, node: int, condition: str) -> str:
+        """SQL of the events that fulfil a condition in some blocks of a node."""
         return (
-            "event.seq IN (SELECT event.seq FROM node_block CROSS JOIN event"  # noqa: S608
+            "SELECT event.seq FROM node_block CROSS JOIN event"  # noqa: S608
             f" ON event.seq BETWEEN block * {BLOCK} AND block * {BLOCK} + {BLOCK - 1}"
             f" WHERE node_block.graph_task = {graph_task:d} AND node_block.node = {node:d}"
-            f" AND {blocks} AND {condition})"
+            f" AND {condition}"
         )
 
     @cached_property
     def _are_stored(self) -> bool:
-        """Whether the file says where the events of nodes are."""
-        return bool(self._database.value("SELECT EXISTS (SELECT 1 FROM node_block)"))
+        """Whether the file says when nodes were queued and ran, and where their events are."""
+        return self._is_closed() and bool(
+            self._database.value("SELECT EXISTS (SELECT 1 FROM timeline)")
+        )
+
+    def moments(self, task: GraphTaskRow | None, node: int | None = None) -> str:
+        """SQL of a table as ``timeline``, for a graph task, or for all of them.
+
+        Args:
+            task: the graph task; None: all.
+            node: only this node of it; None: all.
+        """
+        mine = "TRUE" if task is None else f"+graph_task = {task.id:d}"
+        if node is not None:
+            mine += f" AND node = {node:d}"
+        if self._are_stored:
+            return f"(SELECT * FROM timeline WHERE {mine.removeprefix('+')})"  # noqa: S608
+        if task is not None:
+            mine += f" AND seq BETWEEN {task.begin_seq:d} AND {task.last_seq:d}"
+        return f"({MOMENTS} AND {mine} GROUP BY graph_task, node)"
 
     def seqs(
         self,
@@ -345,16 +388,16 @@ class Events:
     def started(self, graph_task: int, after: int, until: int, limit: int) -> list[tuple[int, ...]]:
         """``seq``, time, thread and node of the next executions behind an event, in order."""
         return self._database.integers(
-            f"SELECT seq + 1, t, thread, node FROM event WHERE {EXECUTION} AND kind = {STARTED}"  # noqa: S608
-            " AND graph_task = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT ?",
+            f"SELECT seq + 1, t, thread, node FROM event WHERE kind = {STARTED}"  # noqa: S608
+            " AND +graph_task = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT ?",
             *(graph_task, after, until, limit),
         )
 
     def ended(self, graph_task: int, after: int, until: int) -> list[tuple[int, ...]]:
         """``seq``, node, time and kind of the ends of executions behind an event, in order."""
         return self._database.integers(
-            f"SELECT {AT}, node, t, kind FROM event WHERE {EXECUTION} AND kind <> {STARTED}"  # noqa: S608
-            f" AND graph_task = ? AND seq >= ? AND seq <= ? AND {AT} > ? AND {AT} <= ?"
+            f"SELECT {AT}, node, t, kind FROM event WHERE kind IN {ENDS}"  # noqa: S608
+            f" AND +graph_task = ? AND seq >= ? AND seq <= ? AND {AT} > ? AND {AT} <= ?"
             " ORDER BY seq",
             *(graph_task, after, until, after, until),
         )
@@ -368,9 +411,29 @@ class Events:
         )
         return [(seq, node) for seq, node in rows]
 
+    def count_started(self, graph_task: int, after: int, until: int) -> int:
+        """How many nodes of a graph task were taken up between two events."""
+        return self._database.value(
+            f"SELECT count(*) FROM event WHERE kind = {STARTED} AND +graph_task = ?"  # noqa: S608
+            " AND seq >= ? AND seq < ?",
+            *(graph_task, after, until),
+        )
+
+    def first_failure(self, task: GraphTaskRow) -> int | None:
+        """See :meth:`agviz.traces.reader.Trace.first_failure`."""
+        if task.status is GraphTaskStatus.FINISHED:
+            return None
+        rows = self._database.integers(
+            f"SELECT ifnull(failed, ended) FROM {self.moments(task)}"  # noqa: S608
+            f" WHERE failed IS NOT NULL OR outcome = {FAILED} ORDER BY 1 LIMIT 1"
+        )
+        if rows:
+            return rows[0][0]
+        return task.end_seq if task.status is GraphTaskStatus.FAILED else None
+
     def arrived_by_slot(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
         """Slot, number, bytes of the last and its ``seq``, of the gradients that arrived."""
-        mine = f"{self._near(graph_task, node, _of_node(graph_task, node), 'arrivals = 1')}"
+        mine = self.of_node(graph_task, node, [_ACCUMULATED])
         return self._database.integers(
             f"SELECT {SLOT} AS slot, count(*), {NBYTES}, max({AT}) FROM event"  # noqa: S608
             f" WHERE {mine} AND {GRADIENT} GROUP BY slot ORDER BY slot"
@@ -461,19 +524,29 @@ _ONE_BY_ONE: Final = 16
 """Up to so many graph tasks that did not finish, each is counted by itself."""
 
 
-def executed(database: Database, graph_tasks: Collection[int]) -> dict[int, int]:
-    """How many nodes of graph tasks have finished."""
-    finished = f"SELECT graph_task, count(*) FROM event WHERE {EXECUTION} AND kind = {FINISHED}"  # noqa: S608
-    if len(graph_tasks) > _ONE_BY_ONE:
-        rows = database.integers(f"{finished} GROUP BY graph_task")
+def executed(database: Database, begins: Mapping[int, int], *, is_closed: bool) -> dict[int, int]:
+    """How many nodes of graph tasks have finished.
+
+    Args:
+        database: the file.
+        begins: the graph tasks, and ``seq`` of their GraphTaskBegun.
+        is_closed: whether the recording was closed.
+    """
+    # The first event of a graph task bounds the search among events.
+    finished = (
+        f"timeline WHERE outcome = {FINISHED}"
+        if is_closed
+        else f"event WHERE kind = {FINISHED} AND seq > {min(begins.values(), default=0):d}"
+    )
+    mine = "graph_task = ?" if is_closed else "+graph_task = ?"
+    counted = f"SELECT graph_task, count(*) FROM {finished}"  # noqa: S608 - our words
+    if len(begins) > _ONE_BY_ONE:
+        rows = database.integers(f"{counted} GROUP BY graph_task")
     else:
-        each = (
-            database.integers(f"{finished} AND graph_task = ? GROUP BY graph_task", number)
-            for number in graph_tasks
-        )
-        rows = list(chain(*each))
+        one = f"{counted} AND {mine} GROUP BY graph_task"
+        rows = list(chain(*(database.integers(one, number) for number in begins)))
     counts = {row[0]: row[1] for row in rows}
-    return {number: counts.get(number, 0) for number in graph_tasks}
+    return {number: counts.get(number, 0) for number in begins}
 
 
 def at_work(database: Database) -> dict[int, int]:
@@ -508,7 +581,7 @@ def near(
     conditions = ["graph_task >= 0", f"seq {after}", f"kind <> {codec.BEGUN}"]
     parameters = [seq]
     if nodes:
-        conditions += [EXECUTION, f"kind = {STARTED}"]
+        conditions.append(f"kind = {STARTED}")
     if thread is not None:
         conditions.append("thread = ?")
         parameters.append(thread)
@@ -530,31 +603,21 @@ def near(
 
 
 def start_near(
-    database: Database, graph_task: int, seq: int, count: int, thread: int | None
+    database: Database, task: GraphTaskRow, seq: int, count: int, thread: int | None
 ) -> int | None:
     """See :meth:`agviz.traces.reader.Trace.start_near`."""
-    mine = "" if thread is None else " AND thread = ?"
-    after, order = ("> ? - 1", "ASC") if count > 0 else ("< ? - 1", "DESC")
+    low, high, order = (
+        (max(seq, task.begin_seq), task.last_seq, "ASC")
+        if count > 0
+        else (task.begin_seq, min(seq - 2, task.last_seq), "DESC")
+    )
     rows = database.integers(
-        f"SELECT seq + 1 FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-        f" AND seq {after}{mine} ORDER BY seq {order} LIMIT 1 OFFSET ?",
-        STARTED,
-        graph_task,
-        seq,
-        *(() if thread is None else (thread,)),
+        f"SELECT seq + 1 FROM event WHERE kind = {STARTED} AND +graph_task = ?"  # noqa: S608
+        f" AND seq BETWEEN ? AND ? {of(thread, 'thread')} ORDER BY seq {order} LIMIT 1 OFFSET ?",
+        task.id,
+        low,
+        high,
+        *given(thread),
         max(abs(count) - 1, 0),
     )
     return rows[0][0] if rows else None
-
-
-def first_failure(database: Database, task: GraphTaskRow) -> int | None:
-    """See :meth:`agviz.traces.reader.Trace.first_failure`."""
-    rows = database.integers(
-        f"SELECT seq FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-        " ORDER BY seq LIMIT 1",
-        FAILED,
-        task.id,
-    )
-    if rows:
-        return rows[0][0]
-    return task.end_seq if task.status is GraphTaskStatus.FAILED else None

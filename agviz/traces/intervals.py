@@ -376,12 +376,13 @@ class Intervals:
         return self.dependencies[node]
 
     def buffer(self, node: int, seq: int) -> dict[int, int]:
-        """A node's InputBuffer: slots that hold a gradient, and their bytes."""
+        """A node's InputBuffer: slots that hold a gradient, 0 first, and their bytes."""
         if node in self.left_out or self.ended[node] <= seq or self.span.end_seq <= seq:
             return {}
         found = {self._slots[place]: self._values[place] for place in self._arrivals_at(node, seq)}
         found.pop(DECREMENT, None)
-        return found
+        first = {0: found.pop(0)} if 0 in found else {}
+        return first | found
 
     def _arrivals_at(self, node: int, seq: int) -> list[int]:
         """Places of what arrived at a node up to an event."""

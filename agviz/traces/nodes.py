@@ -13,10 +13,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter, ne
+from operator import ne
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
 
-from agviz.traces.database import DURING, along, given, of, place
+from agviz.traces.database import given, of
 from agviz.traces.events import FROM_MEASURED
 from agviz.traces.rows import (
     LEAF,
@@ -35,7 +35,6 @@ from agviz.traces.schema import (
     EXECUTION,
     FAILED,
     FINISHED,
-    PUSHED,
     SKIPPED,
     STARTED,
 )
@@ -55,6 +54,11 @@ _SHAPES: Final = 8
 """Column of the shapes among those of a node."""
 _MOST_OUTPUTS: Final = 100_000
 _NEVER: Final = 2**63 - 1
+_EXECUTIONS: Final = (
+    "SELECT graph_task, node, ifnull(thread, -1), ifnull(started, -1), ifnull(start_t, 0),"
+    " ifnull(ended, -1), ifnull(outcome, 0), ifnull(end_t, 0), ifnull(failed, -1),"
+    " ifnull((SELECT t FROM event WHERE seq = failed), 0)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,59 +246,6 @@ END: Final = {
     FAILED: NodeStatus.FAILED,
     SKIPPED: NodeStatus.SKIPPED,
 }
-_RUNNING: Final[tuple[None, NodeStatus]] = None, NodeStatus.RUNNING
-
-
-def executions(
-    told: Sequence[tuple[int, ...]],
-    names: Mapping[int, Sequence[str] | Mapping[int, str]],
-    start_ns: int,
-) -> list[ExecutionRow]:
-    """Rows in order of their first event; those skipped before they started have order 0.
-
-    Args:
-        told: seq, t, thread, graph task, kind and node of the events in :data:`STARTED` and
-            :data:`END`, in order of seq.
-        names: short names by graph task and node.
-        start_ns: when the recording began.
-
-    Raises:
-        IndexError, KeyError: there is no such graph task or node.
-    """
-    if told and min(row[5] for row in told) < 0:
-        raise IndexError
-    ends: dict[tuple[int, int], tuple[int | None, NodeStatus]] = {
-        (number, node): (t + start_ns, END[kind])
-        for _, t, _, number, kind, node in told
-        if kind != STARTED
-    }
-    orders = {number: itertools.count(1) for number in names}
-    rows = [
-        ExecutionRow(
-            number,
-            next(orders[number]),
-            node,
-            names[number][node],
-            thread,
-            t + start_ns,
-            *ends.pop((number, node), _RUNNING),
-            seq,
-        )
-        for seq, t, thread, number, kind, node in told
-        if kind == STARTED
-    ]
-    if ends:
-        rows += [
-            ExecutionRow(
-                *(number, 0, node, names[number][node], thread, t + start_ns),
-                *ends.pop((number, node)),
-                seq,
-            )
-            for seq, t, thread, number, kind, node in told
-            if kind != STARTED and (number, node) in ends
-        ]
-        rows.sort(key=attrgetter("seq"))
-    return rows
 
 
 def self_times(rows: Sequence[ExecutionRow]) -> list[int]:
@@ -460,43 +411,52 @@ class NodeReader:
         self, graph_task: int | None, only: int | None = None
     ) -> list[ExecutionRow]:
         """Those of the node ``only``, with an order of their own; None: of all nodes."""
-        told = self._execution_events(graph_task, only)
-        found = {row[3] for row in told}
+        task = None if graph_task is None else self._contents.graph_tasks[graph_task]
+        rows = self._database.integers(
+            f"{_EXECUTIONS} FROM {self.events.moments(task, only)}"
+            " WHERE started IS NOT NULL OR ended IS NOT NULL ORDER BY ifnull(started, ended)"
+        )
+        found = {row[0] for row in rows}
         names = {
             number: self._short_names(number) if only is None else self._name_of(number, only)
             for number in found & self._contents.graph_tasks.keys()
         }
         if len(names) < len(found):
-            told = [row for row in told if row[3] in names]  # others were under way before
+            rows = [row for row in rows if row[0] in names]  # others were under way before
+        if rows and min(row[1] for row in rows) < 0:
+            raise self._database.damaged("an event concerns a node that is not there")
+        orders = {number: itertools.count(1) for number in names}
         try:
-            return executions(told, names, self._contents.meta.start_ns)
+            return [self._execution(row, names[row[0]][row[1]], orders[row[0]]) for row in rows]
         except (IndexError, KeyError) as error:
             raise self._database.damaged("an event concerns a node that is not there") from error
+
+    def _execution(self, row: tuple[int, ...], name: str, order: Iterator[int]) -> ExecutionRow:
+        number, node, thread, started, start_t, ended, outcome, end_t, failed, failed_t = row
+        start_ns = self._contents.meta.start_ns
+        end_ns, status = None, NodeStatus.RUNNING
+        if failed >= 0:
+            end_ns, status = failed_t + start_ns, NodeStatus.FAILED
+        elif ended >= 0:
+            end_ns, status = end_t + start_ns, END[outcome]
+        has_started = started >= 0
+        return ExecutionRow(
+            number,
+            next(order) if has_started else 0,
+            node,
+            name,
+            thread,
+            (start_t if has_started else end_t) + start_ns,
+            end_ns,
+            status,
+            started if has_started else ended,
+        )
 
     def _name_of(self, graph_task: int, node: int) -> dict[int, str]:
         rows = self._database.integers(
             "SELECT name FROM node WHERE graph_task = ? AND idx = ?", graph_task, node
         )
         return {node: self._short(rows[0][0])} if rows else {}
-
-    def _execution_events(self, graph_task: int | None, only: int | None) -> list[tuple[int, ...]]:
-        """Seq, t, thread, graph task, kind and node of the events that say what was executed."""
-        columns = f"{AT}, t, thread, graph_task, kind, node"
-        task = None if graph_task is None else self._contents.graph_tasks.get(graph_task)
-        numbers: tuple[int, ...] = ()
-        if graph_task is not None and only is not None:
-            chosen = self.events.of_node(graph_task, only, (STARTED, *END))
-        elif task is not None:
-            chosen, numbers = f"{EXECUTION} AND {DURING}", place(task)
-        else:
-            chosen, numbers = f"{EXECUTION} {along(graph_task)}", given(graph_task)
-        rows = self._database.integers(
-            f"SELECT {columns} FROM event WHERE {chosen} ORDER BY seq",  # noqa: S608
-            *numbers,
-        )
-        if not {row[4] for row in rows} <= END.keys() | {STARTED}:
-            raise self._database.damaged("an index does not fit its table")
-        return rows
 
     def _read_columns(
         self, graph_task: int, only: int | None = None, most_outputs: int = _NEVER
@@ -567,14 +527,7 @@ class NodeReader:
         begin = self._contents.graph_tasks[graph_task].begin_seq
         known, order = self._counted.get(graph_task, (begin - 1, 0))
         low, high = sorted((known, seq))
-        between = self._database.value(
-            f"SELECT count(*) FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-            " AND seq + 1 > ? AND seq + 1 <= ?",
-            STARTED,
-            graph_task,
-            low,
-            high,
-        )
+        between = self.events.count_started(graph_task, low, high)
         order += between if seq > known else -between
         self._counted[graph_task] = seq, order
         return order
@@ -584,12 +537,9 @@ class NodeReader:
         task = self._contents.graph_tasks.get(graph_task)
         if task is None or task.status is GraphTaskStatus.FINISHED:
             return frozenset()
-        numbers: tuple[int, ...] = ()
-        if only is None:
-            chosen, numbers = f"{DURING} AND kind = {PUSHED}", place(task)
-        else:
-            chosen = self.events.of_node(graph_task, only, [PUSHED])
-        rows = self._database.integers(f"SELECT node FROM event WHERE {chosen}", *numbers)  # noqa: S608
+        rows = self._database.integers(
+            f"SELECT node FROM {self.events.moments(task, only)} WHERE pushed IS NOT NULL"  # noqa: S608
+        )
         return frozenset(node for (node,) in rows)
 
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
@@ -708,10 +658,9 @@ class NodeReader:
         good = self._good(rows, fits)
         wanted = dict.fromkeys(row[0] for row in rows if not good.isdisjoint(row[1:]))
         started = self._database.integers(
-            f"SELECT node, seq + 1 FROM event WHERE {EXECUTION} AND kind = ? AND graph_task = ?"  # noqa: S608
-            " ORDER BY seq",
-            STARTED,
-            graph_task,
+            "SELECT node, started"  # noqa: S608
+            f" FROM {self.events.moments(self._contents.graph_tasks[graph_task])}"
+            " WHERE started IS NOT NULL ORDER BY started"
         )
         found: dict[int, int | None] = {}
         for node, seq in started:

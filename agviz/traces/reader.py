@@ -556,7 +556,7 @@ class Trace(Closable):
 
     def first_failure(self, graph_task: int) -> int | None:
         """``seq`` of the first NodeFailed of a graph task, else of its GraphTaskFailed, or None."""
-        return trace_events.first_failure(self._database, self.graph_task(graph_task))
+        return self._events().first_failure(self.graph_task(graph_task))
 
     def nonfinite_results(self) -> list[int]:
         """The graph tasks that left such a gradient in a leaf, or gave it back, in order of ids."""
@@ -585,7 +585,8 @@ class Trace(Closable):
         Returns:
             None where there are not so many.
         """
-        return trace_events.start_near(self._database, graph_task, seq, count, thread)
+        task = self.graph_task(graph_task)
+        return trace_events.start_near(self._database, task, seq, count, thread)
 
     def near(
         self, seq: int, count: int, *, thread: int | None = None, nodes: bool = False

@@ -412,8 +412,9 @@ CREATE TABLE held (
     reason INTEGER NOT NULL,       -- string: "breakpoint", "step", "non-finite"
     end_t INTEGER                  -- when it ran on; NULL: it did not while recorded
 )""",
-    # Where events stand that concern a node; an index of the events would be three times as large.
-    # Empty until the recording is closed.
+    # Where events are that concern a node; an index of the events would be three times as large.
+    # Those between QueuePop and the end of the node, and the gradients it gave in the block of its
+    # end or the next one, are found without. Empty until the recording is closed.
     "node_block": """
 CREATE TABLE node_block (
     graph_task INTEGER NOT NULL,
@@ -445,7 +446,7 @@ CREATE TABLE timeline (
     ended INTEGER,                 -- the first of NodeFinished, NodeFailed and NodeSkipped
     outcome INTEGER,               -- its kind in event
     failed INTEGER,                -- NodeFailed of a node that had ended otherwise before
-    thread INTEGER,                -- that took the node up
+    thread INTEGER,                -- that took the node up, or skipped it
     start_t INTEGER,               -- time of NodeStarted, ns since the start of the recording
     end_t INTEGER,                 -- time of the end
     PRIMARY KEY (graph_task, node)
@@ -467,7 +468,10 @@ STARTED, DELIVERED, FINISHED = range(25, 28)
 """Kinds in ``event``: positions in agviz_engine.events.EVENT_TYPES, and steps (TOOK, DELIVERED and
 ENDED of agviz_engine.emissions). ARRIVED is the gradient of a root."""
 
-MOVES = (PUSHED, POPPED, STARTED, FINISHED, FAILED, SKIPPED)
+ENDS = (FINISHED, FAILED, SKIPPED)
+"""Those of them that end the execution of a node."""
+
+MOVES = (PUSHED, POPPED, STARTED, *ENDS)
 """Those that move a node on."""
 
 AT = f"(event.seq + (event.kind >= {STARTED}))"
@@ -476,12 +480,12 @@ AT = f"(event.seq + (event.kind >= {STARTED}))"
 OF_EVENT = f"event.seq IN (?, ? - 1) AND {AT} = ?"
 """Condition of the row by which an event is found; its ``seq`` is given three times."""
 
-EXECUTION = "kind IN (6, 7, 25, 27)"
-"""Condition of what starts or ends an execution. SQLite takes an index that is limited to it only
-for queries that hold these very words."""
+EXECUTION = f"kind IN {(STARTED, FINISHED, FAILED, SKIPPED)}"
+"""Condition of what starts or ends an execution."""
 
 CHECK = "kind = 13"
-"""The same for NonFiniteChecked."""
+"""Condition of NonFiniteChecked. SQLite takes an index that is limited to them only for queries
+that hold these very words."""
 
 GRADIENT = f"(event.kind = {ARRIVED} OR event.kind = {DELIVERED} AND event.e >= 0)"
 """Condition of what is a GradientAccumulated, among others."""
@@ -497,9 +501,6 @@ IS_SECOND = (
 """Whether a row is an event at ``seq``, and one at ``seq + 1``."""
 
 INDEXES: dict[str, str] = {
-    "event_of_execution": (
-        f"CREATE INDEX event_of_execution ON event (graph_task, kind) WHERE {EXECUTION}"
-    ),
     "event_of_check": f"CREATE INDEX event_of_check ON event (graph_task) WHERE {CHECK}",
 }
 """Built when the recording is closed; a file without them is read more slowly, but is read."""
@@ -510,30 +511,38 @@ BLOCK = 64
 ARRIVAL = f"event.kind IN ({ARRIVED}, {DELIVERED})"
 """Condition of what comes along edges to a node: DependencyDecremented, GradientAccumulated."""
 
+_ENDS = f"kind IN {ENDS}"
+_FIRST_END = f"min({AT} << 8 | kind) FILTER (WHERE {_ENDS})"
+
+_OF_START = f"FILTER (WHERE kind = {STARTED})"
+MOMENTS = (
+    f"SELECT graph_task, node, min(seq) FILTER (WHERE kind = {PUSHED}) AS pushed,"  # noqa: S608 - numbers
+    f" min(a) FILTER (WHERE kind = {PUSHED}) AS queue,"
+    f" min(seq) FILTER (WHERE kind IN {(POPPED, STARTED)}) AS popped,"
+    f" min({AT}) {_OF_START} AS started, {_FIRST_END} >> 8 AS ended, {_FIRST_END} & 255 AS outcome,"
+    f" nullif(max(seq) FILTER (WHERE kind = {FAILED}), {_FIRST_END} >> 8) AS failed,"
+    f" ifnull(min(thread) {_OF_START}, min(thread) FILTER (WHERE {_ENDS})) AS thread,"
+    f" min(t) {_OF_START} AS start_t, min(t) FILTER (WHERE {_ENDS}) AS end_t"
+    f" FROM event WHERE kind IN {MOVES}"
+)
+"""The columns of timeline, from the events; to be grouped by graph task and node."""
+
+FILL_TIMELINE = f"INSERT INTO timeline {MOMENTS} GROUP BY graph_task, node"
+"""The rows of timeline, once all events are there."""
+
 FILL_NODE_BLOCK = (
-    f"INSERT INTO node_block SELECT graph_task, node, 0, seq / {BLOCK}, 0 FROM event"  # noqa: S608 - our words
-    f" WHERE node IS NOT NULL AND NOT {ARRIVAL}"
-    f" UNION SELECT graph_task, a, 0, seq / {BLOCK}, 0 FROM event WHERE {ARRIVAL} AND a >= 0"
+    f"INSERT INTO node_block SELECT event.graph_task, event.node, 0, seq / {BLOCK}, 0"  # noqa: S608 - our words
+    " FROM event LEFT JOIN timeline USING (graph_task, node) WHERE event.node IS NOT NULL"
+    f" AND kind NOT IN {(*MOVES, ARRIVED, DELIVERED)}"
+    " AND NOT ifnull(seq BETWEEN popped AND ended, 0)"
+    f" UNION SELECT event.graph_task, a, 0, seq / {BLOCK}, 0 FROM event LEFT JOIN timeline"
+    " ON timeline.graph_task = event.graph_task AND timeline.node = a"
+    f" WHERE {ARRIVAL} AND a >= 0"
+    f" AND NOT ifnull(seq / {BLOCK} BETWEEN ended / {BLOCK} AND ended / {BLOCK} + 1, 0)"
     f" UNION SELECT graph_task, node, 1, seq / {BLOCK}, sum({GRADIENT}) FROM event"
     f" WHERE {ARRIVAL} GROUP BY 1, 2, 3, 4"
 )
-"""The rows of node_block, once all events are there."""
-
-_ENDS = f"kind IN {(FINISHED, FAILED, SKIPPED)}"
-_FIRST_END = f"min({AT} << 8 | kind) FILTER (WHERE {_ENDS})"
-_POPS = f"kind IN {(POPPED, STARTED)}"
-_STARTS = f"kind = {STARTED}"
-
-FILL_TIMELINE = (
-    "INSERT INTO timeline SELECT graph_task, node,"  # noqa: S608 - our words
-    f" min(seq) FILTER (WHERE kind = {PUSHED}), min(a) FILTER (WHERE kind = {PUSHED}),"
-    f" min(seq) FILTER (WHERE {_POPS}),"
-    f" min({AT}) FILTER (WHERE {_STARTS}), {_FIRST_END} >> 8, {_FIRST_END} & 255,"
-    f" nullif(max(seq) FILTER (WHERE kind = {FAILED}), {_FIRST_END} >> 8),"
-    f" min(thread) FILTER (WHERE {_STARTS}), min(t) FILTER (WHERE {_STARTS}),"
-    f" min(t) FILTER (WHERE {_ENDS}) FROM event WHERE kind IN {MOVES} GROUP BY graph_task, node"
-)
-"""The rows of timeline, once all events are there."""
+"""The rows of node_block, once timeline is filled."""
 
 SOURCE_LIMIT = 200
 """Longest stored line of source, in characters."""
