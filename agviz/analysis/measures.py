@@ -11,8 +11,8 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
-    from agviz_engine.instruments import Health
 
 LARGEST: Final[Mapping[str, float]] = {
     "float16": 65_504.0,

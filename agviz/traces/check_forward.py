@@ -29,6 +29,7 @@ from torch.optim.optimizer import (
 )
 from torch.overrides import TorchFunctionMode
 
+from agviz.measure import health
 from agviz.traces import capturing, mode_stack, torch_functions
 from agviz.traces.arguments import tensors_given, tensors_of, words
 from agviz.traces.forward_ops import ForwardOp, ForwardOps, ForwardTensor
@@ -36,12 +37,12 @@ from agviz.traces.listener import Listener
 from agviz.traces.provenance import Provenance
 from agviz.traces.swapping import when_swapped
 from agviz.traces.tensor_identity import NO_MEMORY, Identities
-from agviz_engine import health, native_node
+from agviz_engine import native_node
 from agviz_engine.api import engine
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.native_node import MEMORY, tensor_base
 from agviz_engine.native_run import legacy_vmap_level
-from agviz_engine.thread_state import current
+from agviz_engine.thread_state import current, program_ran
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -428,7 +429,7 @@ class CheckForward(Listener):
             if memory is not None:
                 memory.writes += 1
         if changed:
-            health.forget()
+            program_ran()
         return changed
 
     def _outputs(

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
+    from agviz.measure.values import Health
     from agviz.traces.writer import Writer
     from agviz_engine.events import GraphTaskBegun
-    from agviz_engine.instruments import Health
 
 
 class DeferredRecorder(Recorder):

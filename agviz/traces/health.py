@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from agviz.measure.values import Health
 from agviz.traces import codec
 from agviz.words.shapes import read_shape
 from agviz_engine import events
-from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz import __version__
 from agviz.errors import TraceError
+from agviz.measure.values import NUMBERS
 from agviz.traces import codec, roots, shortcuts
 from agviz.traces.closable import Closable
 from agviz.traces.copies import MOST_BYTES, Copier
@@ -59,7 +60,7 @@ from agviz.words.safe import clean
 from agviz_engine import events
 from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.instruments import NUMBERS, Instrument, Journal, Live
+from agviz_engine.instruments import Instrument, Journal, Live
 
 if TYPE_CHECKING:
     import re
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.measure.values import SavedValue
     from agviz.traces.check_forward import CheckForward
     from agviz.traces.copies import Copy
     from agviz.traces.grad_mode import GradMode
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from agviz.traces.provenance import Provenance
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
-    from agviz_engine.instruments import SavedValue
+    from agviz_engine.instruments import Measurer, Registry
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
@@ -191,6 +193,7 @@ class Recorder(Instrument, Closable):
         self._writes_forward_early = steps is None
         self._copier = self._make_copier(max_values_bytes) if values == "full" else None
         self.gradient_measured = None if values != "full" else self._note_copy
+        self.measurer = None if values == "none" else _measuring
         self.saved_measured = None if values == "none" else self._note_saved
         self._introduced: set[int] = set()
         self._waiting = Waiting()
@@ -612,7 +615,7 @@ class Recorder(Instrument, Closable):
         """Name of the parameter whose elements a tensor has."""
         if tensor is None or self._names is None:
             return ""
-        from agviz_engine.health import unseen
+        from agviz.measure.health import unseen
 
         try:
             with unseen():
@@ -828,6 +831,12 @@ def _is_needed(thing: Beside, told: set[int]) -> bool:
 
 def _no_modules() -> list[str]:
     return [""]
+
+
+def _measuring(registry: Registry) -> Measurer:
+    from agviz.measure.measuring import Measuring
+
+    return Measuring(registry)
 
 
 def _ignore(rows: Sequence[Any]) -> None:

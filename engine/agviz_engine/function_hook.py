@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
-from agviz_engine import health, native_node, native_run
+from agviz_engine import native_node, native_run
 from agviz_engine.native_node import BYTES, MEMORY, POINTER, PythonHooks
-from agviz_engine.thread_state import current
+from agviz_engine.thread_state import current, program_ran
 
 if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
@@ -65,7 +65,7 @@ def call_tensor_pre_hooks(
         began, doing = clock(), current().enter("tensor_pre")
         outputs = native_run.capture(ref, inputs, create_graph=create_graph)
         current().doing = doing
-        health.forget()
+        program_ran()
         if report is not None:
             changed = any(a is not b for a, b in zip(inputs, outputs, strict=True))
             gave = outputs if changed else inputs
@@ -80,7 +80,7 @@ def call_tensor_pre_hooks(
             value = values[found.value_idx]
             result = hook(value)
             current().doing = doing
-            health.forget()
+            program_ran()
             changed = result is not None and result is not value
             if changed:
                 check_single_result(value, result, hook)
@@ -138,7 +138,7 @@ def call_hooks(
             given = (*values,)
             result = hook(given, *((*one,) for one in more))
             current().doing = doing
-            health.forget()
+            program_ran()
             if result is None or result is given:
                 result = values
             del given
@@ -308,7 +308,7 @@ def call_post_accumulate_grad_hooks(
         began, doing = clock(), current().enter("post_accumulate_grad", hook)
         result = hook(variable)
         current().doing = doing
-        health.forget()
+        program_ran()
         if result is not None and result is not variable:
             check_single_result(variable, result, hook)
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from agviz_engine import native_node, support
 from agviz_engine.checked_memory import words
-from agviz_engine.instruments import text_of_shape
 from agviz_engine.native_node import BYTES, MEMORY, POINTER
 from agviz_engine.tensor_impl import (
     DTYPES,
@@ -274,7 +273,7 @@ def _text(ref: NodeRef, facts: tuple[bytes, int, bytes, bytes]) -> str:
         return _asked(ref)
     if len(_texts) >= _TEXTS_KEPT:
         _texts.clear()
-    text = _texts[facts] = text_of_shape(shape)
+    text = _texts[facts] = str(list(shape))
     return text
 
 
