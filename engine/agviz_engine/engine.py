@@ -384,7 +384,7 @@ class Engine:
                 stand_in.local_ready_queue = ReadyQueue(events.CPU_QUEUE)
                 stand_in.worker_device = NO_DEVICE
                 stand_in.total_depth, stand_in.checkpoint_valid = 0, True
-                stand_in.live = None
+                stand_in.live = stand_in.failing = None
 
         doing = thread.enter(STAND_IN)
         self.reentrant_pool.run(reentrant_thread_init)
@@ -498,7 +498,7 @@ class Engine:
         try:
             self._host(base, body)
         finally:
-            thread.live = thread.current_node = None
+            thread.live = thread.current_node = thread.failing = None
             with base.mutex:
                 base.hosting.discard(queue.index)
                 base.left_hosts.notify_all()
