@@ -33,9 +33,8 @@ from agviz.measure.recent import Recent
 from agviz.measure.values import Health
 from agviz_engine import interrupt, native_run
 from agviz_engine.input_buffer import COMPRESSED, held_bytes
-from agviz_engine.native_node import BYTES, MEMORY, POINTER
-from agviz_engine.tensor_impl import DIMENSIONS, PLAIN_KEYS, SIZES, STORAGE, read_block
 from agviz_engine.thread_state import stretch
+from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS, storage_address, tensor_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,8 +121,7 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     """
     if type(gradient) not in _PLAIN or _function_mode_enabled() or _len_dispatch_stack():
         return None
-    impl = MEMORY[(id(gradient) >> 3) + POINTER]
-    block = read_block(BYTES, impl + SIZES)
+    block = tensor_block(gradient)
     plain = _plain_by_block.get(block) or _looked_at(gradient, block)
     if plain is None:
         return None
@@ -136,7 +134,7 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
         plain.measure(address, numel, part)
         return plain, unpack(part)
     dtype = plain.dtype
-    memory, place = _thread.known, MEMORY[(impl >> 3) + STORAGE]
+    memory, place = _thread.known, storage_address(gradient)
     state = stretch[0], gradient._version, address, numel, dtype, False, False
     known = memory.get(place)
     if known is None or known[1] != state:
@@ -150,7 +148,7 @@ FINITE: Final = 3
 """Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
 ``max``, ``mean`` and ``norm``."""
 _plain_by_block: dict[tuple[bytes], Plain] = {}
-"""By the block of a tensor (:data:`~agviz_engine.tensor_impl.read_block`)."""
+"""By the block of a tensor (:func:`~agviz_engine.torch_layout.tensor_block`)."""
 
 
 def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:

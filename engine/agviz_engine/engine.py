@@ -50,12 +50,10 @@ from agviz_engine.emissions import (
     next_two,
 )
 from agviz_engine.emit import Emitter
-from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.input_buffer import InputBuffer, held_bytes
 from agviz_engine.instruments import Live, Registry, clock
-from agviz_engine.native_node import BYTES, MEMORY
-from agviz_engine.node import TOPOLOGICAL_NR, node_ref
+from agviz_engine.node import node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
 from agviz_engine.thread_state import (
@@ -69,6 +67,7 @@ from agviz_engine.thread_state import (
     current,
     program_ran,
 )
+from agviz_engine.torch_layout import had_hooks, had_post_hooks
 from agviz_engine.validate_outputs import validate_outputs
 
 if TYPE_CHECKING:
@@ -246,7 +245,7 @@ class Engine:
             if policy is not None:
                 ref.device = policy(ref.node)
                 graph_task.threaded = graph_task.threaded or ref.device != events.CPU_QUEUE
-            if oldest and MEMORY[ref.base + TOPOLOGICAL_NR] < oldest:
+            if oldest and ref.topological_nr < oldest:
                 continue  # older than every input: no path leads from it to one
             next_edges: list[Edge | None] = []
             for consumer, nr in ref.node.next_functions:
@@ -787,22 +786,22 @@ class Engine:
         base = ref.base
         if not base:
             return cast("Gradients", ref.node())
-        pre, tensor_pre, retains_grad, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
+        pre, tensor_pre, retains_grad, had_post = had_hooks(base << 3)
         if tensor_pre or retains_grad:
             report = self._hook_report(graph_task, ref)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
-            pre, _, _, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
+            pre, _, _, had_post = had_hooks(base << 3)
         if pre:
             inputs = function_hook.call_hooks(
                 ref, "pre", inputs, clock=clock, report=self._hook_report(graph_task, ref)
             )
-            had_post_hooks = MEMORY[base + POST_HOOKS]
+            had_post = had_post_hooks[base]
         result = ref.node(*inputs)
         if type(result) is not tuple:
             result = (result,)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
-        if MEMORY[base + POST_HOOKS]:
-            if not had_post_hooks:  # one came while the node ran: torch has let go of the inputs
+        if had_post_hooks[base]:
+            if not had_post:  # one came while the node ran: torch has let go of the inputs
                 inputs = (None,) * len(inputs)
             report = self._hook_report(graph_task, ref)
             return function_hook.call_hooks(ref, "post", result, inputs, clock=clock, report=report)
@@ -866,7 +865,7 @@ class Engine:
                 function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
             else:
                 given = inputs
-                if not create_graph and MEMORY[ref.base + POST_HOOKS]:
+                if not create_graph and had_post_hooks[ref.base]:
                     given = accumulate_grad.beside_post_hooks(inputs, before)
                 with self._hooks_told(graph_task, ref):
                     node(*given)

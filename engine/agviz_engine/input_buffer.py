@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, is_grad_enabled
 
-from agviz_engine import tensor_impl
+from agviz_engine.torch_layout import fits_into, has_own_storage
 
 _C = cast("Any", torch._C)
 COMPRESSED = {
@@ -77,9 +77,9 @@ def _can_accumulate_inplace(old: Tensor, gradient: Tensor) -> bool:
     return (
         type(old) is Tensor
         and type(gradient) is Tensor
-        and tensor_impl.fits_into(gradient, old)
+        and fits_into(gradient, old)
         and cast("Any", old)._use_count() == 1
-        and tensor_impl.has_own_storage(old)
+        and has_own_storage(old)
         and not _C._len_torch_dispatch_stack()
     )
 
