@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 OPTIONS = ("-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden")
 SOURCES = {
-    Path("engine/agviz_engine/health_kernel.c"): (
+    Path("agviz/measure/kernel.c"): (
         *("-O3", "-fno-math-errno", "-fno-trapping-math"),  # NaN and infinities must stay
         "-lm",
     ),

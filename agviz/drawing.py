@@ -194,9 +194,9 @@ def _expected(ref: NodeRef, slot: int) -> tuple[tuple[int, ...] | None, str]:
     """Shape and dtype of the gradient that an input of a node takes."""
     if not ref.base or slot >= ref.num_inputs:
         return None, ""
-    from agviz_engine import input_metadata
+    from agviz_engine.torch_layout import expectation
 
-    kind, shape = input_metadata.expectation(ref, slot)
+    kind, shape = expectation(ref, slot)
     return shape, "" if kind.dtype is None else str(kind.dtype).removeprefix("torch.")
 
 

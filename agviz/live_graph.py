@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from agviz.measure.health import unseen
 from agviz.zero_rules import zeros
 from agviz_engine import deep_graphs
-from agviz_engine.health import unseen
 from agviz_engine.node import NodeRef, node_ref
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from agviz.analysis.phrases import not_in_graph, reached, stopped, unreached
 from agviz.analysis.why import known_names
 from agviz.errors import AgvizError
 from agviz.live_graph import LiveGraph
+from agviz.measure.health import name_of, shape_of
 from agviz.traces.rows import ParameterRow, visible
-from agviz_engine.health import name_of, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

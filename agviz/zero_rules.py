@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 
 from agviz.analysis.causes import Cause
-from agviz_engine.health import measure
+from agviz.measure.health import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from torch import Tensor
 
-    from agviz_engine.instruments import Health
+    from agviz.measure.values import Health
 
     Zeros = Iterable[tuple[int, Cause]]
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def zeros(node: Any) -> dict[int, Cause]:
     """The outputs of a torch node that are sure to be zero, and why.
 
-    Call it within :func:`agviz_engine.health.unseen`.
+    Call it within :func:`agviz.measure.health.unseen`.
     """
     name = node.name().rpartition("::")[2].rstrip("0123456789")
     check = _CHECKS.get(name)

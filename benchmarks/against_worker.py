@@ -189,7 +189,9 @@ def _around(how: str) -> Iterator[None]:
         debugger = _debugger()
         with agviz.trace() as recorded:
             attached = debugger(recorded._recording)
-            attached.install(recorded._recording.hearing)
+            recording: Any = recorded._recording
+            observers = getattr(recording, "observers", None) or recording.hearing
+            attached.install(observers)
             attached.attach(lambda _kind, _body: None)
             try:
                 yield

@@ -47,10 +47,8 @@ _BY_FUNCTION = {
 }
 _BY_FILE = {
     "node.py": "walk",
-    "native_node.py": "hook check, call",
     "validate_outputs.py": "validate",
-    "input_metadata.py": "validate",
-    "tensor_impl.py": "validate",
+    "torch_layout.py": "validate",
     "ready_queue.py": "queue",
     "input_buffer.py": "hand on, buffers",
     "accumulate_grad.py": "leaves, custom Functions",

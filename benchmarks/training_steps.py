@@ -34,7 +34,7 @@ def _attached() -> Iterator[None]:
     """A recording with its defaults, and a viewer that wants to stop nowhere."""
     with agviz.trace() as recorded:
         debugger = Debugger(recorded._recording)
-        debugger.install(recorded._recording.hearing)
+        debugger.install(recorded._recording.observers)
         debugger.attach(lambda _kind, _body: None)
         try:
             yield

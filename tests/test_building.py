@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 MAKE = shutil.which("make")
-BUILT = {"agviz_engine/_health_kernel.so", "agviz/traces/_capture.so"}
+BUILT = {"agviz/measure/_kernel.so", "agviz/traces/_capture.so"}
 
 
 def built(tmp_path: Path, compiler: str) -> tuple[str, Path]:
@@ -46,7 +46,7 @@ def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_pat
         assert set(content.namelist()) >= BUILT
         content.extractall(tmp_path / "installed")
     measure = (
-        "import torch; from agviz_engine import health_kernel as k;"
+        "import torch; from agviz.measure import kernel as k;"
         "print(k.measured(torch.tensor([3.0, -4.0, 0.0])));"
         "from agviz.traces import capturing; print(capturing.is_built())"
     )

@@ -24,8 +24,8 @@ from agviz.analysis.patterns import find, singular
 from agviz.analysis.source import source_line
 from agviz.cli.main import main
 from agviz.errors import AgvizError, TraceError
+from agviz.measure.values import Health
 from agviz.traces.rows import ForwardOpRow, Frame, SavedHealthRow
-from agviz_engine.instruments import Health
 from tests.gallery import anomaly
 from tests.gallery_frame import programs
 

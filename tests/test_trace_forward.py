@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 import agviz
 from agviz.errors import TraceError
+from agviz.measure.health import measure
 from agviz.traces.reader import Trace
-from agviz_engine.health import measure
 from tests.test_trace_hostile import check_either
 
 if TYPE_CHECKING:

@@ -13,19 +13,23 @@ import torch
 
 import agviz
 from agviz.errors import TraceError
+from agviz.measure.measuring import Measuring
+from agviz.measure.values import Health
 from agviz.traces.health import HealthRow
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.ring_store import RingStore
 from agviz_engine import events, installed
-from agviz_engine.instruments import Health, Instrument, Live
+from agviz_engine.instruments import Instrument, Live
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class Heard(Instrument):
-    """What the engine measured, by ``seq``."""
+    """What was measured, by ``seq``."""
+
+    measurer = Measuring
 
     def __init__(self) -> None:
         self.found: dict[int, Health] = {}

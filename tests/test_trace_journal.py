@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
+from agviz.measure.values import NUMBERS
 from agviz.traces import codec
 from agviz.traces.journal import Journal
 from agviz_engine.emissions import CHECKED
-from agviz_engine.instruments import NUMBERS
 
 
 def row(seq: int) -> tuple[int, ...]:

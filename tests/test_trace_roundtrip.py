@@ -25,7 +25,7 @@ from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events, installed
-from agviz_engine.emissions import ARRIVED, DELIVERED, EXPANSION, JOURNALED, expand
+from agviz_engine.emissions import ARRIVED, DELIVERED, ENDED, EXPANSION, JOURNALED, TOOK, expand
 from agviz_engine.events import EVENT_TYPES, NodeStarted
 from agviz_engine.instruments import Instrument, Live, Registry
 from tests.emitting import emit
@@ -247,6 +247,12 @@ def test_sqlite_itself_finds_the_facts(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "t.agviz")
     assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     kinds = Counter(codec.KIND[type(event)] for event in simulator.told)
+    roots = len([e for e in simulator.told if isinstance(e, events.GraphTaskBegun)])
+    steps = {TOOK: events.NodeStarted, DELIVERED: events.DependencyDecremented}
+    for step, kind in (steps | {ENDED: events.NodeFinished}).items():
+        kinds[step] = kinds.pop(codec.KIND[kind])
+    del kinds[codec.KIND[events.QueuePop]]
+    kinds[ARRIVED] = roots
     assert dict(database.execute("SELECT kind, count(*) FROM event GROUP BY kind")) == kinds
     begun = [e for e in simulator.told if isinstance(e, events.GraphTaskBegun)]
     assert database.execute("SELECT id, begin_seq FROM graph_task").fetchall() == [

@@ -29,6 +29,7 @@ from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus, QueuedTask
 from agviz.traces.task_heap import TaskHeap, priority
 from agviz_engine import events
+from agviz_engine.emissions import DELIVERED, ENDED, TOOK
 from agviz_engine.instruments import Registry
 from tests.emitting import emit
 from tests.engine.programs import PROGRAMS
@@ -101,20 +102,20 @@ def cut(path: Path, count: int) -> None:
 
 def test_the_kinds_have_the_numbers_of_the_events() -> None:
     named = {
-        "COMPUTED": events.DependenciesComputed,
-        "PUSHED": events.QueuePush,
-        "POPPED": events.QueuePop,
-        "STARTED": events.NodeStarted,
-        "FINISHED": events.NodeFinished,
-        "FAILED": events.NodeFailed,
-        "SKIPPED": events.NodeSkipped,
-        "DECREMENTED": events.DependencyDecremented,
-        "ACCUMULATED": events.GradientAccumulated,
-        "CHECKED": events.NonFiniteChecked,
+        "COMPUTED": KIND[events.DependenciesComputed],
+        "PUSHED": KIND[events.QueuePush],
+        "POPPED": KIND[events.QueuePop],
+        "STARTED": TOOK,
+        "FINISHED": ENDED,
+        "FAILED": KIND[events.NodeFailed],
+        "SKIPPED": KIND[events.NodeSkipped],
+        "HOOK_CALLED": KIND[events.HookCalled],
+        "DELIVERED": DELIVERED,
+        "ARRIVED": KIND[events.GradientAccumulated],
+        "CAPTURED": KIND[events.GradientCaptured],
+        "CHECKED": KIND[events.NonFiniteChecked],
     }
-    assert {name: getattr(schema, name) for name in named} == {
-        name: KIND[kind] for name, kind in named.items()
-    }
+    assert {name: getattr(schema, name) for name in named} == named
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -421,7 +422,7 @@ def test_a_file_that_says_what_can_not_be_is_read(tmp_path: Path, lie: str) -> N
         "DELETE FROM node WHERE idx > 3",
         "UPDATE timeline SET pushed = 'text'",
         "UPDATE event SET node = 99 WHERE kind = 10",
-        "UPDATE event SET node = -1 WHERE kind = 9",
+        "UPDATE event SET node = -1 WHERE kind = 26",
     ],
 )
 def test_a_false_timeline_is_refused(tmp_path: Path, lie: str) -> None:
@@ -507,8 +508,9 @@ def test_an_event_is_near_an_anchor(tmp_path: Path, is_closed: bool) -> None:
             for place in range(0, len(own), max(len(own) // 9, 1)):
                 assert trace.events(number, offset=place, limit=2) == own[place : place + 2]
                 assert trace.position(own[place].seq, number) == place
-            seqs = trace._events()._anchors(number).seqs
-            assert set(seqs) <= {event.seq for event in own}
+            *seqs, end = trace._events()._anchors(number).seqs
+            assert {*seqs} <= {event.seq - later for event in own for later in (0, 1)}
+            assert end == own[-1].seq + 1
             if number == tasks[0].id:
                 assert own[-1].seq - own[0].seq > 1_500
                 assert max(b - a for a, b in itertools.pairwise(seqs)) < 2_000

@@ -19,13 +19,14 @@ from torch.utils.checkpoint import checkpoint
 
 import agviz
 from agviz.errors import AgvizError, TraceError
+from agviz.measure import copying
 from agviz.traces import copies, schema
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
 from agviz.traces.ring_store import RingStore
 from agviz.traces.values import ITEM_BYTES
 from agviz.traces.writer import FORGOTTEN
-from agviz_engine import copying, installed
+from agviz_engine import installed
 from tests.engine.test_health import Wrapped, random_tensor
 from tests.unnoticed import Noticed, noticed
 

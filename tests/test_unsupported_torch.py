@@ -226,19 +226,18 @@ def test_there_is_nothing_to_say_of_the_torch_that_it_is_made_for() -> None:
 
 EXPERIMENT = """
 import sys, torch
-from agviz_engine import native_node, tensor_impl, input_metadata
+from agviz_engine import torch_layout
 from agviz_engine.errors import UnsupportedTorchError
 where, value = sys.argv[1], int(sys.argv[2])
 if where == "node":
-    native_node.base.__defaults__ = (value,)
+    torch_layout.node_base.__defaults__ = (value,)
 else:
-    setattr(native_node, where, value)
-for each in (native_node.calibrate, native_node.python_hook_vtables, native_node._copy_slices):
+    setattr(torch_layout, where, value)
+experiments = (torch_layout.calibrate_node, torch_layout.python_hook_vtables,
+               torch_layout.calibrate_tensor, torch_layout.calibrate_metadata)
+for each in (torch_layout._copy_slices, *experiments):
     each.cache_clear()
-for each in (tensor_impl, input_metadata):
-    each.calibrate.cache_clear()
-for experiment in (native_node._pointer, native_node.calibrate, native_node.python_hook_vtables,
-                   tensor_impl.calibrate, input_metadata.calibrate):
+for experiment in (torch_layout._pointer, *experiments):
     try:
         experiment()
     except UnsupportedTorchError as error:

@@ -16,9 +16,9 @@ from agviz.analysis.measures import bad
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from agviz.measure.values import Health
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
-    from agviz_engine.instruments import Health
 
 _MOST_READ: Final = 2_000
 SOFTMAX: Final = frozenset(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.blame import arguments
 from agviz.analysis.measures import bad, magnitude
 from agviz.analysis.origins import OriginKind
+from agviz.measure.values import Health
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
-from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from agviz.analysis.loss_scale import Skipped
     from agviz.analysis.origins import Origin, Spread
     from agviz.analysis.patterns import Finding
+    from agviz.measure.values import Health
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
-    from agviz_engine.instruments import Health
 
 _MOST_NAMES: Final = 4
 _MOST_KIN: Final = 16

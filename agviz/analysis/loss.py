@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from agviz.analysis.blame import Blame
+    from agviz.measure.values import Health
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow, SavedHealthRow
-    from agviz_engine.instruments import Health
 
 _NO_NUMBERS: Final = re.compile(r"^(?:0|\[.*\b0\b.*\])$")
 

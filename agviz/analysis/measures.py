@@ -11,9 +11,9 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.rows import NodeRow
-    from agviz_engine.instruments import Health
 
 LARGEST: Final[Mapping[str, float]] = {
     "float16": 65_504.0,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         NodeRow,
     )
 
-_ENGINE: Final = re.compile(r"(?:^|/)agviz_engine/[^/]+\.py$")
+_ENGINE: Final = re.compile(r"(?:^|/)(?:agviz_engine|agviz/measure)/[^/]+\.py$")
 WAITS: Final = ("ready_queue", "leaving", "stand_in")
 """Kinds of calls in which a thread waits for others."""
 _NATIVE: Final = "native_run.py"

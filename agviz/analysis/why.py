@@ -30,10 +30,10 @@ from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, GraphTaskRow
-    from agviz_engine.instruments import Health
 
 HINT: Final = (
     "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "

@@ -100,9 +100,9 @@ def _engine() -> list[CheckResult]:
 
 
 def _health_kernel() -> CheckResult:
-    from agviz_engine import health_kernel
+    from agviz.measure import kernel
 
-    if health_kernel.is_built():
+    if kernel.is_built():
         return CheckResult("gradients", ok=True, found="measured in one pass, by compiled code")
     return CheckResult(
         "gradients",

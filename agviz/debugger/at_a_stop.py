@@ -11,9 +11,9 @@ from agviz.debugger.sampling import sample
 from agviz.debugger.shell import Shell
 from agviz.debugger.tensors import TensorError
 from agviz.errors import AgvizError
-from agviz_engine import saved_values
+from agviz.measure.health import measure, unseen
+from agviz.measure.saved import measured as saved_of
 from agviz_engine.api import engine
-from agviz_engine.health import measure, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -155,7 +155,7 @@ def _tensors(stop: Stop) -> Iterator[tuple[str, str, Tensor]]:
         if variable.grad is not None:
             yield "grad", "", variable.grad
         return
-    for saved in saved_values.measured(ref):
+    for saved in saved_of(ref):
         if saved.tensor is not None:
             yield "saved", saved.name, saved.tensor
 

@@ -26,9 +26,9 @@ from agviz.debugger.protocol import (
     field,
 )
 from agviz.errors import AgvizError
+from agviz.measure.values import Health
 from agviz.traces.closable import Closable
 from agviz.words.safe import clean, clean_message
-from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,14 +16,14 @@ from agviz.errors import AgvizError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agviz_engine.instruments import Health
+    from agviz.measure.values import Health
 
 NAMES: Final = (
     *("nan", "posinf", "neginf", "inf", "zero", "numbers", "numel", "nbytes"),
     *("min", "max", "mean", "norm", "shape", "ndim", "dtype", "device", "layout", "slot"),
 )
 """What a condition may speak of: counts of special values (``inf`` is both infinities), what
-:class:`~agviz_engine.instruments.Health` has else, and the input or output number."""
+:class:`~agviz.measure.values.Health` has else, and the input or output number."""
 LONGEST: Final = 500
 """Characters of a condition."""
 _DEEPEST: Final = 30

@@ -544,7 +544,7 @@ class Debugger(Instrument):
         predicate = wanted.predicate
         if predicate is None:
             return True
-        from agviz_engine.health import measure, unseen
+        from agviz.measure.health import measure, unseen
 
         with unseen():
             return any(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from agviz_engine.health import unwrapped
+from agviz.measure.health import unwrapped
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agviz_engine.instruments import Health
+    from agviz.measure.values import Health
 
 BINS: Final = 32
 FIRST: Final = 64
@@ -22,7 +22,7 @@ MOST_ELEMENTS: Final = 1 << 18
 
 
 def sample(tensor: Tensor, health: Health) -> dict[str, Any] | None:
-    """A sample of a tensor; call it within :func:`agviz_engine.health.unseen`.
+    """A sample of a tensor; call it within :func:`agviz.measure.health.unseen`.
 
     Args:
         tensor: any.

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from agviz.debugger.python_input import is_whole
-from agviz_engine import health
+from agviz.measure.health import unseen
+from agviz_engine.thread_state import program_ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -129,7 +130,7 @@ class Shell:
             known: Iterable[str] = (*self._console.locals, *dir(builtins), *keyword.kwlist)
         else:
             try:
-                with health.unseen():
+                with unseen():
                     known = dir(eval(owner, dict(self._console.locals)))  # noqa: S307 - names, attributes and indices
             except Exception:  # noqa: BLE001 - there is no such thing
                 return []
@@ -169,7 +170,7 @@ class Shell:
                 sys.stdout = streams[0]
             if sys.stderr is taking:
                 sys.stderr = streams[1]
-            health.forget()
+            program_ran()
         for line_ in self._replaced(before):
             taking.write(line_)
         return "".join(taking.taken), more

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from agviz.errors import AgvizError
+from agviz.measure.health import measure, name_of, unseen
 from agviz.words.shapes import write_shape
-from agviz_engine.health import measure, name_of, unseen
 
 if TYPE_CHECKING:
     from torch import Tensor

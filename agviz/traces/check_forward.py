@@ -13,7 +13,6 @@ capture of CUDA graphs, and from modules that would leave their fast path becaus
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import threading
@@ -29,6 +28,7 @@ from torch.optim.optimizer import (
 )
 from torch.overrides import TorchFunctionMode
 
+from agviz.measure import health
 from agviz.traces import capturing, mode_stack, torch_functions
 from agviz.traces.arguments import tensors_given, tensors_of, words
 from agviz.traces.forward_ops import ForwardOp, ForwardOps, ForwardTensor
@@ -36,12 +36,11 @@ from agviz.traces.listener import Listener
 from agviz.traces.provenance import Provenance
 from agviz.traces.swapping import when_swapped
 from agviz.traces.tensor_identity import NO_MEMORY, Identities
-from agviz_engine import health, native_node
 from agviz_engine.api import engine
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.native_node import MEMORY, tensor_base
 from agviz_engine.native_run import legacy_vmap_level
-from agviz_engine.thread_state import current
+from agviz_engine.thread_state import current, program_ran
+from agviz_engine.torch_layout import grad_fn_base, grad_fn_word, sequence_nr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -179,7 +178,7 @@ class CheckForward(Listener):
             return
         self._is_listening = True
         self._way = capturing.way()
-        self._grad_fn = _grad_fn_word()
+        self._grad_fn = grad_fn_word()
         hooks = torch.nn.modules.module
         self._handles = [
             hooks.register_module_forward_pre_hook(self._entered),
@@ -409,7 +408,7 @@ class CheckForward(Listener):
             _shape(tensor),
             health.name_of(dtype),
             tensor.requires_grad,
-            not _node(tensor, self._grad_fn),
+            not grad_fn_base(tensor, self._grad_fn),
             found,
         )
 
@@ -428,7 +427,7 @@ class CheckForward(Listener):
             if memory is not None:
                 memory.writes += 1
         if changed:
-            health.forget()
+            program_ran()
         return changed
 
     def _outputs(
@@ -560,32 +559,7 @@ def _shape(tensor: Tensor) -> str:
     return "" if shape is None else str(list(shape))
 
 
-def _node(tensor: Tensor, grad_fn: int) -> int:
-    """Word number of the node that made a tensor; 0: it is a leaf.
-
-    ``tensor.grad_fn`` would give the node a Python object, which makes it dear to free, and it and
-    ``tensor.is_leaf`` bring that of a view up to date before its time, which torch may refuse.
-    """
-    meta = MEMORY[tensor_base(tensor) + native_node.calibrate().autograd_meta] >> 3
-    return MEMORY[meta + grad_fn] >> 3 if meta and grad_fn else 0
-
-
 def _node_nr(tensor: Tensor, grad_fn: int) -> int | None:
     """Sequence number of the node that made a tensor."""
-    node = _node(tensor, grad_fn)
-    return MEMORY[node + native_node.calibrate().sequence_nr] if node else None
-
-
-@functools.cache
-def _grad_fn_word() -> int:
-    """Word of an ``AutogradMeta`` that points to the node; 0 where it is not found."""
-    layout = native_node.calibrate()
-    with torch._C.DisableTorchFunction(), torch.inference_mode(mode=False), torch.enable_grad():
-        tensor = torch.ones(2, requires_grad=True, device="cpu").exp()
-        node = tensor.grad_fn
-        meta = MEMORY[tensor_base(tensor) + layout.autograd_meta] >> 3
-    if node is None or not meta:
-        return 0
-    base = native_node.base(node)
-    found = [i for i in range(layout.grad_accumulator) if MEMORY[meta + i] >> 3 == base]
-    return found[0] if len(found) == 1 else 0
+    node = grad_fn_base(tensor, grad_fn)
+    return sequence_nr[node] if node else None

@@ -15,14 +15,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz_engine.recent import Recent
+from agviz.measure.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from agviz_engine.copying import Identity, Parts
+    from agviz.measure.copying import Identity, Parts
 
 MOST_BYTES: Final = 256 * 1024**2
 """The bound unless told otherwise."""
@@ -162,8 +162,8 @@ class Copier:
 
     def copy(self, gradient: Tensor, graph_task: int) -> Copy | None:
         """A copy, or what is known where there is none; None: there is no room any more."""
-        from agviz_engine import copying
-        from agviz_engine.health import unseen
+        from agviz.measure import copying
+        from agviz.measure.health import unseen
 
         if self.is_full:
             return None

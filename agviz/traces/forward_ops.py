@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from agviz.measure.values import Health
     from agviz.traces.rows import Frame
-    from agviz_engine.instruments import Health
 
 
 class ForwardTensor(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from agviz.measure.values import Health
 from agviz.traces import codec
 from agviz.traces.events import beside
 from agviz.traces.schema import ARRIVED, AT, DELIVERED
 from agviz.words.shapes import read_shape
 from agviz_engine import events
-from agviz_engine.instruments import Health
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agviz.measure.values import NUMBERS, Health
 from agviz.traces import codec
-from agviz_engine.instruments import NUMBERS, Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ class Journal:
         self.events: list[Any] = []
         """Rows of :data:`~agviz.traces.codec.WIDTH` values."""
         self.numbers: list[Any] = []
-        """Rows of :data:`~agviz_engine.instruments.NUMBERS` values."""
+        """Rows of :data:`~agviz.measure.values.NUMBERS` values."""
         self.is_refusing = False
         """Whether whatever comes is to be forgotten."""
 

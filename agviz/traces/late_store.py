@@ -25,8 +25,8 @@ from agviz_engine.instruments import clock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agviz.measure.values import Health
     from agviz_engine.events import GraphTaskBegun
-    from agviz_engine.instruments import Health
 
 
 class LateStore(Store):

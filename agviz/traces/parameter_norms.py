@@ -60,7 +60,7 @@ def _key(parameter: Tensor) -> tuple[int, int, tuple[int, ...]] | None:
 def _measured(parameters: Sequence[Tensor]) -> list[float | None]:
     import torch
 
-    from agviz_engine.health import unseen
+    from agviz.measure.health import unseen
 
     norms: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     places: list[tuple[tuple[torch.device, torch.dtype], int] | None] = []

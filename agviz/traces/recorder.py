@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.measure.values import SavedValue
     from agviz.traces.capture_level import CaptureLevel
     from agviz.traces.check_forward import CheckForward
     from agviz.traces.grad_mode import GradMode
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from agviz.traces.provenance import Provenance
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
-    from agviz_engine.instruments import Journal, SavedValue
+    from agviz_engine.instruments import Journal, Measurer, Registry
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
@@ -181,6 +182,7 @@ class Recorder(Instrument, Closable):
         if values != "none":
             self.health_journal = self.store.numbers if is_all else self._note_numbers
             self.saved_measured = self._note_saved
+            self.measurer = _measuring
         if values == "full":
             self.gradient_measured = self._note_copy
         self.store.start()
@@ -475,7 +477,7 @@ class Recorder(Instrument, Closable):
         """Name of the parameter whose elements a tensor has."""
         if tensor is None or self._names is None:
             return ""
-        from agviz_engine.health import unseen
+        from agviz.measure.health import unseen
 
         try:
             with unseen():
@@ -518,6 +520,12 @@ class Recorder(Instrument, Closable):
 
 def _no_modules() -> list[str]:
     return [""]
+
+
+def _measuring(registry: Registry) -> Measurer:
+    from agviz.measure.measuring import Measuring
+
+    return Measuring(registry)
 
 
 def _ignore(rows: Sequence[Any]) -> None:

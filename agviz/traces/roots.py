@@ -14,10 +14,10 @@ from agviz.traces.rows import RootRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agviz.measure.values import Health, SavedValue
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
     from agviz_engine.graph_task import GraphTask
-    from agviz_engine.instruments import Health, SavedValue
     from agviz_engine.node import NodeRef
 
 _MOST_ROOTS: Final = 16
@@ -47,7 +47,7 @@ def measured(task: GraphTask) -> list[tuple[int, Health]]:
     """Number and health of each small tensor that is differentiated."""
     from torch import Tensor
 
-    from agviz_engine.health import measure, unseen
+    from agviz.measure.health import measure, unseen
 
     found = []
     with unseen():
@@ -62,7 +62,7 @@ def measured(task: GraphTask) -> list[tuple[int, Health]]:
 
 def saved_near(task: GraphTask) -> Iterator[tuple[NodeRef, tuple[SavedValue, ...]]]:
     """What the nodes nearest to the roots have saved, nearest first."""
-    from agviz_engine.saved_values import measured as saved_of
+    from agviz.measure.saved import measured as saved_of
 
     waiting = deque(ref for ref, _ in task.root_edges)
     seen: set[int] = set()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz_engine.instruments import Health
+    from agviz.measure.values import Health
 
 
 LEAF: Final = "AccumulateGrad"

@@ -7,9 +7,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from agviz.measure.values import NUMBERS
 from agviz.traces import codec
 from agviz_engine.events import NO_GRAPH_TASK
-from agviz_engine.instruments import NUMBERS
 
 if TYPE_CHECKING:
     import re

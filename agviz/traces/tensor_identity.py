@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from agviz_engine.native_node import MEMORY, tensor_base
-from agviz_engine.tensor_impl import STORAGE
+from agviz_engine.torch_layout import storage_address, tensor_base
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +74,7 @@ class Identities:
 
     def memory(self, tensor: Tensor) -> KnownMemory | None:
         """That of the storage of this tensor; None where it has none of its own."""
-        address = MEMORY[tensor_base(tensor) + STORAGE]
+        address = storage_address(tensor)
         if not address:
             return None
         known = self._memories.get(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz_engine.instruments import text_of_shape
+from agviz.measure.values import text_of_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ class TensorTypes:
         self._new: list[int] = []
 
     def of(self, tensor_type: tuple[Any, ...]) -> int:
-        """The id of a :attr:`agviz_engine.instruments.Health.tensor_type`."""
+        """The id of a :attr:`agviz.measure.values.Health.tensor_type`."""
         number = self._numbers.get(tensor_type)
         if number is None:
             if len(self._numbers) > _MOST:

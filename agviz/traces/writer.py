@@ -17,6 +17,7 @@ from operator import itemgetter, le
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from agviz.measure.values import NUMBERS
 from agviz.traces import codec, schema
 from agviz.traces.deleting import delete
 from agviz.traces.forward_ops import ForwardOps
@@ -35,11 +36,11 @@ from agviz_engine.events import (
     GraphTaskFinished,
     WorkerStarted,
 )
-from agviz_engine.instruments import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from agviz.measure.values import Health
     from agviz.traces.copies import Contents, Copy
     from agviz.traces.held import Held
     from agviz.traces.journal import Journal
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.watchdog import CallSite, Dump, Raised
-    from agviz_engine.instruments import Health
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384

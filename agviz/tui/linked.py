@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from agviz.debugger.client import Client, Stopped
     from agviz.debugger.launch import Debuggee
+    from agviz.measure.values import Health
     from agviz.tui.link import Refused, Replied
     from agviz.tui.model import Key, Mark, OtherTasks, StopTensors, View
     from agviz.tui.reader_thread import ReaderThread
-    from agviz_engine.instruments import Health
 
 _NO_MARKS: Final[Mapping[int, Mark]] = {}
 

@@ -14,8 +14,8 @@ from torch.autograd.graph import GradientEdge, Node
 from agviz.verify.state import gradient_of
 from agviz.verify.values import Value, take
 from agviz_engine.gradient_edge import leaf_edge
-from agviz_engine.native_node import MEMORY, calibrate
 from agviz_engine.node import node_ref
+from agviz_engine.torch_layout import retains_grad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ def _tensors(labels: dict[Node, str], inputs: Sequence[Any]) -> list[tuple[str, 
 
 
 def _retains_grad(node: Node) -> bool:
-    return bool(MEMORY[node_ref(node, 0).base + calibrate().retains_grad_hooks])
+    return retains_grad(node_ref(node, 0).base)
 
 
 def _that_retain(labels: dict[Node, str]) -> list[tuple[str, Tensor]]:

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
-from agviz_engine import tensor_impl
 from agviz_engine.thread_state import current
+from agviz_engine.torch_layout import are_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def steal(
         or _use_count(gradient) != 1
     ):
         return False
-    is_plain = tensor_impl.are_alike(gradient, variable)
+    is_plain = are_alike(gradient, variable)
     if not is_plain and not _is_stealable(gradient, variable):
         return False
     with activity.lock:

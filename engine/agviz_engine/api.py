@@ -16,7 +16,7 @@ from torch.autograd.variable import Variable
 from agviz_engine import support
 
 with support.fitting():  # these look for what torch has, and where, when they are imported
-    from agviz_engine import input_metadata, native_node, native_run
+    from agviz_engine import native_run, torch_layout
     from agviz_engine.device_threads import DevicePolicy, real_device
     from agviz_engine.engine import Engine
     from agviz_engine.python_engine import PythonEngine, native
@@ -89,12 +89,12 @@ def probe() -> dict[str, str]:
     if missing:
         raise support.refusal(f"it has no torch._C.{missing[0]}")
     with support.fitting():
-        native_node.python_hook_vtables()
-        node, metadata = native_node.calibrate(), input_metadata.calibrate()
+        torch_layout.python_hook_vtables()
+        metadata = torch_layout.calibrate_metadata()
     return {
         "functions of torch._C": ", ".join(_PRIVATE_NAMES),
         "torch::autograd::Node, in words": ", ".join(
-            f"{name} {value}" for name, value in node._asdict().items()
+            f"{name} {value}" for name, value in torch_layout.NODE._asdict().items()
         ),
         "torch::autograd::InputMetadata": f"{metadata.stride} words for each input",
     }

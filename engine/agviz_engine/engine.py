@@ -27,10 +27,8 @@ from agviz_engine import (
     deep_graphs,
     events,
     function_hook,
-    health,
     interrupt,
     native_run,
-    saved_values,
 )
 from agviz_engine.device_threads import (
     DevicePolicy,
@@ -52,14 +50,10 @@ from agviz_engine.emissions import (
     next_two,
 )
 from agviz_engine.emit import Emitter
-from agviz_engine.function_hook import FIRST_HOOKS, POST_HOOKS, read_hooks
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
-from agviz_engine.health import held_bytes
-from agviz_engine.input_buffer import InputBuffer
+from agviz_engine.input_buffer import InputBuffer, held_bytes
 from agviz_engine.instruments import Live, Registry, clock
-from agviz_engine.measuring import Measuring
-from agviz_engine.native_node import BYTES, MEMORY
-from agviz_engine.node import TOPOLOGICAL_NR, node_ref
+from agviz_engine.node import node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
 from agviz_engine.thread_state import (
@@ -71,7 +65,9 @@ from agviz_engine.thread_state import (
     EngineThread,
     ThreadLocalState,
     current,
+    program_ran,
 )
+from agviz_engine.torch_layout import had_hooks, had_post_hooks
 from agviz_engine.validate_outputs import validate_outputs
 
 if TYPE_CHECKING:
@@ -111,7 +107,6 @@ class Engine:
         native_run.inplace_hint()  # made now, so that no graph is made while the program's runs
         self.registry = Registry()
         self.emit = Emitter(self.registry)
-        self.measuring = Measuring(self.registry, self.emit)
         self.device_policy: DevicePolicy = real_device
         self.nonfinite_check = False
         self.activity = accumulate_grad.Activity()
@@ -154,7 +149,7 @@ class Engine:
             BaseException: whatever a node, a hook or a check raised, unchanged.
         """
         self.emit.thread("", events.CPU_QUEUE)
-        health.forget()
+        program_ran()
         reentrant = current().worker_device != NO_DEVICE
         graph_task = GraphTask(
             keep_graph=keep_graph,
@@ -230,7 +225,7 @@ class Engine:
             if collecting:
                 gc.enable()
         deep_graphs.hold((ref for ref, _ in graph_task.root_edges), graph_task.nodes)
-        if self.registry.measures:
+        if self.registry.measurer is not None:
             graph_task.fan_in = list(graph_task.dependencies)
         self.emit.dependencies(graph_task, edges)
 
@@ -250,7 +245,7 @@ class Engine:
             if policy is not None:
                 ref.device = policy(ref.node)
                 graph_task.threaded = graph_task.threaded or ref.device != events.CPU_QUEUE
-            if oldest and MEMORY[ref.base + TOPOLOGICAL_NR] < oldest:
+            if oldest and ref.topological_nr < oldest:
                 continue  # older than every input: no path leads from it to one
             next_edges: list[Edge | None] = []
             for consumer, nr in ref.node.next_functions:
@@ -330,12 +325,12 @@ class Engine:
         self, graph_task: GraphTask, root: NodeRef, slot: int, gradient: Tensor
     ) -> None:
         """Emit that the caller's gradient of a single root arrived in its buffer."""
-        registry = self.registry
-        if registry.deliveries or registry.measures:
+        measurer = self.registry.measurer
+        if self.registry.deliveries or measurer is not None:
             fact = -1, slot, 0, held_bytes(gradient)
             row = self.emit.row(graph_task, ARRIVED, root, *fact)
-            if registry.measures:
-                self.measuring.given(graph_task, root, gradient, row, root)
+            if measurer is not None:
+                measurer.given(graph_task, root, gradient, row, root)
             self.emit.dispatch(graph_task, root, row, gradient)
 
     def _push_root(self, graph_task: GraphTask, root: NodeRef, buffer: InputBuffer) -> None:
@@ -388,7 +383,7 @@ class Engine:
                 stand_in.local_ready_queue = ReadyQueue(events.CPU_QUEUE)
                 stand_in.worker_device = NO_DEVICE
                 stand_in.total_depth, stand_in.checkpoint_valid = 0, True
-                stand_in.live = None
+                stand_in.live = stand_in.failing = None
 
         doing = thread.enter(STAND_IN)
         self.reentrant_pool.run(reentrant_thread_init)
@@ -502,7 +497,7 @@ class Engine:
         try:
             self._host(base, body)
         finally:
-            thread.live = thread.current_node = None
+            thread.live = thread.current_node = thread.failing = None
             with base.mutex:
                 base.hosting.discard(queue.index)
                 base.left_hosts.notify_all()
@@ -666,9 +661,10 @@ class Engine:
                 hidden.restore()
         del inputs
         graph_task.executed += 1
-        if registry.measures:
+        measurer = registry.measurer
+        if measurer is not None:
             if outputs:  # while the node has what it saved
-                self.measuring.outputs(graph_task, ref, outputs)
+                measurer.outputs(graph_task, ref, outputs)
         elif self.nonfinite_check and registry.checks:
             self._check_non_finite(graph_task, ref, outputs)
         released = ref.saves_tensors and not graph_task.keep_graph
@@ -710,8 +706,9 @@ class Engine:
         for slot in slots:
             gradient = inputs[slot]
             event = self.emit.intervened(graph_task, ref, "gradient", slot, gradient)
-            if self.registry.measures and gradient is not None:
-                self.measuring.replaced(graph_task, ref, gradient, event)
+            measurer = self.registry.measurer
+            if measurer is not None and gradient is not None:
+                measurer.replaced(graph_task, ref, gradient, event)
         if not skips_hooks:
             return inputs, None
         self.emit.intervened(graph_task, ref, "hooks")
@@ -756,19 +753,19 @@ class Engine:
         for capture in info.captures:
             with graph_task.mutex:
                 graph_task.captured_vars[capture.output_idx] = inputs[capture.input_idx]
-            is_measured = self._may_differ(graph_task, ref)
-            if self.registry.gradient_captured or is_measured:
+            measurer = self.registry.measurer if self._may_differ(graph_task, ref) else None
+            if self.registry.gradient_captured or measurer is not None:
                 event = self.emit.captured(graph_task, ref, capture)
                 gradient = inputs[capture.input_idx]
-                if is_measured and gradient is not None:
-                    self.measuring.result(graph_task, ref, gradient, event)
+                if measurer is not None and gradient is not None:
+                    measurer.result(graph_task, ref, gradient, event)
         if not info.needed:
             self.emit.node_skipped(graph_task, ref, "captured")
         return bool(info.needed)
 
     def _may_differ(self, graph_task: GraphTask, ref: NodeRef) -> bool:
         """Whether what came in has to be measured: it may not be what some node put out."""
-        return self.registry.measures and (
+        return self.registry.measurer is not None and (
             self._has_met_others(graph_task, ref)
             or function_hook.has_tensor_pre_hooks(ref)
             or (ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref, ref.node.variable))
@@ -789,22 +786,22 @@ class Engine:
         base = ref.base
         if not base:
             return cast("Gradients", ref.node())
-        pre, tensor_pre, retains_grad, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
+        pre, tensor_pre, retains_grad, had_post = had_hooks(base << 3)
         if tensor_pre or retains_grad:
             report = self._hook_report(graph_task, ref)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, report)
-            pre, _, _, had_post_hooks = read_hooks(BYTES, (base << 3) + FIRST_HOOKS)
+            pre, _, _, had_post = had_hooks(base << 3)
         if pre:
             inputs = function_hook.call_hooks(
                 ref, "pre", inputs, clock=clock, report=self._hook_report(graph_task, ref)
             )
-            had_post_hooks = MEMORY[base + POST_HOOKS]
+            had_post = had_post_hooks[base]
         result = ref.node(*inputs)
         if type(result) is not tuple:
             result = (result,)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
-        if MEMORY[base + POST_HOOKS]:
-            if not had_post_hooks:  # one came while the node ran: torch has let go of the inputs
+        if had_post_hooks[base]:
+            if not had_post:  # one came while the node ran: torch has let go of the inputs
                 inputs = (None,) * len(inputs)
             report = self._hook_report(graph_task, ref)
             return function_hook.call_hooks(ref, "post", result, inputs, clock=clock, report=report)
@@ -845,9 +842,11 @@ class Engine:
         node = ref.node
         variable = node.variable
         has_hooks = function_hook.leaf_has_hooks(ref, variable)
-        is_measured = self.registry.measures and (
+        measurer = self.registry.measurer
+        if measurer is not None and not (
             has_hooks or variable.grad is not None or self._has_met_others(graph_task, ref)
-        )
+        ):
+            measurer = None  # it is what a node put out, measured already
         create_graph = graph_task.create_graph
         if not has_hooks:
             if create_graph or not accumulate_grad.steal(variable, inputs, self.activity):
@@ -866,16 +865,16 @@ class Engine:
                 function_hook.call_post_accumulate_grad_hooks(ref, clock=clock, report=report)
             else:
                 given = inputs
-                if not create_graph and MEMORY[ref.base + POST_HOOKS]:
+                if not create_graph and had_post_hooks[ref.base]:
                     given = accumulate_grad.beside_post_hooks(inputs, before)
                 with self._hooks_told(graph_task, ref):
                     node(*given)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
-        if self.registry.leaves or is_measured:
+        if self.registry.leaves or measurer is not None:
             row = self.emit.row(graph_task, LEAF, ref)
-            gradient = variable.grad if is_measured else None
-            if gradient is not None:
-                self.measuring.result(graph_task, ref, gradient, expand(row)[0])
+            gradient = None if measurer is None else variable.grad
+            if measurer is not None and gradient is not None:
+                measurer.result(graph_task, ref, gradient, expand(row)[0])
             if self.registry.leaf_accumulated:
                 self.emit.dispatch(graph_task, ref, row)
         return ()
@@ -888,8 +887,9 @@ class Engine:
         def report(kind: str, name: str, began: int, given: Gradients, gave: Gradients) -> None:
             changed = gave is not given
             event = self.emit.hook_called(graph_task, ref, kind, name, began, changed=changed)
-            if changed and self.registry.measures:
-                self.measuring.hook(graph_task, ref, event, given, gave)
+            measurer = self.registry.measurer
+            if changed and measurer is not None:
+                measurer.hook(graph_task, ref, event, given, gave)
 
         return report
 
@@ -902,26 +902,26 @@ class Engine:
     ) -> Gradients:
         if _C.is_anomaly_enabled():
             anomaly.forget_engine_frames(ref)
-        is_measured = False
+        measurer = self.registry.measurer
+        if not self.registry.saved_measured or ref.index in graph_task.nonfinite:
+            measurer = None
 
         def look(outputs: Gradients) -> None:
             """Measure what a custom Function put out while it still has what it saved."""
-            nonlocal is_measured
-            is_measured = True
-            health.forget()
-            graph_task.looked[ref.index] = saved_values.look(ref, outputs)
+            program_ran()
+            if measurer is not None:
+                measurer.look(graph_task, ref, outputs)
 
-        wants_saved = self.registry.saved_measured and ref.index not in graph_task.nonfinite
         outputs = native_run.run_node(
             ref,
             inputs,
             keep_graph=graph_task.keep_graph,
             create_graph=graph_task.create_graph,
             begin=begin,
-            look=look if wants_saved else None,
+            look=None if measurer is None else look,
         )
-        if not is_measured:
-            health.forget()
+        if ref.index not in graph_task.looked:
+            program_ran()
         return outputs
 
     def _call_tensor_pre_hooks(
@@ -946,9 +946,10 @@ class Engine:
     ) -> None:
         """Give each output to its consumer, and queue the consumers that are then complete."""
         registry = self.registry
-        rows: list[Any] | None = [] if registry.deliveries or registry.measures else None
+        measurer = registry.measurer
+        rows: list[Any] | None = [] if registry.deliveries or measurer is not None else None
         held: list[Tensor | None] | None = [] if registry.gradient_accumulated else None
-        met: list[_Met] | None = [] if registry.measures else None
+        met: list[_Met] | None = [] if measurer is not None else None
         try:
             if graph_task.threaded:
                 with graph_task.mutex:
@@ -958,9 +959,9 @@ class Engine:
         finally:  # also where gradients can't be added
             if rows:
                 self.emit.delivered(graph_task, ref, rows, held or ())
-        if met:
+        if met and measurer is not None:
             for row, consumer, gradient in met:
-                self.measuring.given(graph_task, ref, gradient, row, consumer)
+                measurer.given(graph_task, ref, gradient, row, consumer)
         for consumer, buffer in ready:
             self._push(graph_task, consumer, buffer)
 
@@ -1102,6 +1103,7 @@ def _raise_error_of(graph_task: GraphTask) -> None:
 
 def _without_engine_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback from the first frame that is not the engine's, as the native engine has it."""
-    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") == __package__:
+    packages = interrupt.packages
+    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") in packages:
         traceback = traceback.tb_next
     return traceback

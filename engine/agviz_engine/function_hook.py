@@ -9,42 +9,22 @@ called from here, one by one, out of the live dict that torch keeps. Hooks made 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
-from agviz_engine import health, native_node, native_run
-from agviz_engine.native_node import BYTES, MEMORY, POINTER, PythonHooks
-from agviz_engine.thread_state import current
+from agviz_engine import native_run, torch_layout
+from agviz_engine.thread_state import current, program_ran
 
 if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
+    from agviz_engine.torch_layout import PythonHooks
 
 Gradients = tuple[Tensor | None, ...]
 HookReport = Callable[[str, str, int, Gradients, Gradients], None]
 """Called after each hook: kind, name, the moment it began in ns, what it was given, and what it
 gave in place of that. Where it changed nothing both are one and the same."""
-
-_LAYOUT = native_node.calibrate()
-_AUTOGRAD_META, _LEAF_HOOKS = _LAYOUT.autograd_meta, _LAYOUT.leaf_hooks
-PRE_HOOKS, POST_HOOKS = _LAYOUT.pre_hooks, _LAYOUT.post_hooks
-"""Words of a node that are zero as long as it never had such a hook."""
-FIRST_HOOKS = PRE_HOOKS << 3
-
-
-def _hook_words() -> Callable[[memoryview, int], tuple[int, int, int, int]]:
-    places = PRE_HOOKS, _LAYOUT.tensor_pre_hooks, _LAYOUT.retains_grad_hooks, POST_HOOKS
-    gaps = (8 * (after - before - 1) for before, after in itertools.pairwise(places))
-    words = struct.Struct("=Q" + "".join(f"{gap}xQ" for gap in gaps))
-    return cast("Callable[[memoryview, int], tuple[int, int, int, int]]", words.unpack_from)
-
-
-read_hooks = _hook_words()
-"""The words of pre-hooks, tensor pre-hooks, retain_grad hooks and post-hooks, from the byte
-``FIRST_HOOKS`` of a node on."""
 
 
 def call_tensor_pre_hooks(
@@ -65,7 +45,7 @@ def call_tensor_pre_hooks(
         began, doing = clock(), current().enter("tensor_pre")
         outputs = native_run.capture(ref, inputs, create_graph=create_graph)
         current().doing = doing
-        health.forget()
+        program_ran()
         if report is not None:
             changed = any(a is not b for a, b in zip(inputs, outputs, strict=True))
             gave = outputs if changed else inputs
@@ -80,7 +60,7 @@ def call_tensor_pre_hooks(
             value = values[found.value_idx]
             result = hook(value)
             current().doing = doing
-            health.forget()
+            program_ran()
             changed = result is not None and result is not value
             if changed:
                 check_single_result(value, result, hook)
@@ -100,15 +80,11 @@ def _tensor_pre_hooks(ref: NodeRef) -> tuple[list[PythonHooks | None], bool]:
     An AccumulateGrad has those of its variable (``AccumulateGrad::tensor_pre_hooks``).
     """
     if ref.is_accumulate_grad:
-        leaf = native_node.leaf_hook_list(ref.node.variable)
-        known = [native_node.python_hooks(hook) for hook in leaf]
+        leaf = torch_layout.leaf_hook_list(ref.node.variable)
+        known = [torch_layout.python_hooks(hook) for hook in leaf]
         return known, None in known
-    layout = native_node.calibrate()
-    found = [
-        native_node.python_hooks(hook)
-        for hook in native_node.hook_list(ref.base, layout.tensor_pre_hooks)
-    ]
-    return found, bool(MEMORY[ref.base + layout.retains_grad_hooks]) or None in found
+    found = [torch_layout.python_hooks(hook) for hook in torch_layout.tensor_pre_hooks(ref.base)]
+    return found, torch_layout.retains_grad(ref.base) or None in found
 
 
 def call_hooks(
@@ -127,10 +103,9 @@ def call_hooks(
     Raises:
         TypeError, RuntimeError: a hook returned something unfit, with torch's message.
     """
-    layout = native_node.calibrate()
-    end = layout.pre_hooks if kind == "pre" else layout.post_hooks
-    for address in native_node.hook_list(ref.base, end):
-        found = native_node.python_hooks(address)
+    hooks_of = torch_layout.pre_hooks if kind == "pre" else torch_layout.post_hooks
+    for address in hooks_of(ref.base):
+        found = torch_layout.python_hooks(address)
         if found is None:
             continue
         for hook in list(found.hooks.values()):
@@ -138,7 +113,7 @@ def call_hooks(
             given = (*values,)
             result = hook(given, *((*one,) for one in more))
             current().doing = doing
-            health.forget()
+            program_ran()
             if result is None or result is given:
                 result = values
             del given
@@ -152,11 +127,10 @@ def call_hooks(
 
 def leaf_has_hooks(ref: NodeRef, variable: Any) -> bool:
     """Whether an AccumulateGrad or its variable has hooks of any kind. May say yes for none."""
-    pre, _, _, post = read_hooks(BYTES, (ref.base << 3) + FIRST_HOOKS)
+    pre, _, _, post = torch_layout.had_hooks(ref.base << 3)
     if pre or post or variable._post_accumulate_grad_hooks:
         return True
-    end = (MEMORY[(MEMORY[(id(variable) >> 3) + POINTER] >> 3) + _AUTOGRAD_META] >> 3) + _LEAF_HOOKS
-    return MEMORY[end - 1] != MEMORY[end]
+    return torch_layout.leaf_has_tensor_hooks(variable)
 
 
 def has_tensor_pre_hooks(ref: NodeRef) -> bool:
@@ -170,11 +144,10 @@ def has_native_hooks(ref: NodeRef) -> bool:
 
     Then torch runs all of them, with the node, in its own order.
     """
-    layout = native_node.calibrate()
-    hooks = native_node.leaf_hook_list(ref.node.variable)
-    hooks += native_node.hook_list(ref.base, layout.pre_hooks)
-    hooks += native_node.hook_list(ref.base, layout.post_hooks)
-    return any(native_node.python_hooks(hook) is None for hook in hooks)
+    hooks = torch_layout.leaf_hook_list(ref.node.variable)
+    hooks += torch_layout.pre_hooks(ref.base)
+    hooks += torch_layout.post_hooks(ref.base)
+    return any(torch_layout.python_hooks(hook) is None for hook in hooks)
 
 
 class Told:
@@ -244,20 +217,19 @@ def told(
 
 def _python_hooks(ref: NodeRef) -> list[tuple[str, dict[Any, Any]]]:
     """The dicts of a node's Python hooks, each once, with their kind."""
-    layout = native_node.calibrate()
     after: dict[Any, Any] | None = None
     if ref.is_accumulate_grad:
         variable = ref.node.variable
-        before = native_node.leaf_hook_list(variable)
+        before = torch_layout.leaf_hook_list(variable)
         after = variable._post_accumulate_grad_hooks
     else:
-        before = native_node.hook_list(ref.base, layout.tensor_pre_hooks)
+        before = torch_layout.tensor_pre_hooks(ref.base)
     addresses = [("tensor_pre", address) for address in before]
-    for kind, end in (("pre", layout.pre_hooks), ("post", layout.post_hooks)):
-        addresses += [(kind, address) for address in native_node.hook_list(ref.base, end)]
+    addresses += [("pre", address) for address in torch_layout.pre_hooks(ref.base)]
+    addresses += [("post", address) for address in torch_layout.post_hooks(ref.base)]
     found: dict[int, tuple[str, dict[Any, Any]]] = {}
     for kind, address in addresses:
-        known = native_node.python_hooks(address)
+        known = torch_layout.python_hooks(address)
         if known is not None:
             found[id(known.hooks)] = kind, cast("dict[Any, Any]", known.hooks)
     dicts = list(found.values())
@@ -308,7 +280,7 @@ def call_post_accumulate_grad_hooks(
         began, doing = clock(), current().enter("post_accumulate_grad", hook)
         result = hook(variable)
         current().doing = doing
-        health.forget()
+        program_ran()
         if result is not None and result is not variable:
             check_single_result(variable, result, hook)
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")

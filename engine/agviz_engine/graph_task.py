@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from agviz_engine.input_buffer import InputBuffer
-    from agviz_engine.instruments import Looked
     from agviz_engine.ready_queue import ReadyQueue
     from agviz_engine.streams import GraphStreams
     from agviz_engine.thread_state import ThreadLocalState
@@ -182,8 +181,8 @@ class GraphTask:
         """``dependencies`` as they were counted; only where gradients are measured."""
         self.nonfinite: set[int] = set()
         """Nodes that were given a non-finite gradient; only where gradients are measured."""
-        self.looked: dict[int, Looked] = {}
-        """By node: what was measured of a custom Function while it had what it saved."""
+        self.looked: dict[int, Any] = {}
+        """By node: what the measurer found of a custom Function that still had what it saved."""
         self.not_ready: dict[int, InputBuffer] = {}
         self.exec_info: list[ExecInfo] | None = None
         self.captured_vars: list[Tensor | None] = []

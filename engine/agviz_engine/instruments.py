@@ -12,12 +12,11 @@ and ``Engine.run_next``, each followed by an ``Intervened`` event.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 import time
 from collections.abc import Callable, Container, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agviz_engine.emissions import JOURNALED
 from agviz_engine.events import EVENT_TYPES, Event
@@ -39,84 +38,6 @@ def method_name(event_type: type[Event]) -> str:
 
 
 _METHODS: Final = tuple(method_name(event_type) for event_type in EVENT_TYPES)
-
-
-class Health(NamedTuple):
-    """What was measured of one gradient, by :func:`agviz_engine.health.measure`."""
-
-    dtype: str
-    """Without ``torch.``."""
-    shape: tuple[int, ...] | None
-    """None: not known (nested, symbolic)."""
-    device: str
-    layout: str
-    """Without ``torch.``."""
-    numel: int
-    nbytes: int
-    """Bytes that the elements take up in memory; an expanded tensor has less than its shape says,
-    a sparse one more than its values. 0 where that is not known."""
-    numbers: int
-    """Number of real numbers that were looked at."""
-    nan: int
-    posinf: int
-    neginf: int
-    zero: int
-    """Number that are 0, of either sign."""
-    min: float | None
-    """Of the finite ones, as are all that follow; None where there are none."""
-    max: float | None
-    mean: float | None
-    norm: float | None
-    """Euclidean norm."""
-    unknown: str
-    """Why there are no numbers (``numbers`` is 0 then); empty where there are."""
-
-    @property
-    def tensor_type(self) -> tuple[Any, ...]:
-        """What the tensor is like: the fields up to ``numbers``, and ``unknown``."""
-        return (*self[:_FIGURES], self.unknown)
-
-    @property
-    def figures(self) -> tuple[Any, ...]:
-        """The fields from ``nan`` to ``norm``."""
-        return self[_FIGURES:-1]
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether nothing non-finite was found."""
-        return not (self.nan or self.posinf or self.neginf)
-
-
-_FIGURES: Final = Health._fields.index("nan")
-
-
-@functools.lru_cache(maxsize=4096)
-def text_of_shape(shape: tuple[int, ...] | None) -> str:
-    """Like ``[8, 64]``; empty where ``shape`` is not known."""
-    return "" if shape is None else str(list(shape))
-
-
-class SavedValue(NamedTuple):
-    """Something that a node had saved, by :func:`agviz_engine.saved_values.measured`."""
-
-    name: str
-    """As in torch's ``_saved_<name>``; ``tensors[0]`` where they stand in a list."""
-    tensor: Tensor | None
-    """The tensor itself, where it could be looked at."""
-    value: str | None
-    """Text of what is no tensor; else None."""
-    health: Health | None
-    """None where it is no tensor."""
-
-
-class Looked(NamedTuple):
-    """What was measured of a custom Function's node right after it ran."""
-
-    outputs: Sequence[Tensor | None]
-    health: list[Health | None]
-    """Of each output; None for an undefined one."""
-    saved: tuple[SavedValue, ...]
-    """What it had saved, where an output is not finite."""
 
 
 class Live:
@@ -147,11 +68,11 @@ class Live:
         self.outputs: Sequence[Tensor | None] = ()
         self.gradient: Tensor | None = None
         """For ``GradientAccumulated``: what the buffer's slot holds after the event; for
-        ``gradient_measured``: what was measured."""
-        self.health: Health | None = None
-        """For ``gradient_measured``."""
-        self.saved: tuple[SavedValue, ...] = ()
-        """For ``saved_measured``."""
+        ``gradient_measured``: the gradient."""
+        self.health: Any = None
+        """For ``gradient_measured``: what the measurer found."""
+        self.saved: tuple[Any, ...] = ()
+        """For ``saved_measured``: what the measurer found."""
         self.callback: Callable[[], None] | None = None
         self.replaced: set[int] = set()
         """Slots of ``inputs`` that were replaced since ``NodeStarted``."""
@@ -195,17 +116,18 @@ class Instrument:
     An instrument with a :attr:`journal` gets the rows of :mod:`agviz_engine.emissions` instead of
     the events that come with nearly every node (``JOURNALED``), before any event is dispatched.
 
-    Where an instrument has a :attr:`health_journal` or a method ``gradient_measured(self, event,
-    live)``, the engine measures gradients: it passes rows of :data:`NUMBERS` values to the one, and
-    the event, with ``live.gradient`` and ``live.health``, to the other. Both come after the row of
-    the event in the journal and before the event itself, so that whoever stops at an event finds
-    what was measured for it. The event is ``NonFiniteChecked`` for an output of a node;
+    The engine measures nothing itself. The first instrument that has one brings a :class:`Measurer`
+    along, which is asked where an instrument has a :attr:`health_journal` or a method
+    ``gradient_measured(self, event, live)``: it passes rows to the one, and the event, with
+    ``live.gradient`` and ``live.health``, to the other. Both come after the row of the event in the
+    journal and before the event itself, so that whoever stops at an event finds what was measured
+    for it. The event is ``NonFiniteChecked`` for an output of a node;
     ``GradientAccumulated`` for the gradient of a single root and for a sum; ``LeafAccumulated`` for
     a ``.grad`` and ``GradientCaptured`` for a result of ``grad``, both only where they may differ
     from what one node put out; ``HookCalled`` for something non-finite that a hook gave in place of
     finite gradients; ``Intervened`` for a gradient that an instrument replaced.
 
-    Where it has a method ``saved_measured(self, event, live)``, the engine calls it where a node
+    Where it has a method ``saved_measured(self, event, live)``, the measurer calls it where a node
     puts out a non-finite gradient though all that it was given were finite: ``event`` is the first
     such ``NonFiniteChecked``, and ``live.saved`` what the node had saved. It comes before that
     event.
@@ -217,6 +139,8 @@ class Instrument:
     """Gets the rows of what happens with nearly every node; None: the events instead."""
     health_journal: Journal | None = None
     """Gets the rows of what is measured; None: nothing."""
+    measurer: Callable[[Registry], Measurer] | None = None
+    """Makes what measures gradients for the instruments of a registry; None: it brings none."""
     kinds: Container[type[Event]] | None = None
     """Events that ``any_event`` gets; None: all. Call :meth:`Registry.reindex` after a change."""
 
@@ -224,9 +148,55 @@ class Instrument:
 Listener = Callable[[Any, Live], None]
 Journal = Callable[[Sequence[Any]], None]
 """Takes rows that follow each other; it must not raise."""
-NUMBERS: Final = 11
-"""Values in a row of what was measured: ``seq`` of the emission that the gradient belongs to, graph
-task, :attr:`Health.tensor_type`, and :attr:`Health.figures`."""
+
+
+class Measurer(Protocol):
+    """Measures gradients while the engine has them, and passes on what it finds."""
+
+    def outputs(
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
+    ) -> None:
+        """A node put out ``outputs``, and still has what it saved."""
+
+    def look(self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]) -> None:
+        """The same of a custom Function's node that torch runs and then releases itself.
+
+        What is found waits in ``graph_task.looked`` until :meth:`outputs` is called.
+        """
+
+    def given(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        gradient: Tensor,
+        row: tuple[int, ...],
+        consumer: NodeRef,
+    ) -> None:
+        """A gradient arrived that no node put out as it is: the root's, or a sum.
+
+        Args:
+            graph_task: of the nodes.
+            ref: the node under way.
+            gradient: what arrived.
+            row: of its arrival, in the journal.
+            consumer: the node that gets it.
+        """
+
+    def replaced(self, graph_task: GraphTask, ref: NodeRef, gradient: Tensor, event: Event) -> None:
+        """An instrument gave ``gradient`` in place of an incoming one."""
+
+    def result(self, graph_task: GraphTask, ref: NodeRef, gradient: Tensor, event: Event) -> None:
+        """A ``.grad`` or a result of ``grad`` may not be what one node put out."""
+
+    def hook(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        event: Event,
+        given: Sequence[Tensor | None],
+        gave: Sequence[Tensor | None],
+    ) -> None:
+        """A hook gave other gradients than it was given."""
 
 
 class Registry:
@@ -277,8 +247,8 @@ class Registry:
     checks: bool
     """Whether anybody observes the emissions QueuePush, ``TOOK``, ``DELIVERED`` (or the gradient of
     the root), ``ENDED``, LeafAccumulated, NonFiniteChecked."""
-    measures: bool
-    """Whether gradients are measured."""
+    measurer: Measurer | None
+    """Measures gradients; None: nobody wants that, or no instrument brings one."""
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
@@ -324,7 +294,9 @@ class Registry:
         self.ends = has_journal or bool(self.saved_tensors_released or self.node_finished)
         self.leaves = has_journal or bool(self.leaf_accumulated)
         self.checks = has_journal or bool(self.non_finite_checked)
-        self.measures = self.health_journal is not None or bool(self.gradient_measured)
+        measurers = self._with("measurer")
+        is_wanted = self.health_journal is not None or self.gradient_measured
+        self.measurer = measurers[0](self) if measurers and is_wanted else None
 
     def _listeners(self, event_type: type[Event], name: str) -> tuple[Listener, ...]:
         found = []

@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+packages = {__package__}
+"""Whose frames are the engine's; a package with a measurer adds itself."""
 _HELPERS = sys.stdlib_module_names | {"torch"}
 
 
 def _strikes_engine(frame: FrameType | None) -> bool:
     """Whether a frame is the engine's; one of Python's or torch's own belongs to its caller."""
     while frame is not None:
-        if frame.f_globals.get("__package__") == __package__:
+        if frame.f_globals.get("__package__") in packages:
             return True
         module = str(frame.f_globals.get("__name__"))
         if module.partition(".")[0] not in _HELPERS and not module.startswith("namedtuple_"):

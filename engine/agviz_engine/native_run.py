@@ -35,11 +35,9 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
-from agviz_engine import native_node
 from agviz_engine.errors import AbortHost
-from agviz_engine.input_metadata import expectation
-from agviz_engine.native_node import MEMORY
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
+from agviz_engine.torch_layout import expectation, retains_grad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -469,7 +467,7 @@ def _retained_as_before(ref: NodeRef) -> Iterator[None]:
 
     Only its C++ hook knows the tensor: it is looked for among all there are.
     """
-    if not MEMORY[ref.base + native_node.calibrate().retains_grad_hooks]:
+    if not retains_grad(ref.base):
         yield
         return
     with _C.DisableTorchFunctionSubclass():

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import sys
 from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agviz_engine import native_node
-from agviz_engine.input_metadata import shapes_text
-from agviz_engine.native_node import MEMORY
+from agviz_engine.torch_layout import (
+    FUNCTION_BASE,
+    NODE,
+    node_base,
+    num_inputs,
+    release_variables,
+    sequence_nr,
+    shapes_text,
+    signed_sequence_nr,
+    signed_topological_nr,
+    topological_nr,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,12 +29,6 @@ ACCUMULATE_GRAD_SEQUENCE_NR = 2**64 - 1
 """``AccumulateGrad`` sets its own sequence number to ``UINT64_MAX``, so it runs at once."""
 
 
-_LAYOUT = native_node.calibrate()
-_SEQUENCE_NR = _LAYOUT.sequence_nr
-_NUM_INPUTS = _LAYOUT.num_inputs
-TOPOLOGICAL_NR = _LAYOUT.topological_nr
-_SIGNED = (ctypes.c_int64 * 2**59).from_address(0)
-"""As :data:`~agviz_engine.native_node.MEMORY`."""
 _UNREGISTERED = "CppFunction"
 """Type of all C++ nodes for which torch has made none of their own."""
 _names: dict[type, str] = {}
@@ -51,7 +53,7 @@ class NodeRef:
     met them. ``next_edges[i]`` is the consumer of output ``i`` and the number of the input it
     enters, or None where that output is not needed by anyone. ``device`` is the index of the
     ReadyQueue: -1 is the caller's. ``base`` is the word number of the C++ node
-    (:data:`agviz_engine.native_node.MEMORY`), 0 for a node that torch does not know.
+    (:mod:`agviz_engine.torch_layout`), 0 for a node that torch does not know.
 
     A node of a custom Function has no ``__call__``; torch runs it, and releases it. Where
     ``saves_tensors`` is false, there is nothing for the engine to release. What a node is like is
@@ -68,8 +70,8 @@ class NodeRef:
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
         self.device = -1
-        self.base = base = MEMORY[(id(node) + cdata) >> 3] >> 3
-        self.num_inputs = MEMORY[base + _NUM_INPUTS] & 0xFFFFFFFF
+        self.base = base = node_base(node, cdata)
+        self.num_inputs = num_inputs[base] & 0xFFFFFFFF
 
     @property
     def name(self) -> str:
@@ -80,22 +82,20 @@ class NodeRef:
     @property
     def sequence_nr(self) -> int:
         """The later a node was made, the higher, and the sooner a queue gives it."""
-        return MEMORY[self.base + _SEQUENCE_NR]
+        return sequence_nr[self.base]
 
     @property
     def topological_nr(self) -> int:
         """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
-        return MEMORY[self.base + TOPOLOGICAL_NR] if self.base else 0
+        return topological_nr[self.base] if self.base else 0
 
     @staticmethod
     def columns(refs: Sequence[NodeRef]) -> Columns:
         """Of each, in their order: name, sequence number, topological number, input shapes."""
         names = [_names.get(type(ref.node)) or _name_of(ref) for ref in refs]
-        numbers = [
-            _SIGNED[ref.base + _SEQUENCE_NR] if ref.base else ref.sequence_nr for ref in refs
-        ]
+        numbers = [signed_sequence_nr[ref.base] if ref.base else ref.sequence_nr for ref in refs]
         lengths = [
-            _SIGNED[ref.base + TOPOLOGICAL_NR] if ref.base else ref.topological_nr for ref in refs
+            signed_topological_nr[ref.base] if ref.base else ref.topological_nr for ref in refs
         ]
         shapes = [shapes_text(ref) for ref in refs]
         return Columns(names, array("q", numbers), array("q", lengths), shapes)
@@ -109,7 +109,7 @@ class NodeRef:
 
         Only for nodes with ``saves_tensors``.
         """
-        native_node.releasers[MEMORY[self.base]](self.base << 3)
+        release_variables(self.base)
 
     def __repr__(self) -> str:
         return f"<NodeRef {self.index} {self.name}>"
@@ -138,9 +138,9 @@ class _TypeFacts(NamedTuple):
 
 class _FactsByType(dict[type, _TypeFacts]):
     def __missing__(self, node_type: type) -> _TypeFacts:
-        if issubclass(node_type, native_node.FUNCTION_BASE):
+        if issubclass(node_type, FUNCTION_BASE):
             # not kept: programs make such types, and let go of them
-            return _TypeFacts(_LAYOUT.function_cdata, _CustomFunction)
+            return _TypeFacts(NODE.function_cdata, _CustomFunction)
         kind: type[NodeRef] = NodeRef
         if node_type.__name__ == "AccumulateGrad":
             kind = _AccumulateGrad
@@ -164,7 +164,7 @@ def node_ref(node: Node, index: int) -> NodeRef:
 
 def base_of(node: Node) -> int:
     """Word number of the C++ node behind ``node``."""
-    return MEMORY[(id(node) + _facts[type(node)].cdata) >> 3] >> 3
+    return node_base(node, _facts[type(node)].cdata)
 
 
 def _name_of(ref: NodeRef) -> str:

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
-from agviz_engine import deep_graphs, interrupt, native_node, native_run
+from agviz_engine import deep_graphs, interrupt, native_run
 from agviz_engine.gradient_edge import leaf_edge
-from agviz_engine.native_node import MEMORY
-from agviz_engine.node import TOPOLOGICAL_NR, base_of
+from agviz_engine.node import base_of
 from agviz_engine.thread_state import current
+from agviz_engine.torch_layout import grad_accumulator, topological_nr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -270,13 +270,13 @@ def _base_of_input(given: Any) -> int:
         return base_of(given.node)
     if given.grad_fn is not None:
         return base_of(given.grad_fn)
-    return native_node.grad_accumulator(given)
+    return grad_accumulator(given)
 
 
 def _min_topological_nr(inputs: Sequence[Any]) -> int:
     """Below this no node leads to an input (``compute_min_topological_nr``)."""
     bases = [_base_of_input(given) for given in inputs]
-    return min((MEMORY[base + TOPOLOGICAL_NR] if base else 0 for base in bases), default=0)
+    return min((topological_nr[base] if base else 0 for base in bases), default=0)
 
 
 def _find_inputs(graph_task: GraphTask, inputs: Sequence[Any]) -> list[Edge | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from agviz_engine import input_metadata
+from agviz_engine.torch_layout import stream_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ class GraphStreams:
         """The stream a node runs on (``Node::stream``), None for a node of the CPU."""
         device_type = cast("Any", torch.accelerator.current_accelerator()).type
         for slot in range(ref.num_inputs if ref.base else 0):
-            found = input_metadata.stream_of(ref, slot)
+            found = stream_of(ref, slot)
             if found.device.type == device_type:
                 key = found.device.index or 0, found.stream_id
                 if key not in self._known:

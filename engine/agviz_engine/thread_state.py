@@ -27,6 +27,14 @@ NO_DEVICE = -2
 """``worker_device`` of a thread that is in no backward (``NO_DEVICE`` in ``graph_task.h``)."""
 
 next_thread: Callable[[], int] = itertools.count().__next__
+_next_stretch: Callable[[], int] = itertools.count(1).__next__
+stretch = [0]
+"""Number of the stretch of time under way in which no Python code of the program runs."""
+
+
+def program_ran() -> None:
+    """Begin a new stretch: code of the program ran, which may write past a tensor's version."""
+    stretch[0] = _next_stretch()
 
 
 NODE: Final = "node"

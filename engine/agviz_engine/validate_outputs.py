@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from agviz_engine.input_metadata import Kind, expectation, fits_plainly, reduced_shape
+from agviz_engine.torch_layout import Kind, expectation, fits_plainly, reduced_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

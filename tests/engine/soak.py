@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from agviz_engine import input_metadata, installed, tensor_impl
+from agviz_engine import installed, torch_layout
 from tests.engine.builders import Multiply, apply, custom, leaf, throw
 from tests.engine.idle import engine_threads, leftovers
 from tests.engine.oracle import same_value
@@ -330,7 +330,7 @@ def _resident() -> int:
 
 
 def _measured() -> dict[str, int]:
-    for remembered in (input_metadata._fitting, tensor_impl._contiguous_blocks):
+    for remembered in (torch_layout._fitting, torch_layout._contiguous_blocks):
         remembered.clear()  # of what kinds there are is kept in bounds, and fills up slowly
     gc.collect()
     return {

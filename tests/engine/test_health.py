@@ -11,13 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from agviz_engine import elements, events, health, health_kernel, installed
-from agviz_engine.health import health_of, measure, unseen
-from agviz_engine.instruments import Health, Instrument, Live
+from agviz.measure import elements, health, kernel
+from agviz.measure.health import health_of, measure, unseen
+from agviz.measure.measuring import Measuring
+from agviz_engine import events, installed
+from agviz_engine.instruments import Instrument, Live
 from tests.unnoticed import noticed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agviz.measure.values import Health
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
@@ -34,6 +38,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:Sparse CSR
 
 class Heard(Instrument):
     """Keeps what was measured, by event, node and slot."""
+
+    measurer = Measuring
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str, int, Health]] = []
@@ -117,9 +123,9 @@ def by_numpy(tensor: Tensor) -> dict[str, Any]:
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What does the measuring of dense floats."""
     if request.param == "torch":
-        monkeypatch.setattr(health_kernel, "MEASURE", {})
+        monkeypatch.setattr(kernel, "MEASURE", {})
         monkeypatch.setattr(health, "_plain_by_block", {})
-    elif not health_kernel.is_built():
+    elif not kernel.is_built():
         pytest.skip("no C compiler was there when agviz was installed")
     return cast("str", request.param)
 
@@ -299,7 +305,7 @@ def test_what_changed_behind_the_version_is_measured_again(where: str) -> None:
 
 def test_a_view_is_measured_once(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
-    home, name = (health_kernel, "measured_at") if by == "compiled" else (elements, "_of_chunk")
+    home, name = (kernel, "measured_at") if by == "compiled" else (elements, "_of_chunk")
     measuring = getattr(home, name)
 
     def counted(*given: Any) -> Any:
@@ -358,7 +364,7 @@ def test_an_exotic_tensor_does_not_end_the_backward(monkeypatch: pytest.MonkeyPa
     def broken(*_: object) -> None:
         raise NotImplementedError("no such kernel")
 
-    monkeypatch.setattr("agviz_engine.elements._of_chunk", broken)
+    monkeypatch.setattr("agviz.measure.elements._of_chunk", broken)
     found = measured(torch.ones(100))
     assert (found.unknown, found.numbers, found.shape) == ("NotImplementedError", 0, (100,))
 
@@ -388,7 +394,7 @@ def test_measured_at_once_is_as_measured(seed: int) -> None:
         assert repr(health_of(tensor)) == repr(measured(tensor))
 
 
-@pytest.mark.skipif(not health_kernel.is_built(), reason="no C compiler was there")
+@pytest.mark.skipif(not kernel.is_built(), reason="no C compiler was there")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_number_of_threads_changes_no_digit(dtype: torch.dtype) -> None:
     tensor = torch.randn(1_300_001, dtype=dtype)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.blame import Blame
     from agviz.analysis.evidence import Evidence
-    from agviz_engine.instruments import Health
+    from agviz.measure.values import Health
 
 UNKNOWN: Final = "non-finite in the forward"
 _LARGE_WEIGHT: Final = 1e4

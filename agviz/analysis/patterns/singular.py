@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agviz.analysis.evidence import Evidence
-    from agviz_engine.instruments import Health
+    from agviz.measure.values import Health
 
 SQRT: Final = "sqrt at zero"
 NORM: Final = "norm at zero"

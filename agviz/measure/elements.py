@@ -1,7 +1,7 @@
-"""What the elements of a gradient are like: the numbers of an `instruments.Health`.
+"""The numbers of all elements of a gradient: those of a :class:`~agviz.measure.values.Health`.
 
 A dense gradient of float32 or float64 on the CPU is gone through once, by compiled code where that
-is there (:mod:`agviz_engine.health_kernel`). All others are asked with torch's reductions, in
+is there (:mod:`agviz.measure.kernel`). All others are asked with torch's reductions, in
 chunks that stay in the processor's cache while they are asked five questions; only a chunk of a
 type that can't be reduced exactly as it is (float16, bfloat16, ...) is copied. ``amin`` and
 ``amax`` pass NaN and infinities on, so that they are counted only where there are any.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from agviz_engine import health_kernel
+from agviz.measure import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,12 +32,6 @@ _SUMMABLE = {torch.float32: (1e-12, 1e15), torch.float64: (1e-140, 1e140)}
 _WIDENED = {torch.int64, torch.int32, torch.uint32, torch.uint64}
 """Dtypes of which float32 does not hold every value."""
 _thread = threading.local()
-COMPRESSED = {
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
 
 
 class Part(NamedTuple):
@@ -114,8 +108,8 @@ def _parts(gradient: Tensor) -> Iterator[Part]:
 def _of_chunk(chunk: Tensor) -> Part:
     if chunk.dtype not in _SUMMABLE and chunk.numel() > FEW:
         chunk = chunk.to(torch.float64 if chunk.dtype in _WIDENED else torch.float32)
-    if health_kernel.serves(chunk):
-        return Part(chunk.numel(), *health_kernel.measured(chunk))
+    if kernel.serves(chunk):
+        return Part(chunk.numel(), *kernel.measured(chunk))
     return _few(chunk.tolist()) if chunk.numel() <= FEW else _many(chunk)
 
 
@@ -124,7 +118,7 @@ def _chunks(gradient: Tensor) -> Iterator[Tensor]:
     numel = gradient.numel()
     if gradient.is_neg():
         gradient = gradient.resolve_neg()
-    if health_kernel.serves(gradient):
+    if kernel.serves(gradient):
         size = numel
     else:
         size = _CHUNK if gradient.device.type == "cpu" else _CHUNK_ON_DEVICE

@@ -1,6 +1,6 @@
-/* The numbers of agviz_engine/elements.py for dense float and double, in one pass over the memory.
+/* The numbers of agviz/measure/elements.py for dense float and double, in one pass over the memory.
  *
- * Plain C without Python.h: agviz_engine/health_kernel.py calls it through ctypes. Where no C
+ * Plain C without Python.h: agviz/measure/kernel.py calls it through ctypes. Where no C
  * compiler was there to build it, torch's own reductions find the same numbers in five passes.
  *
  * The quick pass adds LANES independent columns, which compilers turn into vector instructions

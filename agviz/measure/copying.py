@@ -2,7 +2,7 @@
 
 A gradient may be written to as soon as its instrument has returned, so it is copied at once. Like
 measuring it, that must not be felt: everything here is called within
-:func:`agviz_engine.health.unseen`, and the bytes are Python's own, so that neither torch's
+:func:`agviz.measure.health.unseen`, and the bytes are Python's own, so that neither torch's
 allocator nor a profiler of its memory sees them. A copy from another device is made on the current
 stream and is complete when the call returns.
 """
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from agviz_engine.elements import COMPRESSED
-from agviz_engine.health import name_of, same_memory, shape_of, unwrapped, why_unknown
+from agviz.measure.health import name_of, same_memory, shape_of, unwrapped, why_unknown
+from agviz_engine.input_buffer import COMPRESSED
 
 if TYPE_CHECKING:
     from torch import Tensor

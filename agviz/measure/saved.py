@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from agviz_engine.health import measure, unknown, unseen
-from agviz_engine.instruments import Looked, SavedValue
+from agviz.measure.health import measure, unknown, unseen
+from agviz.measure.values import Looked, SavedValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """The numbers of dense elements in one pass over their memory, where that was built.
 
-Installing agviz builds ``health_kernel.c`` if there is a C compiler (``hatch_build.py``). Where
+Installing agviz builds ``kernel.c`` if there is a C compiler (``hatch_build.py``). Where
 there was none, torch's own reductions find the same numbers, in five passes; of the mean and the
 norm the last digits may differ.
 """
@@ -18,7 +18,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FILE = Path(__file__).with_name("_health_kernel.so")
+_FILE = Path(__file__).with_name("_kernel.so")
 _part = struct.Struct("5q4d")
 unpack = _part.unpack
 _LARGE = 1 << 17

@@ -11,14 +11,13 @@ profiler; nothing random is drawn and nothing is written to but a scratch buffer
 Note [Views are measured once]
 Half of what flows through a model is what another node has just put out, in another shape. Such a
 gradient has the same memory, of the same version; what was found for it, if it is not small, holds
-until Python code of the program may have run (:func:`forget`), which could have changed it behind
-the version's back.
+until Python code of the program may have run (:data:`~agviz_engine.thread_state.stretch`), which
+could have changed it behind the version's back.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,18 +26,21 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
-from agviz_engine import health_kernel, native_run
-from agviz_engine.elements import COMPRESSED, FEW, Part, is_dense, numbers_of
-from agviz_engine.health_kernel import of_thread, unpack
-from agviz_engine.instruments import Health
-from agviz_engine.native_node import BYTES, MEMORY, POINTER
-from agviz_engine.recent import Recent
-from agviz_engine.tensor_impl import DIMENSIONS, PLAIN_KEYS, SIZES, STORAGE, read_block
+from agviz.measure import kernel
+from agviz.measure.elements import FEW, Part, is_dense, numbers_of
+from agviz.measure.kernel import of_thread, unpack
+from agviz.measure.recent import Recent
+from agviz.measure.values import Health
+from agviz_engine import interrupt, native_run
+from agviz_engine.input_buffer import COMPRESSED, held_bytes
+from agviz_engine.thread_state import stretch
+from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS, storage_address, tensor_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
+interrupt.packages.add(__package__)  # none may leave autograd switched off behind it
 _profiler_enabled = _C._autograd._profiler_enabled
 _PLAIN = (Tensor, Parameter)
 _REMEMBERED = 1 << 12
@@ -47,8 +49,6 @@ _PLAIN_KEPT = 1 << 12
 _dispatch_keys = _C._dispatch_keys
 _function_mode_enabled = _C._is_torch_function_mode_enabled
 _len_dispatch_stack = _C._len_torch_dispatch_stack
-_next_generation = itertools.count(1).__next__
-_generation = [0]
 
 
 class Plain:
@@ -66,9 +66,9 @@ class Plain:
     ) -> None:
         self.dtype = dtype
         self.measure = measure
-        """Of :data:`agviz_engine.health_kernel.MEASURE`."""
+        """Of :data:`agviz.measure.kernel.MEASURE`."""
         self.tensor_type = tensor_type
-        """As :attr:`agviz_engine.instruments.Health.tensor_type`."""
+        """As :attr:`agviz.measure.values.Health.tensor_type`."""
         self.numel, self.nbytes = tensor_type[4], tensor_type[5]
         self.may_be_freed = may_be_freed
         """Whether its address would not show that its storage was resized to nothing."""
@@ -121,8 +121,7 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     """
     if type(gradient) not in _PLAIN or _function_mode_enabled() or _len_dispatch_stack():
         return None
-    impl = MEMORY[(id(gradient) >> 3) + POINTER]
-    block = read_block(BYTES, impl + SIZES)
+    block = tensor_block(gradient)
     plain = _plain_by_block.get(block) or _looked_at(gradient, block)
     if plain is None:
         return None
@@ -135,11 +134,11 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
         plain.measure(address, numel, part)
         return plain, unpack(part)
     dtype = plain.dtype
-    memory, place = _thread.known, MEMORY[(impl >> 3) + STORAGE]
-    state = _generation[0], gradient._version, address, numel, dtype, False, False
+    memory, place = _thread.known, storage_address(gradient)
+    state = stretch[0], gradient._version, address, numel, dtype, False, False
     known = memory.get(place)
     if known is None or known[1] != state:
-        found = health_kernel.measured_at(address, numel, dtype)
+        found = kernel.measured_at(address, numel, dtype)
         memory.keep(place, (StorageWeakRef(gradient.untyped_storage()), state, found))
         return plain, found
     return plain, known[2]
@@ -149,7 +148,7 @@ FINITE: Final = 3
 """Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
 ``max``, ``mean`` and ``norm``."""
 _plain_by_block: dict[tuple[bytes], Plain] = {}
-"""By the block of a tensor (:data:`~agviz_engine.tensor_impl.read_block`)."""
+"""By the block of a tensor (:func:`~agviz_engine.torch_layout.tensor_block`)."""
 
 
 def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
@@ -159,7 +158,7 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
         _dispatch_keys(gradient).raw_repr() != PLAIN_KEYS
         or gradient.dim() > DIMENSIONS
         or not (gradient.is_contiguous() or is_dense(gradient))
-        or dtype not in health_kernel.MEASURE
+        or dtype not in kernel.MEASURE
         or not numel
     ):
         return None
@@ -168,7 +167,7 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
     if len(_plain_by_block) >= _PLAIN_KEPT:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
-    measure = health_kernel.MEASURE[dtype]
+    measure = kernel.MEASURE[dtype]
     found = _plain_by_block[block] = Plain(dtype, measure, tensor_type, may_be_freed=may_be_freed)
     return found
 
@@ -207,22 +206,6 @@ def measure(gradient: Tensor) -> Health:
         norm=known and known.norm,
         unknown="",
     )
-
-
-def held_bytes(tensor: Tensor) -> int:
-    """Bytes in memory of the tensor's elements; 0 where that can't be told (nested, ...)."""
-    try:
-        if tensor.layout is torch.strided:
-            if tensor.is_contiguous():
-                return tensor.nbytes
-            return min(tensor.nbytes, tensor.untyped_storage().nbytes())
-        if tensor.is_sparse:
-            return tensor._values().nbytes + tensor._indices().nbytes
-        if tensor.layout in COMPRESSED:
-            return sum(getattr(tensor, part)().nbytes for part in COMPRESSED[tensor.layout])
-    except (RuntimeError, NotImplementedError):
-        pass
-    return 0
 
 
 _names: dict[torch.dtype | torch.layout, str] = {}
@@ -290,7 +273,7 @@ def why_unknown(gradient: Tensor) -> str:
 
 _Known = tuple[StorageWeakRef, tuple[Any, ...], tuple[Any, ...]]
 """What keeps a storage's address, but not its memory, from being used for another; the state of
-that memory; what was found, as the fields of a :class:`~agviz_engine.elements.Part` but for the
+that memory; what was found, as the fields of a :class:`~agviz.measure.elements.Part` but for the
 first."""
 
 
@@ -304,11 +287,6 @@ class _OfThread(threading.local):
 _thread = _OfThread()
 
 
-def forget() -> None:
-    """Measure all anew: code of the program ran. Note [Views are measured once]."""
-    _generation[0] = _next_generation()
-
-
 def same_memory(gradient: Tensor) -> tuple[Any, ...] | None:
     """Equal for a storage only as long as its bytes are; None where nothing is sure to tell that.
 
@@ -317,7 +295,7 @@ def same_memory(gradient: Tensor) -> tuple[Any, ...] | None:
     if gradient.is_inference() or _C._len_torch_dispatch_stack():
         return None
     return (
-        *(_generation[0], gradient._version, gradient.data_ptr(), gradient.numel()),
+        *(stretch[0], gradient._version, gradient.data_ptr(), gradient.numel()),
         *(gradient.dtype, gradient.is_conj(), gradient.is_neg()),
     )
 

@@ -13,10 +13,10 @@ from torch import Tensor, func
 from torch.nn import Parameter
 from torch.testing._internal.two_tensor import TwoTensor
 
-from agviz_engine import tensor_impl
+from agviz_engine import torch_layout
 from agviz_engine.gradient_edge import leaf_edge
-from agviz_engine.input_metadata import expectation, fits_plainly, shapes_text
 from agviz_engine.node import NodeRef, node_ref
+from agviz_engine.torch_layout import expectation, fits_plainly, shapes_text
 from tests.engine.builders import custom
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_nothing_is_said_of_other_tensors(kind: str) -> None:
     shape = (1, 1, 1, 1, 2, 3) if kind == "six dimensions" else (2, 3)
     dtype = torch.float32 if tensor.is_quantized else tensor.dtype
     assert not _fits(tensor, dtype, shape)
-    assert not tensor_impl.are_alike(tensor, tensor)
+    assert not torch_layout.are_alike(tensor, tensor)
 
 
 def test_nothing_is_said_of_wrapped_tensors() -> None:
@@ -108,7 +108,7 @@ def test_nothing_is_said_of_a_subclass() -> None:
 @pytest.mark.parametrize("gradient", _plain)
 def test_which_gradients_can_be_stolen_at_a_glance(gradient: str, variable: str) -> None:
     ours, theirs = _plain[gradient](), _plain[variable]()
-    assert tensor_impl.are_alike(ours, theirs) == (
+    assert torch_layout.are_alike(ours, theirs) == (
         ours.is_contiguous()
         and theirs.is_contiguous()
         and ours.dtype == theirs.dtype
@@ -121,12 +121,12 @@ def test_bytes_that_nobody_has_set(byte: str) -> None:
     """Padding is whatever was in the memory before; it must neither refuse a torch nor pile up."""
     program = """if True:
         import torch
-        from agviz_engine import input_metadata, installed
+        from agviz_engine import installed, torch_layout
         with installed():
             for size in range(1, 40):
                 x = torch.randn(size, 3, requires_grad=True)
                 (x.sin() * x).exp().sum().backward()
-        print(len(input_metadata._kinds), len(input_metadata._plain))
+        print(len(torch_layout._kinds), len(torch_layout._plain))
     """
     environment = {**os.environ, "MALLOC_PERTURB_": str(int(byte, 16))}
     done = subprocess.run(

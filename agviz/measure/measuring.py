@@ -10,28 +10,29 @@ from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
-from agviz_engine import saved_values
+from agviz.measure import saved
+from agviz.measure.health import FINITE, found_at_once, health_in, health_of
 from agviz_engine.emissions import ABSENT, CHECKED, expand, next_seq
-from agviz_engine.health import FINITE, found_at_once, health_in, health_of
+from agviz_engine.emit import Emitter
 from agviz_engine.instruments import clock
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz_engine.emit import Emitter
+    from agviz.measure.values import Health, Looked
     from agviz_engine.events import Event
     from agviz_engine.graph_task import GraphTask
-    from agviz_engine.instruments import Health, Looked, Registry
+    from agviz_engine.instruments import Registry
     from agviz_engine.node import NodeRef
 
 
 class Measuring:
-    """Measures gradients and passes on what it finds, for one registry."""
+    """Measures gradients and passes on what it finds: the ``Measurer`` of a registry."""
 
-    def __init__(self, registry: Registry, emit: Emitter) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._emit = emit
+        self._emit = Emitter(registry)
 
     def outputs(  # noqa: C901 - calls for each output would cost more than what they do
         self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
@@ -40,7 +41,9 @@ class Measuring:
         registry, emit = self._registry, self._emit
         rows, journal = registry.journal, registry.health_journal
         thread = current().thread_id
-        looked = graph_task.looked.pop(ref.index, None) if graph_task.looked else None
+        looked: Looked | None = None
+        if graph_task.looked:
+            looked = graph_task.looked.pop(ref.index, None)
         is_dispatched = registry.gradient_measured or registry.non_finite_checked
         has_saved = False
         for output, gradient in enumerate(outputs):
@@ -72,6 +75,10 @@ class Measuring:
             if registry.non_finite_checked:
                 emit.dispatch(graph_task, ref, row, gradient)
 
+    def look(self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]) -> None:
+        """Measure what a custom Function's node put out while it still has what it saved."""
+        graph_task.looked[ref.index] = saved.look(ref, outputs)
+
     def given(
         self,
         graph_task: GraphTask,
@@ -80,15 +87,7 @@ class Measuring:
         row: tuple[int, ...],
         consumer: NodeRef,
     ) -> None:
-        """Measure a gradient that no node put out as it is: the root's, or a sum.
-
-        Args:
-            graph_task: of the nodes.
-            ref: the node under way.
-            gradient: what arrived.
-            row: of its arrival, in the journal.
-            consumer: the node that gets it.
-        """
+        """Measure a gradient that no node put out as it is: the root's, or a sum."""
         health = health_of(gradient)
         self._found(graph_task, ref, gradient, health, row)
         if not health.is_finite:
@@ -127,7 +126,7 @@ class Measuring:
         registry = self._registry
         if ref.index not in graph_task.nonfinite and registry.saved_measured:
             live = self._emit.live(graph_task, ref)
-            live.saved = saved_values.measured(ref) if looked is None else looked.saved
+            live.saved = saved.measured(ref) if looked is None else looked.saved
             registry.dispatch(registry.saved_measured, expand(row)[0], live)
             live.saved = ()
 
