@@ -30,18 +30,13 @@ _BY_FUNCTION = {
     "compute_dependencies": "walk",
     "_push": "queue",
     "_pop": "queue",
-    "_push_ahead": "queue",
-    "_pop_ahead": "queue",
-    "_start_flat": "events",
-    "_finish_flat": "events",
-    "_note": "events",
+    "_take": "loop",
     "increment_outstanding_tasks": "queue",
     "decrement_outstanding_tasks": "queue",
     "call_function": "hook check, call",
     "release_variables": "release",
     "_hand_on": "hand on, buffers",
     "_distribute": "hand on, buffers",
-    "_accumulate": "hand on, buffers",
     "release": "take down",
     "execute": "take down",
 }
@@ -54,7 +49,7 @@ _BY_FILE = {
     "accumulate_grad.py": "leaves, custom Functions",
     "native_run.py": "leaves, custom Functions",
     "function_hook.py": "hooks",
-    "telling.py": "events",
+    "emit.py": "events",
     "engine.py": "loop",
 }
 

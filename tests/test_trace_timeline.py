@@ -394,7 +394,7 @@ def test_what_was_seen_stays(tmp_path: Path) -> None:
         "UPDATE timeline SET outcome = 99, thread = -7",
         "UPDATE timeline SET started = ended, ended = pushed",
         "UPDATE timeline SET node = node + 1000000",
-        "UPDATE event SET b = -3 WHERE kind IN (9, 10)",
+        "UPDATE event SET b = -3 WHERE kind IN (10, 26)",
         "UPDATE node SET queue = 77 WHERE idx > 3",
         "UPDATE node SET sequence_nr = -9223372036854775808",
         "UPDATE graph_task SET begin_seq = end_seq, end_seq = begin_seq",
@@ -421,7 +421,7 @@ def test_a_file_that_says_what_can_not_be_is_read(tmp_path: Path, lie: str) -> N
         "DELETE FROM node WHERE idx = 3",
         "DELETE FROM node WHERE idx > 3",
         "UPDATE timeline SET pushed = 'text'",
-        "UPDATE event SET node = 99 WHERE kind = 10",
+        "UPDATE event SET node = 99 WHERE kind = 26",
         "UPDATE event SET node = -1 WHERE kind = 26",
     ],
 )
