@@ -159,6 +159,7 @@ class EngineState:
             their children.
         of: gives a graph task with what arrived at its nodes.
         replays: of queues, to go on with.
+        next_begin: ``seq`` of the next GraphTaskBegun.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class EngineState:
         known: dict[int, tuple[Intervals, Intervals]],
         of: Callable[[int], Intervals],
         replays: dict[int, QueueReplay],
+        next_begin: int,
     ) -> None:
         self.seq = seq
         """``seq`` of the event; that before the first of a recording: -1 or less."""
@@ -176,6 +178,7 @@ class EngineState:
         self._known = known
         self._of = of
         self._replays = replays
+        self._next_begin = next_begin
         self._under_way = [task for task, _ in known.values() if seq < task.span.end_seq]
 
     @property
@@ -267,7 +270,7 @@ class EngineState:
         return PopOrder(
             length,
             iter(()) if stuck else leaving,
-            min((_next_push(task, name, self.seq) for task in users), default=NEVER),
+            min(self._next_begin, *(_next_push(task, name, self.seq) for task in users)),
             lambda: replay.order_at(self.seq, users, name),
         )
 

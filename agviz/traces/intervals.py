@@ -386,7 +386,7 @@ class Intervals:
 
     def _arrivals_at(self, node: int, seq: int) -> list[int]:
         """Places of what arrived at a node up to an event."""
-        if len(self._of_node[0]) != len(self._seqs):
+        if (len(self._of_node[0]), len(self._of_node[1])) != (len(self._seqs), self.size + 1):
             places = sorted(range(len(self._nodes)), key=self._nodes.__getitem__)
             counts = Counter(self._nodes)
             ends = accumulate((counts[each] for each in range(self.size)), initial=0)

@@ -176,6 +176,11 @@ class Spans:
             if (root := roots[span.id]).end_seq >= last[root.thread]
         }
 
+    def next_begin(self, seq: int) -> int:
+        """``seq`` of the next GraphTaskBegun behind an event."""
+        count = bisect_right(self._begins, seq)
+        return self._begins[count] if count < len(self._begins) else NEVER
+
     def episodes(self, first: int, last: int) -> Iterator[list[Span]]:
         """The graph tasks that were under way between two events, by episode."""
         numbered = enumerate(self._spans[: bisect_right(self._begins, last)])
@@ -233,6 +238,7 @@ class Timeline:
             {number: (tasks[number], tasks[root.id]) for number, (_, root) in known.items()},
             self._with_arrivals,
             self._replays,
+            self._spans.next_begin(seq),
         )
 
     def live_changes(self, first: int, last: int) -> Iterator[LiveBytes]:
