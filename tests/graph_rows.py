@@ -13,7 +13,7 @@ from agviz.traces.rows import (
     GraphTaskStatus,
     NodeRow,
     NodeStatus,
-    NonFinite,
+    NonFiniteCounts,
     ThreadRow,
 )
 
@@ -72,7 +72,7 @@ class Rows:
             "end_ns": index * 11_000 + 10_000 if ran else None,
             "input_shapes": (tuple(shape),) * (slot + 1),
             "output_shapes": (),
-            "nonfinite": NonFinite(nan, 0, 0),
+            "nonfinite": NonFiniteCounts(nan, 0, 0),
         }
         self.nodes.append(NodeRow(**{**fields, **more}))
         return index

@@ -176,7 +176,7 @@ def test_nobody_listens_to_steps_that_are_not_wanted(tmp_path: Path) -> None:
 
     def look(gradient: torch.Tensor) -> None:
         registry = agviz_engine.api.engine().registry
-        listening.append(bool(registry.node_started or registry.gradient_measured))
+        listening.append(bool(registry.takes or registry.measurer))
 
     def step() -> None:
         x = torch.ones(2, requires_grad=True)

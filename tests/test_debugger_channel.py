@@ -29,7 +29,7 @@ from agviz.debugger.protocol import (
     encode,
 )
 from agviz.errors import AgvizError
-from agviz.traces.nodes import Identity
+from agviz.traces.nodes import NodeIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -465,7 +465,7 @@ def test_numbers_of_breakpoints_are_not_given_twice() -> None:
 
 def test_capitals_count_where_a_name_has_some() -> None:
     def finds(pattern: str, name: str) -> bool:
-        facts = Identity(0, name, 7, -1, "", "", ())
+        facts = NodeIdentity(0, name, 7, -1, "", "", ())
         return parse(pattern).asks_for(facts)
 
     leaf = "torch::autograd::AccumulateGrad"

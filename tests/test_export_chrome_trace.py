@@ -480,10 +480,17 @@ def told_by_hand(path: Path, *told: tuple[Callable[..., Any], int, Any]) -> Time
         zero = recorder._start_ns
         simulator = Simulator(Registry(), Random(0))
         nodes = random_graph(simulator.rng, 1)
+        made: list[events.Event] = []
         for seq, (kind, time, fields) in enumerate(told):
-            event: Any = kind(seq, zero + time, 0, *fields)
-            live = live_view(SimulatedTask(event.graph_task, 0, nodes, [0]))
-            emit(registry, [event], live)
+            # Every other number is left out: a node's end is the second event of its step.
+            event: Any = kind(2 * seq, zero + time, 0, *fields)
+            made.append(event)
+            if kind is events.NodeStarted:
+                made[-1] = event._replace(seq=2 * seq - 1)
+            if kind is not events.QueuePop:
+                live = live_view(SimulatedTask(event.graph_task, 0, nodes, [0]))
+                emit(registry, made, live)
+                made.clear()
     return timeline(path)
 
 
@@ -495,7 +502,7 @@ def test_hooks_and_callbacks_whose_duration_reaches_too_far_back(tmp_path: Path)
         (events.GraphTaskBegun, 1_000, (0, *call)),
         (events.DependenciesComputed, 1_100, (0, 1, 0)),
         (events.QueuePush, 1_200, (0, -1, 0, 1)),
-        (events.QueuePop, 1_300, (0, -1, 0, 0)),
+        (events.QueuePop, 2_000, (0, -1, 0, 0)),
         (events.NodeStarted, 2_000, (0, 0)),
         (events.HookCalled, 3_000, (0, 0, "pre", "first", 1_001, False)),
         (events.HookCalled, 4_000, (0, 0, "pre", "second", 1_001, True)),

@@ -145,7 +145,7 @@ def test_a_newer_format(good: bytes, tmp_path: Path) -> None:
         "CREATE INDEX i ON event (abs(t))",
         "CREATE VIRTUAL TABLE v USING fts5(x)",
         "DROP TABLE edge",
-        "ALTER TABLE event ADD COLUMN e GENERATED ALWAYS AS (abs(t))",
+        "ALTER TABLE event ADD COLUMN z GENERATED ALWAYS AS (abs(t))",
         """UPDATE sqlite_schema SET sql = 'CREATE VIEW event AS SELECT load_extension(1)',
         type = 'view', rootpage = 0 WHERE name = 'event'""",
         """UPDATE sqlite_schema SET sql = replace(sql, 'node INTEGER,', 'node TEXT,')

@@ -465,7 +465,7 @@ def test_equal_memory_is_stored_once(tmp_path: Path, copied: Callable[..., list[
 def test_memory_is_taken_for_equal_only_where_it_is() -> None:
     copier = copies.Copier(100_000)
 
-    def contents(tensor: Tensor, graph_task: int = 0) -> copies.Contents:
+    def contents(tensor: Tensor, graph_task: int = 0) -> copies.CopiedBytes:
         copy = copier.copy(tensor, graph_task)
         assert copy is not None
         (part,) = copy.parts
@@ -744,7 +744,7 @@ def test_room_is_counted_right_by_many_threads() -> None:
         for _ in range(2_000):
             size = rng.randrange(200)
             if room.take(size):
-                contents = copies.Contents(bytearray(size), room)
+                contents = copies.CopiedBytes(bytearray(size), room)
                 if rng.random() < 0.01:
                     contents.written(1)
                     taken.append(size)

@@ -16,7 +16,7 @@ from torch import nn
 import agviz
 from agviz.traces.reader import Trace
 from agviz.traces.recorder import Recorder
-from agviz.tui.columns import Columns
+from agviz.tui.columns import OutlineColumns
 from agviz.tui.folding import Folding
 from agviz.tui.lanes import AWAY, MORE, Lanes, draw
 from agviz_engine import graph_task
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read(path: Path, limit: int = 10_000) -> Columns:
+def read(path: Path, limit: int = 10_000) -> OutlineColumns:
     """All of the first graph task."""
     with Trace.open(path) as trace:
         outline = trace.outline(0)
-        columns = Columns(outline.nodes)
+        columns = OutlineColumns(outline.nodes)
         while not columns.is_complete:
             columns.add(outline.more(limit))
     return columns

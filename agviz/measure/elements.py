@@ -34,7 +34,7 @@ _WIDENED = {torch.int64, torch.int32, torch.uint32, torch.uint64}
 _thread = threading.local()
 
 
-class Part(NamedTuple):
+class PartNumbers(NamedTuple):
     """Some of the elements."""
 
     numbers: int
@@ -49,12 +49,12 @@ class Part(NamedTuple):
     norm: float = 0.0
 
 
-def numbers_of(gradient: Tensor) -> Part:
+def numbers_of(gradient: Tensor) -> PartNumbers:
     """The numbers of all elements of a gradient of any layout; call it within ``unseen``."""
     return _combined(_parts(gradient))
 
 
-def _repeated(part: Part, times: int) -> Part:
+def _repeated(part: PartNumbers, times: int) -> PartNumbers:
     return part._replace(
         numbers=times * part.numbers,
         nan=times * part.nan,
@@ -66,14 +66,14 @@ def _repeated(part: Part, times: int) -> Part:
     )
 
 
-def _combined(parts: Iterator[Part]) -> Part:
-    first = next(parts, Part(0))
+def _combined(parts: Iterator[PartNumbers]) -> PartNumbers:
+    first = next(parts, PartNumbers(0))
     more = list(parts)
     if not more:
         return first
     found = [first, *more]
     finite = sum(part.finite for part in found)
-    return Part(
+    return PartNumbers(
         numbers=sum(part.numbers for part in found),
         nan=sum(part.nan for part in found),
         posinf=sum(part.posinf for part in found),
@@ -87,7 +87,7 @@ def _combined(parts: Iterator[Part]) -> Part:
     )
 
 
-def _parts(gradient: Tensor) -> Iterator[Part]:
+def _parts(gradient: Tensor) -> Iterator[PartNumbers]:
     """The elements, part by part; the order does not matter."""
     if gradient.layout is not torch.strided:
         gradient = gradient._values() if gradient.is_sparse else gradient.values()
@@ -105,11 +105,11 @@ def _parts(gradient: Tensor) -> Iterator[Part]:
         yield part if repeats == 1 else _repeated(part, repeats)
 
 
-def _of_chunk(chunk: Tensor) -> Part:
+def _of_chunk(chunk: Tensor) -> PartNumbers:
     if chunk.dtype not in _SUMMABLE and chunk.numel() > FEW:
         chunk = chunk.to(torch.float64 if chunk.dtype in _WIDENED else torch.float32)
     if kernel.serves(chunk):
-        return Part(chunk.numel(), *kernel.measured(chunk))
+        return PartNumbers(chunk.numel(), *kernel.measured(chunk))
     return _few(chunk.tolist()) if chunk.numel() <= FEW else _many(chunk)
 
 
@@ -151,7 +151,7 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
-def _few(values: list[float]) -> Part:
+def _few(values: list[float]) -> PartNumbers:
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) == len(values):
         return _finite_few(values)
@@ -163,11 +163,11 @@ def _few(values: list[float]) -> Part:
     )
 
 
-def _finite_few(values: list[float]) -> Part:
+def _finite_few(values: list[float]) -> PartNumbers:
     count = len(values)
     if not count:
-        return Part(0)
-    return Part(
+        return PartNumbers(0)
+    return PartNumbers(
         count,
         zero=values.count(0),
         finite=count,
@@ -186,12 +186,12 @@ def _mean(values: Iterable[float], count: int) -> float:
         return math.fsum(value / count for value in values)
 
 
-def _many(chunk: Tensor) -> Part:
+def _many(chunk: Tensor) -> PartNumbers:
     low, high = _items(torch.amin(chunk), torch.amax(chunk))
     if math.isfinite(low) and math.isfinite(high):
         return _finite(chunk, low, high)
     finite = chunk[torch.isfinite(chunk)]
-    part = Part(0)
+    part = PartNumbers(0)
     if finite.numel():
         part = _finite(finite, *_items(torch.amin(finite), torch.amax(finite)))
     counts = [torch.count_nonzero(is_so(chunk)) for is_so in _KINDS]
@@ -202,10 +202,10 @@ def _many(chunk: Tensor) -> Part:
 _KINDS = (torch.isnan, torch.isposinf, torch.isneginf)
 
 
-def _finite(chunk: Tensor, low: float, high: float) -> Part:
+def _finite(chunk: Tensor, low: float, high: float) -> PartNumbers:
     count = chunk.numel()
     if low == high == 0:
-        return Part(count, zero=count, finite=count, min=low, max=high)
+        return PartNumbers(count, zero=count, finite=count, min=low, max=high)
     zeros = [_zeros(chunk)] if low <= 0 <= high else []
     scale = 1.0
     least, most = _SUMMABLE[chunk.dtype]
@@ -214,7 +214,7 @@ def _finite(chunk: Tensor, low: float, high: float) -> Part:
         scale = magnitude
         chunk = chunk.to(torch.float64) / scale
     total, norm, *zero = _items(torch.sum(chunk), _norm(chunk), *zeros)
-    return Part(
+    return PartNumbers(
         count,
         zero=int(zero[0]) if zero else 0,
         finite=count,

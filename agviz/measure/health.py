@@ -27,7 +27,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
 from agviz.measure import kernel
-from agviz.measure.elements import FEW, Part, is_dense, numbers_of
+from agviz.measure.elements import FEW, PartNumbers, is_dense, numbers_of
 from agviz.measure.kernel import of_thread, unpack
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
@@ -273,8 +273,8 @@ def why_unknown(gradient: Tensor) -> str:
 
 _Known = tuple[StorageWeakRef, tuple[Any, ...], tuple[Any, ...]]
 """What keeps a storage's address, but not its memory, from being used for another; the state of
-that memory; what was found, as the fields of a :class:`~agviz.measure.elements.Part` but for the
-first."""
+that memory; what was found, as the fields of a :class:`~agviz.measure.elements.PartNumbers` but
+for the first."""
 
 
 class _OfThread(threading.local):
@@ -300,7 +300,7 @@ def same_memory(gradient: Tensor) -> tuple[Any, ...] | None:
     )
 
 
-def _remembered(gradient: Tensor) -> Part:
+def _remembered(gradient: Tensor) -> PartNumbers:
     if (
         gradient.layout is not torch.strided
         or gradient.numel() <= FEW
@@ -315,4 +315,4 @@ def _remembered(gradient: Tensor) -> Part:
         known = StorageWeakRef(storage), state, numbers_of(gradient)[1:]
     memory.keep(storage._cdata, known)
     numbers = 2 * gradient.numel() if gradient.is_complex() else gradient.numel()
-    return Part(numbers, *known[2])
+    return PartNumbers(numbers, *known[2])

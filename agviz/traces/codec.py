@@ -52,7 +52,7 @@ COPIED: Final = ENDED + 1
 """Kind of a row with a :class:`~agviz.traces.copies.Copy` of the gradient of an emission."""
 
 
-class Layout(NamedTuple):
+class RowLayout(NamedTuple):
     """Where the fields of one type of event stand."""
 
     event_type: type[Event]
@@ -68,7 +68,7 @@ class Layout(NamedTuple):
     """Takes what is given to SQLite out of the fields, the kind and ABSENT, in this order."""
 
 
-def _layout(event_type: Any) -> Layout:
+def _layout(event_type: Any) -> RowLayout:
     fields = event_type._fields
     columns = _columns(fields)
     kinds = [event_type.__annotations__.get(field, "int") for field in fields]
@@ -76,7 +76,7 @@ def _layout(event_type: Any) -> Layout:
     truths = tuple(i for i, text in enumerate(kinds) if _is(text, "bool"))
     kept = range(_HEAD) if event_type is GraphTaskBegun else range(len(fields))
     places = {columns[position]: position for position in kept} | {KIND_COLUMN: len(fields)}
-    return Layout(
+    return RowLayout(
         event_type=event_type,
         to_fields=itemgetter(*columns),
         texts=texts,

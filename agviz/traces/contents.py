@@ -155,7 +155,7 @@ class Contents:
             ],
             [names[error] for error in errors],
             [texts[message] for message in messages],
-            self._all_executed(numbers, executed, begin),
+            self._all_executed(numbers, executed, columns[12]),
             list(map(bool, traced)),
         ]
         truths = [list(map(bool, column)) for column in columns[4:7]]

@@ -82,7 +82,7 @@ class Room:
             self._waiting -= waiting
 
 
-class Contents:
+class CopiedBytes:
     """The bytes of a tensor, which several gradients may share."""
 
     __slots__ = ("_room", "chunk", "data", "nbytes")
@@ -118,13 +118,13 @@ class Contents:
         self.let_go()
 
 
-class Part(NamedTuple):
+class CopiedPart(NamedTuple):
     """One of the strided tensors that a gradient consists of."""
 
     name: str
     dtype: str
     shape: str
-    contents: Contents
+    contents: CopiedBytes
 
 
 class Copy(NamedTuple):
@@ -134,7 +134,7 @@ class Copy(NamedTuple):
     shape: str
     layout: str
     coalesced: bool
-    parts: tuple[Part, ...]
+    parts: tuple[CopiedPart, ...]
     unknown: str
 
     @property
@@ -183,7 +183,7 @@ class Copier:
                 except Exception as error:  # noqa: BLE001 - the user's backward goes on
                     self.room.given_back(found.nbytes)
                     found, taken = _without(found, type(error).__name__), []
-                contents = [Contents(data, self.room) for data in taken]
+                contents = [CopiedBytes(data, self.room) for data in taken]
         if found.identity is not None and found.parts:
             known = _Known(found.identity, contents)
             self._memory().keep((found.identity.storage, graph_task), known)
@@ -195,7 +195,7 @@ class Copier:
                 return False
         return True
 
-    def _known(self, identity: Identity | None, graph_task: int) -> list[Contents]:
+    def _known(self, identity: Identity | None, graph_task: int) -> list[CopiedBytes]:
         if identity is None:
             return []
         known = self._memory().get((identity.storage, graph_task))
@@ -213,16 +213,16 @@ class Copier:
 
 class _Known(NamedTuple):
     identity: Identity
-    contents: list[Contents]
+    contents: list[CopiedBytes]
 
 
 def _without(found: Parts, why: str) -> Parts:
     return found._replace(parts=(), unknown=why, identity=None)
 
 
-def _waiting(found: Parts, contents: list[Contents]) -> Copy:
+def _waiting(found: Parts, contents: list[CopiedBytes]) -> Copy:
     parts = tuple(
-        Part(name, str(part.dtype).removeprefix("torch."), str(list(part.shape)), data)
+        CopiedPart(name, str(part.dtype).removeprefix("torch."), str(list(part.shape)), data)
         for (name, part), data in zip(found.parts, contents, strict=True)
     )
     shape = "" if found.shape is None else json.dumps(found.shape)

@@ -34,6 +34,7 @@ from agviz.traces.schema import (
     IS_SECOND,
     MOMENTS,
     NBYTES,
+    OF_EVENT,
     SLOT,
     STARTED,
 )
@@ -50,6 +51,8 @@ _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM
 _ROWS_PER_QUERY: Final = 128
 """So few at once that the garbage collector does not get to see them."""
 _ROWS_PER_ANCHOR: Final = 1_000
+ROW_OF_EVENT: Final = f"(SELECT event.seq FROM event WHERE {OF_EVENT})"  # noqa: S608
+"""SQL of ``seq`` of the row by which an event is found; that of the event is given three times."""
 FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
 """From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
 events belong to what is asked for."""
@@ -92,7 +95,7 @@ class Anchors(NamedTuple):
         return self.positions[-1] if self.positions else 0
 
 
-class Events:
+class EventReader:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
     Of every thousand rows of the file the first of each graph task is kept, an anchor: the others

@@ -326,7 +326,12 @@ class FileThread:
         A writer that lags may find the graphs of more backward passes than the file has room for.
         """
         nbytes = min(most // 50, _BYTES_PER_BATCH)
-        for batch in self.journal.batches(most // 50 // _BYTES_PER_VALUE, nbytes):
+        # Passes whose side rows are written but whose events are not can't be left out: a batch has
+        # the fewer events, the more side rows belong to them.
+        rows = len(self.journal)
+        share = rows / max(1, rows + sum(map(_values, side)))
+        values = max(1, int(most // 200 // _BYTES_PER_VALUE * share))
+        for batch in self.journal.batches(values, nbytes):
             tasks = batch.graph_tasks()
             first = [thing for thing in side if _is_needed(thing, tasks)]
             side = [thing for thing in side if not _is_needed(thing, tasks)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
-    from agviz.traces.events import Events
+    from agviz.traces.events import EventReader
     from agviz.traces.rows import GraphTaskRow
 
 
@@ -25,7 +25,7 @@ class HookCalls(NamedTuple):
 
 
 def read(
-    database: Database, contents: Contents, events: Events, task: GraphTaskRow
+    database: Database, contents: Contents, events: EventReader, task: GraphTaskRow
 ) -> list[HookCalls]:
     """The hooks of a graph task, in order of nodes and of their first calls.
 

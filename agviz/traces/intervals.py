@@ -48,7 +48,7 @@ place of the latter :data:`DECREMENT` and remaining dependencies; or :data:`NO_A
 infinities were found in an output of the node or, of node -1, the dependencies were computed."""
 
 
-class Span(NamedTuple):
+class TaskSpan(NamedTuple):
     """When a graph task was under way."""
 
     id: int
@@ -91,7 +91,7 @@ class _Changes:
             yield self._seqs[place], self._times[place], by
 
 
-class Order:
+class MomentOrder:
     """Nodes by the moment at which something happened to them."""
 
     __slots__ = ("nodes", "seqs")
@@ -118,8 +118,8 @@ class _Orders:
     def __init__(self, of: Intervals) -> None:
         self.pushed = _by_queue(of.pushed, of.queues)
         self.popped = _by_queue(of.popped, of.queues)
-        self.started = Order(of.started, _known(of.started))
-        self.ended = Order(of.ended, _known(of.ended))
+        self.started = MomentOrder(of.started, _known(of.started))
+        self.ended = MomentOrder(of.ended, _known(of.ended))
         ended = zip(self.ended.seqs, self.ended.nodes, strict=True)
         self.through = [seq for seq, node in ended if of.started[node] != NEVER]
         """``seq`` of the ends of nodes that had started."""
@@ -128,11 +128,11 @@ class _Orders:
         """``seq`` of each NodeFinished."""
 
 
-def _by_queue(column: array[int], queues: array[int]) -> dict[int, Order]:
+def _by_queue(column: array[int], queues: array[int]) -> dict[int, MomentOrder]:
     nodes: dict[int, list[int]] = {}
     for node in _known(column):
         nodes.setdefault(queues[node], []).append(node)
-    return {queue: Order(column, own) for queue, own in nodes.items()}
+    return {queue: MomentOrder(column, own) for queue, own in nodes.items()}
 
 
 def _known(column: array[int]) -> Iterator[int]:
@@ -146,7 +146,7 @@ class Intervals:
         span: when it was under way.
     """
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: TaskSpan) -> None:
         self.span = span
         self.until = span.begin_seq - 1
         """Events up to here are in the columns of nodes."""
@@ -249,10 +249,10 @@ class Intervals:
         if kind == PUSHED:
             self.pushed[node] = seq
             self.queues[node] = queue
-            orders.pushed.setdefault(self.queues[node], Order()).add(seq, node)
+            orders.pushed.setdefault(self.queues[node], MomentOrder()).add(seq, node)
         elif kind in {POPPED, STARTED}:
             self.popped[node] = seq
-            orders.popped.setdefault(self.queues[node], Order()).add(seq, node)
+            orders.popped.setdefault(self.queues[node], MomentOrder()).add(seq, node)
             if kind == STARTED:
                 self.started[node] = seq + 1
                 self.threads[node] = thread

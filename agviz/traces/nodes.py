@@ -25,7 +25,7 @@ from agviz.traces.rows import (
     GraphTaskStatus,
     NodeRow,
     NodeStatus,
-    NonFinite,
+    NonFiniteCounts,
     Shape,
 )
 from agviz.traces.schema import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from agviz.errors import TraceError
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
-    from agviz.traces.events import Events
+    from agviz.traces.events import EventReader
     from agviz.traces.rows import Frame
     from agviz.traces.stacks import StoredStacks
 
@@ -85,7 +85,7 @@ class NodeColumns:
     """By node."""
     ready: frozenset[int]
     """Nodes that entered a queue and perhaps never left it."""
-    nonfinite: Mapping[int, NonFinite]
+    nonfinite: Mapping[int, NonFiniteCounts]
     """By node."""
 
 
@@ -102,7 +102,7 @@ class Turn(NamedTuple):
     is_start: bool
 
 
-class Identity(NamedTuple):
+class NodeIdentity(NamedTuple):
     """What tells one node from others, without the rest of its row."""
 
     node: int
@@ -284,7 +284,7 @@ class NodeReader:
         events: its events.
     """
 
-    def __init__(self, database: Database, contents: Contents, events: Events) -> None:
+    def __init__(self, database: Database, contents: Contents, events: EventReader) -> None:
         self._database = database
         self._contents = contents
         self.events = events
@@ -508,7 +508,7 @@ class NodeReader:
             executions=executed,
             ready=self._ready(graph_task, only),
             nonfinite={
-                node: NonFinite(*counts)
+                node: NonFiniteCounts(*counts)
                 for node, *counts in self._database.integers(
                     f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {checked} GROUP BY node"  # noqa: S608
                 )
@@ -582,7 +582,7 @@ class NodeReader:
             raise self._database.damaged("an edge leads to a node that is not there")
         return short_name(self._contents.name(rows[0][0]))
 
-    def identities(self, graph_task: int) -> Iterator[Identity]:
+    def identities(self, graph_task: int) -> Iterator[NodeIdentity]:
         """The nodes of a graph task, by index."""
         rows = self._database.integers(
             "SELECT idx, name, coalesce(sequence_nr, -1), queue, parameter, module,"
@@ -595,7 +595,7 @@ class NodeReader:
             if stack and stack not in self._contents.stacks:
                 raise self._database.damaged("a stack is missing")
             owner = self._contents.name(parameter)
-            yield Identity(
+            yield NodeIdentity(
                 node,
                 self._contents.name(called),
                 None if sequence_nr < 0 else sequence_nr,

@@ -30,7 +30,7 @@ from agviz.traces import events as trace_events
 from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import DURING, Database, given, of, place
-from agviz.traces.events import ArrivalRow, Events
+from agviz.traces.events import ArrivalRow, EventReader
 from agviz.traces.nodes import NodeReader, self_times
 from agviz.traces.outline import Outline
 from agviz.traces.rows import (
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.left_out import LeftOut
-    from agviz.traces.nodes import Identity, Turn
+    from agviz.traces.nodes import NodeIdentity, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
@@ -382,7 +382,7 @@ class Trace(Closable):
         self.graph_task(graph_task)
         return self._nodes().name(graph_task, node)
 
-    def identities(self, graph_task: int) -> Iterator[Identity]:
+    def identities(self, graph_task: int) -> Iterator[NodeIdentity]:
         """What tells the nodes of a graph task from one another, by index."""
         self.graph_task(graph_task)
         return self._nodes().identities(graph_task)
@@ -838,7 +838,7 @@ class Trace(Closable):
 
     def _read_anew(self) -> None:
         contents = self._all_contents = Contents(self._database)
-        events = self._all_events = Events(
+        events = self._all_events = EventReader(
             self._database, contents.events, lambda: contents.has_shortcuts
         )
         self._all_nodes = NodeReader(self._database, contents, events)
@@ -850,7 +850,7 @@ class Trace(Closable):
             self._read_anew()
         return self._all_contents
 
-    def _events(self) -> Events:
+    def _events(self) -> EventReader:
         self._contents()
         return self._all_events
 

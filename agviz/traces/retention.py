@@ -79,6 +79,8 @@ class Retention:
         self._ended: list[Pass] = []
         self._is_first = True
         """Whether those that end now may be among the first."""
+        self._is_first_failed = True
+        """The same of those that failed."""
         self._first_failed = 0
         """Bytes of those that failed and stay."""
         self._last: deque[Pass] = deque()
@@ -164,7 +166,11 @@ class Retention:
                 continue
             if not each.has_failed:
                 self._last.append(each)
-            elif self._first_failed + each.nbytes <= self._room * _FIRST_FAILED:
+                continue
+            # A pass may seem to take nothing, because the file grows by pages: once the first of
+            # those that failed have filled their part, none is added to them.
+            self._is_first_failed &= self._first_failed + each.nbytes <= self._room * _FIRST_FAILED
+            if self._is_first_failed:
                 self._first_failed += each.nbytes
             else:
                 self._failed.append(each)

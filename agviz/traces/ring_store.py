@@ -23,7 +23,7 @@ from agviz_engine.events import NO_GRAPH_TASK
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from agviz.traces.copies import Contents
+    from agviz.traces.copies import CopiedBytes
     from agviz.traces.file_thread import FileThread
     from agviz.traces.writer import SideRow
     from agviz_engine.events import GraphTaskBegun
@@ -52,7 +52,7 @@ class _Flight:
         """Where its rows go: the file's journal, once it is written."""
         self.side: deque[SideRow] = deque()
         """The same."""
-        self.copied: list[Contents] = []
+        self.copied: list[CopiedBytes] = []
         """Copies among the events that can be forgotten."""
         self.ended = False
         self.nonfinite = False

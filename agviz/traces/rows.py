@@ -166,7 +166,7 @@ class ThreadRow(NamedTuple):
     """Thread id of the operating system, 0 where unknown."""
 
 
-class NonFinite(NamedTuple):
+class NonFiniteCounts(NamedTuple):
     """Numbers of non-finite elements, summed over the outputs of a node."""
 
     nan: int
@@ -472,7 +472,7 @@ class NodeRow:
     output_shapes: tuple[tuple[int, ...] | None, ...]
     """Shapes of the gradients it produces, by output; None where no one needs the output or its
     shape is not known."""
-    nonfinite: NonFinite | None
+    nonfinite: NonFiniteCounts | None
     """Non-finite elements found in its outputs; None: not checked."""
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
-from agviz.traces.events import Events
+from agviz.traces.events import EventReader
 from agviz.traces.journal import Journal
 from agviz.traces.writer import Introduction
 
@@ -33,7 +33,7 @@ def store(path: Path, writer: Writer) -> None:
     database = Database(path)
     try:
         contents = Contents(database)
-        events = Events(database, contents.events, lambda: False)
+        events = EventReader(database, contents.events, lambda: False)
         unknown = [
             Introduction(thread.id, thread.name, thread.queue, thread.native_id)
             for thread in contents.threads

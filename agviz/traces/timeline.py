@@ -21,7 +21,7 @@ from agviz.traces.intervals import (
     NO_ARRIVAL,
     NO_NUMBER,
     Intervals,
-    Span,
+    TaskSpan,
 )
 from agviz.traces.schema import (
     ARRIVED,
@@ -139,31 +139,31 @@ class Spans:
         spans: of all of them.
     """
 
-    def __init__(self, spans: Iterable[Span]) -> None:
+    def __init__(self, spans: Iterable[TaskSpan]) -> None:
         self._spans = sorted(spans, key=attrgetter("begin_seq"))
         self._begins = [span.begin_seq for span in self._spans]
         self._first: list[int] = []
         """By place: where the episode begins."""
-        self._known: tuple[int, dict[int, tuple[Span, Span]]] = 0, {}
+        self._known: tuple[int, dict[int, tuple[TaskSpan, TaskSpan]]] = 0, {}
         busy_until = -1
         for number, span in enumerate(self._spans):
             is_inside = span.begin_seq <= busy_until
             self._first.append(self._first[-1] if is_inside else number)
             busy_until = max(busy_until, span.end_seq)
 
-    def __iter__(self) -> Iterator[Span]:
+    def __iter__(self) -> Iterator[TaskSpan]:
         return iter(self._spans)
 
-    def known(self, seq: int) -> dict[int, tuple[Span, Span]]:
+    def known(self, seq: int) -> dict[int, tuple[TaskSpan, TaskSpan]]:
         """The graph tasks that a state covers, with the outermost of each, by id."""
         count = bisect_right(self._begins, seq)
         if self._known[0] != count:
             self._known = count, self._known_after(count)
         return self._known[1]
 
-    def _known_after(self, count: int) -> dict[int, tuple[Span, Span]]:
+    def _known_after(self, count: int) -> dict[int, tuple[TaskSpan, TaskSpan]]:
         begun = self._spans[self._first[count - 1] : count] if count else []
-        roots: dict[int, Span] = {}
+        roots: dict[int, TaskSpan] = {}
         last: dict[int, int] = {}
         """Begin of the last outermost graph task that each thread called."""
         for span in begun:
@@ -181,7 +181,7 @@ class Spans:
         count = bisect_right(self._begins, seq)
         return self._begins[count] if count < len(self._begins) else NEVER
 
-    def episodes(self, first: int, last: int) -> Iterator[list[Span]]:
+    def episodes(self, first: int, last: int) -> Iterator[list[TaskSpan]]:
         """The graph tasks that were under way between two events, by episode."""
         numbered = enumerate(self._spans[: bisect_right(self._begins, last)])
         for _, episode in groupby(numbered, lambda each: self._first[each[0]]):
@@ -263,8 +263,8 @@ class Timeline:
             self._until = rows[0][0] if rows else -1
             self._spans = Spans(self._read_spans())
 
-    def _read_spans(self) -> Iterator[Span]:
-        return map(Span._make, self._database.integers(_SPAN))
+    def _read_spans(self) -> Iterator[TaskSpan]:
+        return map(TaskSpan._make, self._database.integers(_SPAN))
 
     def _with_arrivals(self, graph_task: int) -> Intervals:
         (span,) = (span for span in self._spans if span.id == graph_task)
@@ -272,7 +272,7 @@ class Timeline:
         self._arrivals([task])
         return task
 
-    def _columns(self, spans: Sequence[Span]) -> dict[int, Intervals]:
+    def _columns(self, spans: Sequence[TaskSpan]) -> dict[int, Intervals]:
         """What happened to the nodes of some graph tasks, by id."""
         tasks = {}
         for span in spans:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz.traces.events import beside
+from agviz.traces.events import ROW_OF_EVENT, beside
 from agviz.traces.health import ROLE, ROLES, SLOT
-from agviz.traces.schema import AT, CHUNK_BYTES, OF_EVENT
+from agviz.traces.schema import AT, CHUNK_BYTES
 from agviz.words.shapes import read_ragged_shape, read_shape
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def read_parts(database: Database, contents: Contents, seq: int) -> dict[str, Pa
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.integers(
-        "SELECT name, dtype, shape, chunk FROM part WHERE seq ="  # noqa: S608 - our words
-        f" (SELECT event.seq FROM event WHERE {OF_EVENT}) LIMIT 10",
+        f"SELECT name, dtype, shape, chunk FROM part WHERE seq = {ROW_OF_EVENT} LIMIT 10",  # noqa: S608 - our words
         *(seq, seq, seq),
     )
     text = contents.name

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agviz.measure.values import Health
-    from agviz.traces.copies import Contents, Copy
+    from agviz.traces.copies import CopiedBytes, Copy
     from agviz.traces.held import Held
     from agviz.traces.journal import Journal
     from agviz.traces.modified import Modified
@@ -389,7 +389,7 @@ class Writer:
         self._insert("tensor", tensors, columns=6)
         self._insert("part", parts, columns=5)
 
-    def _chunk_of(self, contents: Contents) -> int:
+    def _chunk_of(self, contents: CopiedBytes) -> int:
         """Write the bytes, unless they were; their first chunk."""
         if contents.data is None:
             return contents.chunk or 0

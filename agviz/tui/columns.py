@@ -99,7 +99,7 @@ class Taken(Sequence[int]):
         return self._column[self._orders[place] - 1]
 
 
-class Columns:
+class OutlineColumns:
     """Rows: nodes in the order in which they started, then those that have not, by index.
 
     Args:

@@ -16,7 +16,7 @@ from agviz.words.labels import numbered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from agviz.tui.columns import Columns
+    from agviz.tui.columns import OutlineColumns
 
 _LONGEST_BLOCK: Final = 128
 _FEWEST_BLOCKS: Final = 3
@@ -45,7 +45,7 @@ class Folding:
         rows: rows of the columns that are shown; None: all, however many there come to be.
     """
 
-    def __init__(self, columns: Columns, rows: Sequence[int] | None = None) -> None:
+    def __init__(self, columns: OutlineColumns, rows: Sequence[int] | None = None) -> None:
         self._columns = columns
         self._rows = rows
         self._folds: list[Fold] = []

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         SavedRow,
         ThreadRow,
     )
-    from agviz.tui.columns import Columns, NodeFacts
+    from agviz.tui.columns import NodeFacts, OutlineColumns
     from agviz.tui.histogram import Sample
     from agviz.tui.relatives import RelatedPass
     from agviz_engine.events import Event
@@ -96,7 +96,7 @@ class LoadedPass:
     meta: Meta
     task: GraphTaskRow
     threads: dict[int, ThreadRow]
-    columns: Columns
+    columns: OutlineColumns
     event_count: int
     is_checked: bool
     """Whether gradients were looked at for NaN and infinities."""

@@ -23,7 +23,7 @@ from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
-from agviz.tui.columns import Columns
+from agviz.tui.columns import OutlineColumns
 from agviz.tui.crossing import onward, to_stop
 from agviz.tui.model import PAGE, Key, LoadedPass, Moment, NodeDetails, Playhead
 from agviz.tui.node_details import read_node_details
@@ -445,7 +445,7 @@ class ReaderThread(threading.Thread):
             self._list()
         event_count = trace.event_count(number)
         outline = trace.outline(number)
-        columns = Columns(outline.nodes)
+        columns = OutlineColumns(outline.nodes)
         columns.add(outline.more(_FIRST_PIECE))
         self._recording = LoadedPass(
             key=key,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from agviz.tui.columns import Columns
+    from agviz.tui.columns import OutlineColumns
     from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel
     from agviz.tui.reader_thread import ReaderThread
@@ -133,6 +133,6 @@ class Searching(Board):
             self.notify(str(error), severity="warning", markup=False)
 
 
-def _row_of(columns: Columns, node: int) -> int:
+def _row_of(columns: OutlineColumns, node: int) -> int:
     row = columns.row_of(node)
     return len(columns) if row is None else row
