@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM event"
 _ROWS_PER_QUERY: Final = 128
 """So few at once that the garbage collector does not get to see them."""
-_ROWS_PER_ANCHOR: Final = 1_000
+_ROWS_PER_ANCHOR: Final = 250
 ROW_OF_EVENT: Final = f"(SELECT event.seq FROM event WHERE {OF_EVENT})"  # noqa: S608
 """SQL of ``seq`` of the row by which an event is found; that of the event is given three times."""
 FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
@@ -98,8 +98,8 @@ class Anchors(NamedTuple):
 class EventReader:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
-    Of every thousand rows of the file the first of each graph task is kept, an anchor: the others
-    are found among the thousand that follow it.
+    Of every 250 rows of the file the first of each graph task is kept, an anchor: the others are
+    found among those that follow it.
 
     Args:
         database: the file.
