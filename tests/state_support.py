@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.event_simulator import Simulator, random_graph
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agviz.traces.engine_state import EngineState
     from agviz.traces.state import BackwardState
     from agviz_engine.instruments import Registry
@@ -62,3 +65,20 @@ def simulate(
     simulator.backward(inner, fail_at=size // 2)
     simulator.backward(outer, reentrant=inner)
     return simulator
+
+
+def cut_off(path: Path, count: int) -> None:
+    """Leave the first ``count`` events of a trace, as if the process had been killed then."""
+    database = sqlite3.connect(path)
+    database.execute("DELETE FROM event WHERE seq >= ?", (count,))
+    database.execute("DELETE FROM graph_task WHERE begin_seq >= ?", (count,))
+    database.execute(
+        "UPDATE graph_task SET end_seq = NULL, end_t = NULL, error = 0, message = 0,"
+        " executed = NULL WHERE end_seq >= ?",
+        (count,),
+    )
+    database.execute("UPDATE meta SET value = 'null' WHERE key = 'end_ns'")
+    for table in ("anchor", "node_block", "timeline"):
+        database.execute(f"DELETE FROM {table}")  # noqa: S608
+    database.commit()
+    database.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import sqlite3
 import tempfile
 import threading
 from pathlib import Path
@@ -34,6 +33,7 @@ from agviz.traces.recorder import Recorder
 from agviz_engine import events
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
+from tests.state_support import cut_off
 
 
 def replayed(trace: Trace, graph_task: int, steps: int) -> dict[str, list[int]]:
@@ -111,26 +111,9 @@ def test_the_replay_says_the_same(seed: int, size: int, devices: int, data: st.D
             agrees(trace)
             # Cut off anywhere, as by kill -9: what is under way has no end.
             cut = data.draw(st.integers(0, trace.event_count()))
-        shorten(path, cut)
+        cut_off(path, cut)
         with Trace.open(path) as trace:
             agrees(trace)
-
-
-def shorten(path: Path, count: int) -> None:
-    """Leave the first ``count`` events of a trace, as if the process had been killed then."""
-    database = sqlite3.connect(path)
-    database.execute("DELETE FROM event WHERE seq >= ?", (count,))
-    database.execute("DELETE FROM graph_task WHERE begin_seq >= ?", (count,))
-    database.execute(
-        "UPDATE graph_task SET end_seq = NULL, end_t = NULL, error = 0, message = 0,"
-        " executed = NULL WHERE end_seq >= ?",
-        (count,),
-    )
-    database.execute("UPDATE meta SET value = 'null' WHERE key = 'end_ns'")
-    for table in ("anchor", "node_block", "timeline"):
-        database.execute(f"DELETE FROM {table}")  # noqa: S608
-    database.commit()
-    database.close()
 
 
 def test_the_replay_says_the_same_of_threads_of_the_engine(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from agviz_engine.instruments import Registry
 from tests.emitting import emit
 from tests.engine.programs import PROGRAMS
 from tests.event_simulator import Simulator, random_graph
-from tests.state_support import picture, simulate
+from tests.state_support import cut_off, picture, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,23 +81,6 @@ def recorded(
     with Recorder(path) as recorder, agviz_engine.installed(recorder, device_policy=policy):
         run()
     return path
-
-
-def cut(path: Path, count: int) -> None:
-    """Leave the first ``count`` events of a trace, as if the process had been killed then."""
-    database = sqlite3.connect(path)
-    database.execute("DELETE FROM event WHERE seq >= ?", (count,))
-    database.execute("DELETE FROM graph_task WHERE begin_seq >= ?", (count,))
-    database.execute(
-        "UPDATE graph_task SET end_seq = NULL, end_t = NULL, error = 0, message = 0,"
-        " executed = NULL WHERE end_seq >= ?",
-        (count,),
-    )
-    database.execute("UPDATE meta SET value = 'null' WHERE key = 'end_ns'")
-    for table in ("anchor", "node_block", "timeline"):
-        database.execute(f"DELETE FROM {table}")  # noqa: S608
-    database.commit()
-    database.close()
 
 
 def test_the_kinds_have_the_numbers_of_the_events() -> None:
@@ -257,7 +240,7 @@ def test_a_file_that_was_cut_off_anywhere(tmp_path: Path) -> None:
     for place in Random(4).sample(range(50, count), 6):
         path = tmp_path / f"{place}.agviz"
         path.write_bytes(whole.read_bytes())
-        cut(path, place)
+        cut_off(path, place)
         with Trace.open(path) as trace:
             assert_equal(trace, 0.05)
 
@@ -311,7 +294,7 @@ def test_drawn_graphs(
         with Trace.open(path) as trace:
             assert_equal(trace, 0.2)
             place = data.draw(st.integers(0, trace.event_count()))
-        cut(path, place)
+        cut_off(path, place)
         with Trace.open(path) as trace:
             assert_equal(trace, 0.1)
 

@@ -502,8 +502,6 @@ class Writer:
         if self.retention is not None and not all(each.is_finite for _, each in roots.measured):
             self.retention.failed(roots.graph_task)
         self._insert("root", roots.rows(self._measured), columns=3)
-        if self.retention is not None and not all(found.is_finite for _, found in roots.measured):
-            self.retention.failed(roots.graph_task)
 
     def _measured(self, health: Health) -> int:
         """The id of a row of ``measured``, which is written with the rest."""
