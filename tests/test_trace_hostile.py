@@ -150,7 +150,7 @@ def test_a_newer_format(good: bytes, tmp_path: Path) -> None:
         type = 'view', rootpage = 0 WHERE name = 'event'""",
         """UPDATE sqlite_schema SET sql = replace(sql, 'node INTEGER,', 'node TEXT,')
         WHERE name = 'event'""",
-        "DROP INDEX event_of_check",
+        "DROP INDEX event_of_finding",
     ],
 )
 def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) -> None:
@@ -169,10 +169,8 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
         "UPDATE event SET kind = -1 WHERE seq = 9",
         "UPDATE event SET kind = 1.5 WHERE seq = 9",
         "UPDATE event SET node = NULL WHERE kind = 25",
-        "UPDATE event SET node = 123456789012 WHERE kind = 26",
-        "UPDATE timeline SET node = node + 123456789012",
-        "UPDATE timeline SET outcome = 99 WHERE outcome",
-        "UPDATE timeline SET started = 'x'",
+        "DELETE FROM timeline; UPDATE event SET node = 123456789012 WHERE kind = 26",
+        "UPDATE timeline SET bytes = 'x'",
         "UPDATE event SET node = -1 WHERE kind = 13",
         "UPDATE event SET a = 9e99 WHERE seq = 9",
         "UPDATE event SET b = 9223372036854775807, c = 9223372036854775807 WHERE kind = 13",
@@ -346,6 +344,6 @@ def test_a_tree_of_endless_rows_ends(good: bytes, tmp_path: Path, levels: int) -
     check_either(tmp_path, bytes(data))
     if levels > 1:
         with Trace.open(path) as trace:
-            for question in (trace.event_count, trace.slowest, trace.hook_times):
+            for question in (trace.event_count, trace.hook_times):
                 with pytest.raises(TraceError, match="damaged"):
                     question()

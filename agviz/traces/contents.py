@@ -172,7 +172,7 @@ class Contents:
             for number, begin in zip(graph_tasks, begins, strict=True)
             if known[number] is None
         }
-        found = trace_events.executed(self._database, missing, is_closed=self.has_shortcuts)
+        found = trace_events.executed(self._database, missing)
         return [found.get(number, count or 0) for number, count in known.items()]
 
     @cached_property

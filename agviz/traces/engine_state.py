@@ -133,7 +133,7 @@ class QueueReplay:
                 if queue in by_queue:
                     order = by_queue[queue]
                     places = range(order.count(self._seq), order.count(seq))
-                    found += [(order.seqs[n], is_push, of, order.nodes[n]) for n in places]
+                    found += [(order.seq(n), is_push, of, order.nodes[n]) for n in places]
             if self._seq < of.span.end_seq <= seq:
                 found.append((of.span.end_seq, False, of, -1))
         return sorted(found, key=lambda step: step[0])
@@ -148,16 +148,14 @@ class EngineState:
     """What the engine knew right after an event.
 
     It covers all graph tasks under way, and of those that ended the last ones of each calling
-    thread. Methods that take a graph task and a node raise KeyError or IndexError for others. Of
-    a graph task that had ended, and was not asked for, what arrived at its nodes is read when it is
-    needed, on the thread that opened the file.
+    thread. Methods that take a graph task and a node raise KeyError or IndexError for others.
+    All that they need was read from the file: any thread may ask.
 
     Args:
         seq: of the event.
         time_ns: its time.
         known: the graph tasks that it covers, with the outermost one of each; parents come before
             their children.
-        of: gives a graph task with what arrived at its nodes.
         replays: of queues, to go on with.
         next_begin: ``seq`` of the next GraphTaskBegun.
     """
@@ -167,7 +165,6 @@ class EngineState:
         seq: int,
         time_ns: int,
         known: dict[int, tuple[Intervals, Intervals]],
-        of: Callable[[int], Intervals],
         replays: dict[int, QueueReplay],
         next_begin: int,
     ) -> None:
@@ -176,7 +173,6 @@ class EngineState:
         self.time_ns = time_ns
         """Its time; 0 before the first event."""
         self._known = known
-        self._of = of
         self._replays = replays
         self._next_begin = next_begin
         self._under_way = [task for task, _ in known.values() if seq < task.span.end_seq]
@@ -211,16 +207,16 @@ class EngineState:
 
     def remaining(self, graph_task: int, node: int) -> int:
         """Number of dependencies a node still waits for; of one that is left out, those it had."""
-        task = self._with_arrivals(graph_task)
+        task = self._task(graph_task)
         return task.remaining(task.checked(node, self.seq), self.seq)
 
     def is_nonfinite(self, graph_task: int, node: int) -> bool:
         """Whether a non-finite element was found in an output of the node."""
-        return self._with_arrivals(graph_task).nonfinite.get(node, NEVER) <= self.seq
+        return self._task(graph_task).nonfinite.get(node, NEVER) <= self.seq
 
     def nonfinite(self, graph_task: int) -> frozenset[int]:
         """The nodes of which that is so."""
-        found = self._with_arrivals(graph_task).nonfinite
+        found = self._task(graph_task).nonfinite
         return frozenset(node for node, seq in found.items() if seq <= self.seq)
 
     def sequence_nr(self, graph_task: int, node: int) -> int | None:
@@ -293,23 +289,19 @@ class EngineState:
         """Bytes of the gradients in InputBuffers, those of running nodes included."""
         return sum(task.live_bytes(self.seq) for task in self._under_way)
 
-    def _with_arrivals(self, graph_task: int) -> Intervals:
-        task = self._task(graph_task)
-        return self._of(graph_task) if task.arrivals_until < self.seq else task
-
 
 def _leaving(of: Intervals, queue: int, seq: int) -> Iterator[_Leaving]:
     """The tasks of a graph task that left a queue after an event that they were there at."""
     order = of.orders.popped.get(queue)
     if order is not None:
-        pushed, number = of.pushed, of.span.id
-        for place in range(order.count(seq), len(order.nodes)):
-            node = order.nodes[place]
-            if pushed[node] <= seq:
-                yield _Leaving(order.seqs[place], _key(of, node), QueuedTask(number, node))
+        pushed, number, at = of.pushed, of.span.id, of.moment(seq)
+        for place in range(order.count(seq), len(order)):
+            left, node = order.seq(place), order.nodes[place]
+            if pushed[node] <= at:
+                yield _Leaving(left, _key(of, node), QueuedTask(number, node))
 
 
 def _next_push(of: Intervals, queue: int, seq: int) -> int:
     order = of.orders.pushed.get(queue)
     place = NEVER if order is None else order.count(seq)
-    return NEVER if order is None or place == len(order.seqs) else order.seqs[place]
+    return NEVER if order is None or place == len(order) else order.seq(place)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces import codec
 from agviz.traces.database import DURING, along, given, of, place
+from agviz.traces.intervals import Moments
 from agviz.traces.rows import GraphTaskStatus
 from agviz.traces.schema import (
     ARRIVAL,
@@ -27,6 +28,7 @@ from agviz.traces.schema import (
     ENDS,
     EXECUTION,
     FAILED,
+    FINDING,
     FINISHED,
     GRADIENT,
     HOOK_CALLED,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from agviz.traces.database import Database
+    from agviz.traces.intervals import Intervals
     from agviz.traces.rows import GraphTaskRow
     from agviz_engine.events import Event
 
@@ -105,6 +108,7 @@ class EventReader:
         database: the file.
         decode: gives the events of a row.
         is_closed: whether the recording was closed, and anchors were stored.
+        intervals: what happened to the nodes of a graph task; asked only where it was closed.
     """
 
     def __init__(
@@ -112,8 +116,10 @@ class EventReader:
         database: Database,
         decode: Callable[[codec.Row], tuple[Event, ...]],
         is_closed: Callable[[], bool],
+        intervals: Callable[[int], Intervals | None],
     ) -> None:
         self._database = database
+        self._intervals = intervals
         self._decode = decode
         self._is_closed = is_closed
         self._known: dict[int, Anchors] = {}
@@ -205,22 +211,27 @@ class EventReader:
         mine = self.of_node(graph_task, node)
         if not self._are_stored:
             return f"({mine} OR {gave})"
-        moments = f"graph_task = {graph_task:d} AND node = {node:d}"
-        end = f"(SELECT ended / {BLOCK} * {BLOCK} FROM timeline WHERE {moments})"  # noqa: S608
+        moments = self._moments_of(graph_task, node)
+        end = -1 if moments is None or moments.ended is None else moments.ended
+        block = end // BLOCK * BLOCK
         after = (
-            f"SELECT seq FROM event WHERE {gave} AND seq BETWEEN {end} AND {end} + {2 * BLOCK - 1}"  # noqa: S608
+            f"SELECT seq FROM event WHERE {gave}"  # noqa: S608 - numbers
+            f" AND seq BETWEEN {block:d} AND {block + 2 * BLOCK - 1:d}"
         )
         near = self._near(graph_task, node, f"arrivals = 0 AND {gave}")
         return f"({mine} OR event.seq IN ({after} UNION ALL {near}))"
 
     def _own(self, graph_task: int, node: int, condition: str) -> str:
         """SQL of the events that fulfil a condition, of those that moved a node on or between."""
-        moments = f"FROM timeline WHERE graph_task = {graph_task:d} AND node = {node:d}"
         event = f"SELECT event.seq FROM event WHERE {condition} AND event.seq"  # noqa: S608
+        moments = self._moments_of(graph_task, node)
+        if moments is None:
+            return f"{event} IN ()"
+        low = moments.pushed if moments.popped is None else moments.popped
+        high = low if moments.ended is None else moments.ended
         return (
-            f"{event} IN (SELECT pushed {moments} UNION ALL SELECT failed {moments})"
-            f" UNION ALL {event} BETWEEN (SELECT ifnull(popped, pushed) {moments})"
-            f" AND (SELECT coalesce(ended, popped, pushed) {moments})"
+            f"{event} IN ({_number(moments.pushed)}, {_number(moments.failed)})"
+            f" UNION ALL {event} BETWEEN {_number(low)} AND {_number(high)}"
         )
 
     def arrived(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
@@ -258,26 +269,37 @@ class EventReader:
 
     @cached_property
     def _are_stored(self) -> bool:
-        """Whether the file says when nodes were queued and ran, and where their events are."""
+        """Whether the file says where the events of nodes are."""
         return self._is_closed() and bool(
-            self._database.value("SELECT EXISTS (SELECT 1 FROM timeline)")
+            self._database.value("SELECT EXISTS (SELECT 1 FROM node_block)")
         )
 
-    def moments(self, task: GraphTaskRow | None, node: int | None = None) -> str:
-        """SQL of a table as ``timeline``, for a graph task, or for all of them.
+    def _moments_of(self, graph_task: int, node: int) -> Moments | None:
+        """When a node was queued and ran, in a recording that was closed."""
+        intervals = self._intervals(graph_task)
+        is_there = intervals is not None and 0 <= node < intervals.size
+        return intervals.moments(node) if intervals is not None and is_there else None
+
+    def moments(self, task: GraphTaskRow, node: int | None = None) -> list[Moments]:
+        """When the nodes of a graph task were queued, ran and ended, as far as they did.
 
         Args:
-            task: the graph task; None: all.
+            task: the graph task.
             node: only this node of it; None: all.
         """
-        mine = "TRUE" if task is None else f"+graph_task = {task.id:d}"
+        if not self._is_closed():
+            mine = "" if node is None else f" AND node = {node:d}"
+            rows = self._database.numbers(
+                f"SELECT {', '.join(Moments._fields)} FROM ({MOMENTS} AND +graph_task = ?"  # noqa: S608
+                f" AND seq BETWEEN ? AND ?{mine} GROUP BY graph_task, node)",
+                *place(task),
+            )
+            return list(map(Moments._make, rows))
+        intervals = self._intervals(task.id)
+        nodes = range(0 if intervals is None else intervals.size)
         if node is not None:
-            mine += f" AND node = {node:d}"
-        if self._are_stored:
-            return f"(SELECT * FROM timeline WHERE {mine.removeprefix('+')})"  # noqa: S608
-        if task is not None:
-            mine += f" AND seq BETWEEN {task.begin_seq:d} AND {task.last_seq:d}"
-        return f"({MOMENTS} AND {mine} GROUP BY graph_task, node)"
+            nodes = nodes[node : node + 1]
+        return [intervals.moments(each) for each in nodes] if intervals is not None else []
 
     def seqs(
         self,
@@ -303,7 +325,7 @@ class EventReader:
             mine = self.of_node(graph_task, node, sorted(kinds))
         mine += f" {of(thread, 'thread')}"
         if found_only:
-            mine += f" AND (NOT {CHECK} OR b + c + d > 0)"
+            mine += f" AND (NOT {CHECK} OR {FINDING})"
         halves = []
         for second, is_there in ((False, IS_FIRST), (True, IS_SECOND)):
             kinds_of_rows = {
@@ -337,8 +359,8 @@ class EventReader:
         Of the checks that found some, in order.
         """
         return self._database.integers(
-            f"SELECT graph_task, node, thread, a, b, c, d, seq, t FROM event WHERE {CHECK}"  # noqa: S608
-            f" AND b + c + d > 0 {of(graph_task)} ORDER BY seq LIMIT ?",
+            f"SELECT graph_task, node, thread, a, b, c, d, seq, t FROM event WHERE"  # noqa: S608
+            f" {FINDING} {of(graph_task)} ORDER BY seq LIMIT ?",
             *given(graph_task),
             max(limit, 0),
         )
@@ -383,6 +405,10 @@ class EventReader:
                 raise self._database.damaged("a gradient arrived at a node that is not there")
         return found
 
+    def time_of(self, seq: int) -> int:
+        """When the row of an event was made, in ns since the start of the recording."""
+        return self._database.value("SELECT ifnull(min(t), 0) FROM event WHERE seq = ?", seq)
+
     def last(self) -> int:
         """``seq`` of the last event; -1: there is none."""
         rows = self._database.integers(f"SELECT {AT} FROM event ORDER BY seq DESC LIMIT 1")  # noqa: S608
@@ -408,7 +434,7 @@ class EventReader:
     def found(self, graph_task: int, after: int, until: int) -> list[tuple[int, int]]:
         """``seq`` and node of the findings of NaN and infinities behind an event, in order."""
         rows = self._database.integers(
-            f"SELECT seq, node FROM event WHERE {CHECK} AND b + c + d > 0 AND graph_task = ?"  # noqa: S608
+            f"SELECT seq, node FROM event WHERE {FINDING} AND graph_task = ?"  # noqa: S608
             " AND seq > ? AND seq <= ? ORDER BY seq",
             *(graph_task, after, until),
         )
@@ -426,12 +452,14 @@ class EventReader:
         """See :meth:`agviz.traces.reader.Trace.first_failure`."""
         if task.status is GraphTaskStatus.FINISHED:
             return None
-        rows = self._database.integers(
-            f"SELECT ifnull(failed, ended) FROM {self.moments(task)}"  # noqa: S608
-            f" WHERE failed IS NOT NULL OR outcome = {FAILED} ORDER BY 1 LIMIT 1"
-        )
-        if rows:
-            return rows[0][0]
+        found = [
+            moments.ended if moments.failed is None else moments.failed
+            for moments in self.moments(task)
+            if moments.failed is not None or moments.outcome == FAILED
+        ]
+        known = [seq for seq in found if seq is not None]
+        if known:
+            return min(known)
         return task.end_seq if task.status is GraphTaskStatus.FAILED else None
 
     def arrived_by_slot(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
@@ -448,6 +476,14 @@ class EventReader:
             anchors = self._worked_out(number)
             for position, seq in zip(anchors.positions, anchors.seqs, strict=True):
                 yield number, position, seq
+
+    def lasts(self) -> dict[int, int]:
+        """``seq`` of the last event of each graph task."""
+        return {
+            number: anchors.seqs[-1] - 1
+            for number, anchors in self._counted.items()
+            if anchors.seqs
+        }
 
     @cached_property
     def _counted(self) -> dict[int, Anchors]:
@@ -493,11 +529,11 @@ class EventReader:
         key = _key(graph_task)
         anchors = self._known.get(key)
         if anchors is None:
-            work_out = self._stored if self._is_closed() else self._worked_out
+            work_out = self._stored_anchors if self._is_closed() else self._worked_out
             anchors = self._known[key] = work_out(key)
         return anchors
 
-    def _stored(self, key: int) -> Anchors:
+    def _stored_anchors(self, key: int) -> Anchors:
         rows = self._database.integers(
             "SELECT position, seq FROM anchor WHERE graph_task = ? ORDER BY position", key
         )
@@ -519,6 +555,10 @@ def _key(graph_task: int | None) -> int:
     return _ALL if graph_task is None else graph_task
 
 
+def _number(seq: int | None) -> str:
+    return "NULL" if seq is None else f"{seq:d}"
+
+
 def _of_node(graph_task: int, node: int) -> str:
     return f"event.graph_task = {graph_task:d} AND event.node = {node:d}"
 
@@ -527,26 +567,22 @@ _ONE_BY_ONE: Final = 16
 """Up to so many graph tasks that did not finish, each is counted by itself."""
 
 
-def executed(database: Database, begins: Mapping[int, int], *, is_closed: bool) -> dict[int, int]:
+def executed(database: Database, begins: Mapping[int, int]) -> dict[int, int]:
     """How many nodes of graph tasks have finished.
 
     Args:
         database: the file.
         begins: the graph tasks, and ``seq`` of their GraphTaskBegun.
-        is_closed: whether the recording was closed.
     """
     # The first event of a graph task bounds the search among events.
-    finished = (
-        f"timeline WHERE outcome = {FINISHED}"
-        if is_closed
-        else f"event WHERE kind = {FINISHED} AND seq > {min(begins.values(), default=0):d}"
+    counted = (
+        f"SELECT graph_task, count(*) FROM event WHERE kind = {FINISHED}"  # noqa: S608 - our words
+        f" AND seq > {min(begins.values(), default=0):d}"
     )
-    mine = "graph_task = ?" if is_closed else "+graph_task = ?"
-    counted = f"SELECT graph_task, count(*) FROM {finished}"  # noqa: S608 - our words
     if len(begins) > _ONE_BY_ONE:
         rows = database.integers(f"{counted} GROUP BY graph_task")
     else:
-        one = f"{counted} AND {mine} GROUP BY graph_task"
+        one = f"{counted} AND +graph_task = ? GROUP BY graph_task"
         rows = list(chain(*(database.integers(one, number) for number in begins)))
     counts = {row[0]: row[1] for row in rows}
     return {number: counts.get(number, 0) for number in begins}

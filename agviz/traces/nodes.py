@@ -13,10 +13,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import ne
+from operator import attrgetter, ne
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, overload
 
-from agviz.traces.database import given, of
+from agviz.traces.database import DURING, given, of, place
 from agviz.traces.events import FROM_MEASURED
 from agviz.traces.rows import (
     LEAF,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
     from agviz.traces.events import EventReader
+    from agviz.traces.intervals import Moments
     from agviz.traces.rows import Frame
     from agviz.traces.stacks import StoredStacks
 
@@ -54,11 +55,7 @@ _SHAPES: Final = 8
 """Column of the shapes among those of a node."""
 _MOST_OUTPUTS: Final = 100_000
 _NEVER: Final = 2**63 - 1
-_EXECUTIONS: Final = (
-    "SELECT graph_task, node, ifnull(thread, -1), ifnull(started, -1), ifnull(start_t, 0),"
-    " ifnull(ended, -1), ifnull(outcome, 0), ifnull(end_t, 0), ifnull(failed, -1),"
-    " ifnull((SELECT t FROM event WHERE seq = failed), 0)"
-)
+_CHECKED: Final = f"{CHECK} AND {DURING}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,45 +408,48 @@ class NodeReader:
         self, graph_task: int | None, only: int | None = None
     ) -> list[ExecutionRow]:
         """Those of the node ``only``, with an order of their own; None: of all nodes."""
-        task = None if graph_task is None else self._contents.graph_tasks[graph_task]
-        rows = self._database.integers(
-            f"{_EXECUTIONS} FROM {self.events.moments(task, only)}"
-            " WHERE started IS NOT NULL OR ended IS NOT NULL ORDER BY ifnull(started, ended)"
-        )
-        found = {row[0] for row in rows}
-        names = {
-            number: self._short_names(number) if only is None else self._name_of(number, only)
-            for number in found & self._contents.graph_tasks.keys()
-        }
-        if len(names) < len(found):
-            rows = [row for row in rows if row[0] in names]  # others were under way before
-        if rows and min(row[1] for row in rows) < 0:
-            raise self._database.damaged("an event concerns a node that is not there")
-        orders = {number: itertools.count(1) for number in names}
+        numbers = self._contents.graph_tasks if graph_task is None else [graph_task]
+        found = [row for number in numbers for row in self._executions_of(number, only)]
+        return sorted(found, key=attrgetter("seq")) if graph_task is None else found
+
+    def _executions_of(self, graph_task: int, only: int | None) -> list[ExecutionRow]:
+        moments = [
+            each
+            for each in self.events.moments(self._contents.graph_tasks[graph_task], only)
+            if each.started is not None or each.ended is not None
+        ]
+        if not moments:
+            return []
+        names = self._short_names(graph_task) if only is None else self._name_of(graph_task, only)
+        moments.sort(key=_begin)
+        order = itertools.count(1)
         try:
-            return [self._execution(row, names[row[0]][row[1]], orders[row[0]]) for row in rows]
+            return [self._execution(graph_task, each, names[each.node], order) for each in moments]
         except (IndexError, KeyError) as error:
             raise self._database.damaged("an event concerns a node that is not there") from error
 
-    def _execution(self, row: tuple[int, ...], name: str, order: Iterator[int]) -> ExecutionRow:
-        number, node, thread, started, start_t, ended, outcome, end_t, failed, failed_t = row
+    def _execution(
+        self, graph_task: int, moments: Moments, name: str, order: Iterator[int]
+    ) -> ExecutionRow:
         start_ns = self._contents.meta.start_ns
         end_ns, status = None, NodeStatus.RUNNING
-        if failed >= 0:
+        if moments.failed is not None:
+            failed_t = self.events.time_of(moments.failed)
             end_ns, status = failed_t + start_ns, NodeStatus.FAILED
-        elif ended >= 0:
-            end_ns, status = end_t + start_ns, END[outcome]
-        has_started = started >= 0
+        elif moments.outcome is not None:
+            end_ns, status = (moments.end_t or 0) + start_ns, END[moments.outcome]
+        has_started = moments.started is not None
+        begin_t = moments.start_t if has_started else moments.end_t
         return ExecutionRow(
-            number,
+            graph_task,
             next(order) if has_started else 0,
-            node,
+            moments.node,
             name,
-            thread,
-            (start_t if has_started else end_t) + start_ns,
+            -1 if moments.thread is None else moments.thread,
+            (begin_t or 0) + start_ns,
             end_ns,
             status,
-            started if has_started else ended,
+            _begin(moments),
         )
 
     def _name_of(self, graph_task: int, node: int) -> dict[int, str]:
@@ -487,11 +487,7 @@ class NodeReader:
             if not {edge[2] for edge in edges} <= set(indexes):
                 raise self._database.damaged("an edge leads to a node that is not there")
             executed = self._execution_of(graph_task, only)
-        checked = (
-            f"{CHECK} AND graph_task = {graph_task:d}"
-            if only is None
-            else self.events.of_node(graph_task, only, [CHECKED])
-        )
+        checked = _CHECKED if only is None else self.events.of_node(graph_task, only, [CHECKED])
         return NodeColumns(
             graph_task=graph_task,
             node=rows if only is None else dict(zip(indexes, rows, strict=True)),
@@ -510,7 +506,8 @@ class NodeReader:
             nonfinite={
                 node: NonFiniteCounts(*counts)
                 for node, *counts in self._database.integers(
-                    f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {checked} GROUP BY node"  # noqa: S608
+                    f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {checked} GROUP BY node",  # noqa: S608
+                    *(place(self._contents.graph_tasks[graph_task]) if only is None else ()),
                 )
             },
         )
@@ -537,10 +534,8 @@ class NodeReader:
         task = self._contents.graph_tasks.get(graph_task)
         if task is None or task.status is GraphTaskStatus.FINISHED:
             return frozenset()
-        rows = self._database.integers(
-            f"SELECT node FROM {self.events.moments(task, only)} WHERE pushed IS NOT NULL"  # noqa: S608
-        )
-        return frozenset(node for (node,) in rows)
+        moments = self.events.moments(task, only)
+        return frozenset(each.node for each in moments if each.pushed is not None)
 
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
         """The edges that lead into a node, by slot."""
@@ -657,15 +652,9 @@ class NodeReader:
         )
         good = self._good(rows, fits)
         wanted = dict.fromkeys(row[0] for row in rows if not good.isdisjoint(row[1:]))
-        started = self._database.integers(
-            "SELECT node, started"  # noqa: S608
-            f" FROM {self.events.moments(self._contents.graph_tasks[graph_task])}"
-            " WHERE started IS NOT NULL ORDER BY started"
-        )
-        found: dict[int, int | None] = {}
-        for node, seq in started:
-            if node in wanted:
-                found.setdefault(node, seq)
+        moments = self.events.moments(self._contents.graph_tasks[graph_task])
+        started = sorted((each.started, each.node) for each in moments if each.started is not None)
+        found: dict[int, int | None] = {node: seq for seq, node in started if node in wanted}
         for node in wanted:
             found.setdefault(node, None)
         return list(found.items())
@@ -797,3 +786,9 @@ class NodeReader:
 
 def _marks(numbers: Sequence[int]) -> str:
     return ",".join("?" * len(numbers))
+
+
+def _begin(moments: Moments) -> int:
+    """``seq`` of NodeStarted, of NodeSkipped where there is none."""
+    begin = moments.ended if moments.started is None else moments.started
+    return -1 if begin is None else begin

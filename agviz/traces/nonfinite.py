@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces.events import FROM_MEASURED
 from agviz.traces.health import ROLE, ROLES, SLOT
-from agviz.traces.schema import AT, CHECK
+from agviz.traces.schema import AT, CHECK, FINDING
 
 if TYPE_CHECKING:
     from agviz.traces.contents import Contents
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _IS_BAD: Final = "health.nan + posinf + neginf > 0"
 _MEASURED_BAD: Final = f"{FROM_MEASURED} WHERE {_IS_BAD}"
-_FAILED_CHECK: Final = f"{CHECK} AND event.b + event.c + event.d > 0"
 """The same where only the non-finite check was made, of what nodes put out."""
 _EDGE: Final = (
     "LEFT JOIN edge ON edge.graph_task = event.graph_task AND edge.producer = event.node"
@@ -57,7 +56,7 @@ def flows(database: Database, contents: Contents, task: GraphTaskRow) -> Flows:
     outputs = database.integers(
         "SELECT event.seq, event.node, event.a, coalesce(edge.consumer, -1),"  # noqa: S608
         f" coalesce(edge.slot, -1) FROM {FROM_MEASURED if is_measured else 'event'} {_EDGE} WHERE"
-        f" {f'{_IS_BAD} AND {CHECK}' if is_measured else _FAILED_CHECK}"
+        f" {f'{_IS_BAD} AND {CHECK}' if is_measured else FINDING}"
         f" AND {_within(is_measured)}",
         *_place(task),
     )
@@ -77,9 +76,7 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
     tasks = contents.graph_tasks
     if len(tasks) > _ONE_BY_ONE:
         is_measured = contents.meta.values != "none"
-        source = (
-            f"{FROM_MEASURED} WHERE {_IS_BAD}" if is_measured else f"event WHERE {_FAILED_CHECK}"
-        )
+        source = f"{FROM_MEASURED} WHERE {_IS_BAD}" if is_measured else f"event WHERE {FINDING}"
         rows = database.integers(
             f"SELECT event.graph_task FROM {source}"  # noqa: S608
             " GROUP BY event.graph_task ORDER BY min(event.seq)"
@@ -93,7 +90,7 @@ def graph_tasks(database: Database, contents: Contents) -> list[int]:
 def first(database: Database, contents: Contents, task: GraphTaskRow) -> int | None:
     """``seq`` of the event in which the first such gradient of a graph task flowed, or None."""
     is_measured = contents.meta.values != "none"
-    source = _MEASURED_BAD if is_measured else f"event WHERE {_FAILED_CHECK}"
+    source = _MEASURED_BAD if is_measured else f"event WHERE {FINDING}"
     rows = database.integers(
         f"SELECT {AT} FROM {source} AND {_within(is_measured)} LIMIT 1",  # noqa: S608
         *_place(task),

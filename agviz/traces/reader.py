@@ -799,7 +799,7 @@ class Trace(Closable):
                     f"events, there is no position {position}"
                 )
             seq, time_ns = found[0].seq, found[0].time_ns
-        return self._timeline().state_at(seq, time_ns, graph_task)
+        return self._timeline().state_at(seq, time_ns)
 
     def replay(self) -> BackwardState:
         """The state before any event, to be moved on with ``apply``; for who looks at all events.
@@ -839,7 +839,10 @@ class Trace(Closable):
     def _read_anew(self) -> None:
         contents = self._all_contents = Contents(self._database)
         events = self._all_events = EventReader(
-            self._database, contents.events, lambda: contents.has_shortcuts
+            self._database,
+            contents.events,
+            lambda: contents.has_shortcuts,
+            lambda graph_task: self._timeline().of(graph_task),
         )
         self._all_nodes = NodeReader(self._database, contents, events)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -68,7 +68,8 @@ CREATE TABLE graph_task (
     end_t INTEGER,                 -- NULL: did not end while recorded
     error INTEGER NOT NULL,        -- string, type of the exception; 0: did not fail
     message INTEGER NOT NULL,      -- string
-    executed INTEGER,              -- nodes whose function was called; NULL: did not finish
+    executed INTEGER,              -- nodes whose function was called; NULL: the graph
+                                   -- task did not finish, nor was the recording closed
     traced INTEGER NOT NULL        -- 1: while torch.compile or the like was tracing
 )""",
     # Backward passes that were recorded, and then left out to keep the file within its size: of the
@@ -433,24 +434,13 @@ CREATE TABLE anchor (
     seq INTEGER NOT NULL,          -- seq in event; of the last anchor: behind all events
     PRIMARY KEY (graph_task, position)
 ) WITHOUT ROWID""",
-    # When nodes were queued, ran and ended: ``seq`` of the events that say so, NULL where there is
-    # none. Empty until the recording is closed.
+    # When nodes were queued, ran and ended, and what arrived at them: agviz.traces.intervals packs
+    # these columns, agviz.traces.packed describes their form. Empty until the recording is closed.
     "timeline": """
 CREATE TABLE timeline (
-    graph_task INTEGER NOT NULL,
-    node INTEGER NOT NULL,
-    pushed INTEGER,                -- QueuePush
-    queue INTEGER,                 -- of QueuePush: device index; -1: of the calling thread
-    popped INTEGER,                -- QueuePop
-    started INTEGER,               -- NodeStarted
-    ended INTEGER,                 -- the first of NodeFinished, NodeFailed and NodeSkipped
-    outcome INTEGER,               -- its kind in event
-    failed INTEGER,                -- NodeFailed of a node that had ended otherwise before
-    thread INTEGER,                -- that took the node up, or skipped it
-    start_t INTEGER,               -- time of NodeStarted, ns since the start of the recording
-    end_t INTEGER,                 -- time of the end
-    PRIMARY KEY (graph_task, node)
-) WITHOUT ROWID""",
+    id INTEGER PRIMARY KEY,        -- graph_task * PARTS, and from there one for each part
+    bytes BLOB NOT NULL            -- all parts but the last have PART_BYTES
+)""",
 }
 """The tables, by name. The text is what SQLite stores, comments included."""
 
@@ -483,9 +473,12 @@ OF_EVENT = f"event.seq IN (?, ? - 1) AND {AT} = ?"
 EXECUTION = f"kind IN {(STARTED, FINISHED, FAILED, SKIPPED)}"
 """Condition of what starts or ends an execution."""
 
-CHECK = "kind = 13"
-"""Condition of NonFiniteChecked. SQLite takes an index that is limited to them only for queries
-that hold these very words."""
+CHECK = "event.kind = 13"
+"""Condition of NonFiniteChecked."""
+
+FINDING = "kind = 13 AND b + c + d > 0"
+"""Condition of those that found NaN or infinities. SQLite takes an index that is limited to them
+only for queries that hold these very words."""
 
 GRADIENT = f"(event.kind = {ARRIVED} OR event.kind = {DELIVERED} AND event.e >= 0)"
 """Condition of what is a GradientAccumulated, among others."""
@@ -501,7 +494,7 @@ IS_SECOND = (
 """Whether a row is an event at ``seq``, and one at ``seq + 1``."""
 
 INDEXES: dict[str, str] = {
-    "event_of_check": f"CREATE INDEX event_of_check ON event (graph_task) WHERE {CHECK}",
+    "event_of_finding": f"CREATE INDEX event_of_finding ON event (graph_task) WHERE {FINDING}",
 }
 """Built when the recording is closed; a file without them is read more slowly, but is read."""
 
@@ -525,24 +518,44 @@ MOMENTS = (
     f" min(t) {_OF_START} AS start_t, min(t) FILTER (WHERE {_ENDS}) AS end_t"
     f" FROM event WHERE kind IN {MOVES}"
 )
-"""The columns of timeline, from the events; to be grouped by graph task and node."""
+"""When nodes were queued, ran and ended; to be grouped by graph task and node.
 
-FILL_TIMELINE = f"INSERT INTO timeline {MOMENTS} GROUP BY graph_task, node"
-"""The rows of timeline, once all events are there."""
+``seq`` of the events that say so: pushed, and into which queue (device index; -1: that of the
+calling thread); popped; started; ended, the first of NodeFinished, NodeFailed and NodeSkipped, and
+outcome, its kind; failed, NodeFailed of a node that had ended otherwise before. The thread that
+took the node up or skipped it, and the times of start and end, in ns since the start of the
+recording.
+"""
+
+_MAKE_MOMENTS = (
+    "CREATE TEMP TABLE moments (graph_task INTEGER, node INTEGER, pushed, queue, popped, started,"
+    " ended, outcome, failed, thread, start_t, end_t, PRIMARY KEY (graph_task, node)) WITHOUT ROWID"
+)
+FIND_MOMENTS = (
+    _MAKE_MOMENTS,
+    f"INSERT INTO temp.moments {MOMENTS} GROUP BY graph_task, node",
+)
+"""Statements that keep them as a table, as long as the connection is open."""
+
+FILL_EXECUTED = (
+    f"UPDATE graph_task SET executed = (SELECT count(*) FROM temp.moments"  # noqa: S608 - numbers
+    f" WHERE graph_task = id AND outcome = {FINISHED}) WHERE executed IS NULL"
+)
+"""How many nodes were executed of graph tasks that did not finish, once moments are found."""
 
 FILL_NODE_BLOCK = (
     f"INSERT INTO node_block SELECT event.graph_task, event.node, 0, seq / {BLOCK}, 0"  # noqa: S608 - our words
-    " FROM event LEFT JOIN timeline USING (graph_task, node) WHERE event.node IS NOT NULL"
+    " FROM event LEFT JOIN temp.moments USING (graph_task, node) WHERE event.node IS NOT NULL"
     f" AND kind NOT IN {(*MOVES, ARRIVED, DELIVERED)}"
     " AND NOT ifnull(seq BETWEEN popped AND ended, 0)"
-    f" UNION SELECT event.graph_task, a, 0, seq / {BLOCK}, 0 FROM event LEFT JOIN timeline"
-    " ON timeline.graph_task = event.graph_task AND timeline.node = a"
+    f" UNION SELECT event.graph_task, a, 0, seq / {BLOCK}, 0 FROM event LEFT JOIN temp.moments"
+    " ON moments.graph_task = event.graph_task AND moments.node = a"
     f" WHERE {ARRIVAL} AND a >= 0"
     f" AND NOT ifnull(seq / {BLOCK} BETWEEN ended / {BLOCK} AND ended / {BLOCK} + 1, 0)"
     f" UNION SELECT graph_task, node, 1, seq / {BLOCK}, sum({GRADIENT}) FROM event"
     f" WHERE {ARRIVAL} GROUP BY 1, 2, 3, 4"
 )
-"""The rows of node_block, once timeline is filled."""
+"""The rows of node_block, once moments are found."""
 
 SOURCE_LIMIT = 200
 """Longest stored line of source, in characters."""
@@ -552,3 +565,10 @@ TEXT_LIMIT = 65_536
 
 CHUNK_BYTES = 2**20
 """Length of a chunk."""
+
+PART_BYTES = 2**24
+"""Length of a part of what a graph task has in timeline; one that is read at once need not be
+copied together."""
+
+PARTS = 2**16
+"""Most parts of a graph task."""

@@ -12,6 +12,7 @@ from agviz.traces.contents import Contents
 from agviz.traces.database import Database
 from agviz.traces.events import EventReader
 from agviz.traces.journal import Journal
+from agviz.traces.timeline import Timeline
 from agviz.traces.writer import Introduction
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def store(path: Path, writer: Writer) -> None:
     database = Database(path)
     try:
         contents = Contents(database)
-        events = EventReader(database, contents.events, lambda: False)
+        events = EventReader(database, contents.events, lambda: False, lambda _: None)
         unknown = [
             Introduction(thread.id, thread.name, thread.queue, thread.native_id)
             for thread in contents.threads
@@ -41,5 +42,7 @@ def store(path: Path, writer: Writer) -> None:
         ]
         writer.write(Journal(), unknown)
         writer.store("anchor", list(events.to_store()))
+        for rows in Timeline(database, is_closed=True).to_store(events.lasts()):
+            writer.store("timeline", rows)  # one by one: they are as large as the memory of a pass
     finally:
         database.close()

@@ -2,35 +2,39 @@
 
 Graph tasks that overlap in time (reentrant calls, several calling threads) form an episode; the
 engine is idle between episodes. Of each graph task that a state covers, :class:`Intervals` are read
-once: from the table ``timeline`` and the arrivals among the events where the recording was closed,
-else from the events, on from where they ended the last time.
+once: from the table ``timeline`` where the recording was closed, else from the events, on from
+where they ended the last time.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from agviz.traces.engine_state import EngineState, QueueReplay
 from agviz.traces.intervals import (
-    DECREMENT,
     NEVER,
-    NO_ARRIVAL,
+    NO_DECREMENT,
     NO_NUMBER,
     Intervals,
+    Moments,
     TaskSpan,
 )
 from agviz.traces.schema import (
     ARRIVED,
     AT,
-    CHECKED,
     COMPUTED,
     DELIVERED,
+    ENDS,
+    FINDING,
+    MOMENTS,
     MOVES,
     NBYTES,
+    PART_BYTES,
+    PARTS,
     POPPED,
     PUSHED,
     SLOT,
@@ -38,7 +42,7 @@ from agviz.traces.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.database import Database
     from agviz.traces.intervals import Arrival
@@ -49,30 +53,25 @@ _NODES_KEPT: Final = 50_000
 """Graph tasks with fewer nodes in all are kept, however many they are."""
 
 _SPAN: Final = (
-    f"SELECT id, parent, depth, thread, begin_seq, ifnull(end_seq, {NEVER}), ifnull(end_t, 0),"  # noqa: S608 - numbers
+    "SELECT id, parent, depth, thread, begin_seq, begin_t,"  # noqa: S608 - numbers
+    f" ifnull(end_seq, {NEVER}), ifnull(end_t, 0),"
     f" CASE WHEN end_seq IS NULL OR error <> 0 THEN {NEVER} ELSE end_seq END, nodes"
     " FROM graph_task"
 )
-_NODE: Final = f"ifnull(sequence_nr, {NO_NUMBER}), dependencies, recorded"
-_FILLED: Final = ", ".join(
-    f"ifnull({column}, {NEVER})" for column in ("pushed", "popped", "started", "ended")
+_NODES: Final = (
+    f"SELECT idx, ifnull(sequence_nr, {NO_NUMBER}), dependencies, recorded FROM node"  # noqa: S608
+    " WHERE graph_task = ? ORDER BY idx"
 )
-_WITH_TIMES: Final = (
-    f"SELECT node.graph_task, idx, {_NODE}, {_FILLED}, ifnull(outcome, 0),"  # noqa: S608 - our words
-    f" ifnull(failed, {NEVER}), ifnull(timeline.queue, -1), ifnull(thread, -1), ifnull(end_t, 0)"
-    " FROM node LEFT JOIN timeline"
-    " ON timeline.graph_task = node.graph_task AND timeline.node = node.idx"
-    " WHERE node.graph_task BETWEEN ? AND ?"
-    " ORDER BY node.graph_task, idx"
-)
-_NODES: Final = f"SELECT idx, {_NODE} FROM node WHERE graph_task = ? ORDER BY idx"  # noqa: S608
-_LAST: Final = f"SELECT ifnull(max(seq), {NEVER}) FROM anchor WHERE graph_task = ?"  # noqa: S608
-_FINDING: Final = f"(kind = {CHECKED} AND b + c + d > 0)"
-_ARRIVES: Final = f"(kind IN {(COMPUTED, ARRIVED, DELIVERED)} OR {_FINDING})"
+_OF_BUFFERS: Final = (ARRIVED, DELIVERED, *ENDS)
+_ARRIVES: Final = f"kind IN {(ARRIVED, DELIVERED)}"
+_FOUND: Final = f"(kind = {COMPUTED} OR {FINDING})"
 _MOVE: Final = "seq, t, thread, kind, ifnull(node, -1), ifnull(a, -1)"
 _ARRIVAL: Final = (
-    f"seq, t, kind, ifnull(node, -1), ifnull(b, 0), max(ifnull({SLOT}, 0), 0), ifnull({NBYTES}, -1)"
+    f"seq, ifnull(node, -1), iif(kind = {DELIVERED}, ifnull(b, 0), {NO_DECREMENT}),"
+    f" max(ifnull({SLOT}, 0), 0),"
+    f" iif(kind = {DELIVERED}, ifnull({NBYTES}, -1), max(ifnull({NBYTES}, 0), 0))"
 )
+_FINDING: Final = "seq, kind, ifnull(node, -1)"
 
 
 class Steps(NamedTuple):
@@ -142,6 +141,7 @@ class Spans:
     def __init__(self, spans: Iterable[TaskSpan]) -> None:
         self._spans = sorted(spans, key=attrgetter("begin_seq"))
         self._begins = [span.begin_seq for span in self._spans]
+        self.by_id = {span.id: span for span in self._spans}
         self._first: list[int] = []
         """By place: where the episode begins."""
         self._known: tuple[int, dict[int, tuple[TaskSpan, TaskSpan]]] = 0, {}
@@ -150,9 +150,6 @@ class Spans:
             is_inside = span.begin_seq <= busy_until
             self._first.append(self._first[-1] if is_inside else number)
             busy_until = max(busy_until, span.end_seq)
-
-    def __iter__(self) -> Iterator[TaskSpan]:
-        return iter(self._spans)
 
     def known(self, seq: int) -> dict[int, tuple[TaskSpan, TaskSpan]]:
         """The graph tasks that a state covers, with the outermost of each, by id."""
@@ -210,13 +207,12 @@ class Timeline:
         self._episode = -1
         """Which the replays are of."""
 
-    def state_at(self, seq: int, time_ns: int, graph_task: int) -> EngineState:
+    def state_at(self, seq: int, time_ns: int) -> EngineState:
         """The state right after an event.
 
         Args:
             seq: of the event.
             time_ns: its time.
-            graph_task: about whose nodes everything will be asked, beside those under way.
 
         Raises:
             agviz.errors.TraceError: the file is damaged.
@@ -224,11 +220,6 @@ class Timeline:
         self._look(seq)
         known = self._spans.known(seq)
         tasks = self._columns([span for span, _ in known.values()])
-        self._arrivals(
-            task
-            for number, task in tasks.items()
-            if seq < task.span.end_seq or number == graph_task
-        )
         episode = min((span.begin_seq for span, _ in known.values()), default=-1)
         if episode != self._episode:
             self._replays, self._episode = {}, episode
@@ -236,7 +227,6 @@ class Timeline:
             seq,
             time_ns,
             {number: (tasks[number], tasks[root.id]) for number, (_, root) in known.items()},
-            self._with_arrivals,
             self._replays,
             self._spans.next_begin(seq),
         )
@@ -245,16 +235,33 @@ class Timeline:
         """Live bytes whenever they change between two events, and at first if there are any."""
         self._look(last)
         for episode in self._spans.episodes(first, last):
-            tasks = list(self._columns(episode).values())
-            self._arrivals(tasks)
-            total = sum(task.live_bytes(first - 1) for task in tasks)
-            if total:
-                yield LiveBytes(first - 1, 0, total)
-            for seq, t, by in heapq.merge(*(task.live_changes(first, last) for task in tasks)):
-                total += by
-                yield LiveBytes(seq, t, total)
-            for task in tasks:
-                self._tasks.pop(task.span.id, None)
+            tasks = self._columns(episode)
+            live = {number: task.live_bytes(first - 1) for number, task in tasks.items()}
+            sum_of_all = sum(live.values())
+            if sum_of_all:
+                yield LiveBytes(first - 1, 0, sum_of_all)
+            times = self._times(episode, first, last)
+            each = (
+                zip(repeat(number), task.live_changes(first, last), strict=False)
+                for number, task in tasks.items()
+            )
+            for number, (seq, total) in heapq.merge(*each, key=itemgetter(1)):
+                sum_of_all += total - live[number]
+                live[number] = total
+                yield LiveBytes(seq, times.get(seq, 0), sum_of_all)
+            for number in tasks:
+                self._tasks.pop(number, None)
+
+    def _times(self, episode: Sequence[TaskSpan], first: int, last: int) -> dict[int, int]:
+        """When gradients arrived and left between two events, by ``seq``."""
+        rows = self._database.integers(
+            f"SELECT {AT}, t FROM event WHERE seq BETWEEN ? AND ? AND kind IN {_OF_BUFFERS}",  # noqa: S608
+            max(first - 1, min(span.begin_seq for span in episode)),
+            min(last, max(span.last_seq for span in episode)),
+        )
+        return {span.end_seq: span.end_t for span in episode} | dict(
+            cast("list[tuple[int, int]]", rows)
+        )
 
     def _look(self, seq: int) -> None:
         """Look what there is more where an event is not known yet."""
@@ -266,31 +273,59 @@ class Timeline:
     def _read_spans(self) -> Iterator[TaskSpan]:
         return map(TaskSpan._make, self._database.integers(_SPAN))
 
-    def _with_arrivals(self, graph_task: int) -> Intervals:
-        (span,) = (span for span in self._spans if span.id == graph_task)
-        task = self._columns([span])[graph_task]
-        self._arrivals([task])
-        return task
+    def of(self, graph_task: int) -> Intervals | None:
+        """What happened to the nodes of a graph task; None: there is none of this number."""
+        span = self._spans.by_id.get(graph_task)
+        return None if span is None else self._columns([span])[graph_task]
+
+    def to_store(self, lasts: Mapping[int, int]) -> Iterator[list[tuple[int, bytes]]]:
+        """Rows for the table ``timeline``, of one graph task after the other.
+
+        Args:
+            lasts: ``seq`` of the last event of each.
+        """
+        for number, span in self._spans.by_id.items():
+            last = lasts.get(number, span.begin_seq)
+            task = Intervals(span, self._database.damaged)
+            if span.nodes:
+                self._describe(task)
+                task.fill(
+                    self._database.numbers(
+                        f"SELECT {', '.join(Moments._fields)} FROM"  # noqa: S608 - our words
+                        f" ({MOMENTS} AND +graph_task = ? AND seq BETWEEN ? AND ?"
+                        " GROUP BY graph_task, node)",
+                        *(number, span.begin_seq, last),
+                    )
+                )
+                self._read_arrivals(task, last)
+                blob = task.pack()
+                yield [
+                    (number * PARTS + part, blob[begin : begin + PART_BYTES])
+                    for part, begin in enumerate(range(0, len(blob), PART_BYTES))
+                ]
 
     def _columns(self, spans: Sequence[TaskSpan]) -> dict[int, Intervals]:
         """What happened to the nodes of some graph tasks, by id."""
         tasks = {}
         for span in spans:
-            task = tasks[span.id] = self._tasks.pop(span.id, Intervals(span))
+            task = self._tasks.pop(span.id, None) or self._stored(span)
             task.span = span
-        missing = [
-            task for task in tasks.values() if task.until < min(self._until, task.span.last_seq)
-        ]
-        if missing:
-            missing.sort(key=lambda task: task.span.id)
-            if self.is_closed:
-                self._fill(missing)
-            else:
-                self._follow(missing)
+            last = min(self._until, span.last_seq)
+            if task.until < last:
+                self._follow(task, last)
+            tasks[span.id] = task
         self._tasks |= tasks
-        if missing:
-            self._let_go_of(len(tasks))
+        self._let_go_of(len(tasks))
         return tasks
+
+    def _stored(self, span: TaskSpan) -> Intervals:
+        """Those of a recording that was closed; else nothing has happened yet."""
+        blob = b""
+        if self.is_closed:
+            blob = self._database.joined("timeline", span.id * PARTS, span.id * PARTS + PARTS)
+        if not blob:
+            return Intervals(span, self._database.damaged)
+        return Intervals.unpack(span, blob, self._database.damaged)
 
     def _let_go_of(self, kept: int) -> None:
         """Drop what was not asked for lately, but for as many as were asked for now."""
@@ -298,62 +333,39 @@ class Timeline:
         while nodes > _NODES_KEPT and len(self._tasks) > kept:
             nodes -= self._tasks.pop(next(iter(self._tasks))).size
 
-    def _fill(self, tasks: Sequence[Intervals]) -> None:
-        """Read what happened to nodes from a recording that was closed."""
-        by_id = {task.span.id: task for task in tasks}
-        for first, last in _runs(list(by_id)):
-            rows = self._database.integers(_WITH_TIMES, first, last)
-            for number, own in groupby(rows, itemgetter(0)):
-                _, indexes, *columns = zip(*own, strict=True)
-                self._check(indexes)
-                by_id[number].describe(columns[:3])
-                by_id[number].fill(columns[3:])
-        for task in tasks:
-            task.until = NEVER
-
-    def _check(self, indexes: Sequence[int]) -> None:
+    def _describe(self, task: Intervals) -> None:
+        rows = self._database.integers(_NODES, task.span.id)
+        indexes, *columns = zip(*rows, strict=True) if rows else ((), *[()] * 3)
         if indexes != tuple(range(len(indexes))):
             raise self._database.damaged("a node is missing")
+        task.describe(columns)
 
-    def _arrivals(self, tasks: Iterable[Intervals]) -> None:
-        """Read what arrived at the nodes of graph tasks; of a file that grows, it was read."""
-        for task in tasks:
-            if self.is_closed and task.arrivals_until != NEVER:
-                self._read_arrivals(task, self._database.value(_LAST, task.span.id))
-                task.arrivals_until = NEVER
-
-    def _follow(self, tasks: Sequence[Intervals]) -> None:
+    def _follow(self, task: Intervals, last: int) -> None:
         """Read on what happened to nodes, and what arrived at them, from the events."""
-        for task in tasks:
-            if task.span.nodes and not task.size:
-                rows = self._database.integers(_NODES, task.span.id)
-                indexes, *columns = zip(*rows, strict=True) if rows else ((), *[()] * 3)
-                self._check(indexes)
-                task.describe(columns)
-            last = min(self._until, task.span.last_seq)
-            for moves in self._events(_MOVE, f"kind IN {MOVES}", task, last):
-                for move in moves:
-                    self._take(task.happened, *move)
-            self._read_arrivals(task, last)
-            task.until = last
+        if task.span.nodes and not task.size:
+            self._describe(task)
+        for moves in self._events(_MOVE, f"kind IN {MOVES}", task, last):
+            for move in moves:
+                task.happened(*move)
+        self._read_arrivals(task, last)
+        task.until = last
 
     def _read_arrivals(self, task: Intervals, last: int) -> None:
         for rows in self._events(_ARRIVAL, _ARRIVES, task, last):
-            arrivals = list(_arrivals(rows))
-            self._take(task.arrive, arrivals, arrivals[-1][0])
+            task.arrive(cast("list[Arrival]", rows), rows[-1][0])
         task.arrive((), last)
-
-    def _take(self, take: Callable[..., None], *arguments: Any) -> None:
-        try:
-            take(*arguments)
-        except IndexError as error:
-            raise self._database.damaged("an event concerns a node that is not there") from error
+        for rows in self._events(_FINDING, _FOUND, task, last):
+            for seq, kind, node in rows:
+                if kind == COMPUTED:
+                    task.computed = seq
+                else:
+                    task.nonfinite.setdefault(node, seq)
 
     def _events(
         self, columns: str, condition: str, task: Intervals, last: int
     ) -> Iterator[list[tuple[int, ...]]]:
         """The events of a graph task that were not read yet, some at a time."""
-        low = task.arrivals_until
+        low = task.until
         while rows := self._database.integers(
             f"SELECT {columns} FROM event WHERE +graph_task = ? AND seq > ? AND seq <= ?"  # noqa: S608 - our words
             f" AND {condition} ORDER BY seq LIMIT ?",
@@ -361,26 +373,6 @@ class Timeline:
         ):
             low = rows[-1][0]
             yield rows
-
-
-def _arrivals(rows: Iterable[tuple[int, ...]]) -> Iterator[Arrival]:
-    """What rows of :data:`_ARRIVAL` say of nodes, in order of ``seq``."""
-    for seq, t, kind, node, b, slot, nbytes in rows:
-        if kind == DELIVERED:
-            yield seq, t, node, DECREMENT, b
-            if nbytes >= 0:
-                yield seq + 1, t, node, slot, nbytes
-        elif kind == ARRIVED:
-            yield seq, t, node, slot, max(nbytes, 0)
-        else:
-            yield seq, t, node, NO_ARRIVAL, b
-
-
-def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last of numbers that follow each other; they ascend."""
-    for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
-        found = [number for _, number in run]
-        yield found[0], found[-1]
 
 
 def live_bytes(changes: Iterable[LiveBytes], steps: Steps) -> Iterator[Bytes]:

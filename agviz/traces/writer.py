@@ -244,8 +244,8 @@ class Writer:
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB_FOR_INDEXES:d}")
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
-        self._database.execute(schema.FILL_TIMELINE)
-        self._database.execute(schema.FILL_NODE_BLOCK)
+        for statement in (*schema.FIND_MOMENTS, schema.FILL_EXECUTED, schema.FILL_NODE_BLOCK):
+            self._database.execute(statement)
 
     @property
     def size(self) -> int:
