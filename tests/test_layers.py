@@ -27,6 +27,7 @@ FLOORS = {
     "agviz.words": 0,
     "agviz.measure": 1,
     "agviz.traces": 1,
+    "agviz.record": 1,
     "agviz.debugger": 2,
     "agviz.graph": 2,
     "agviz.analysis": 2,
@@ -53,9 +54,9 @@ RUNNING_VERBS = {f"agviz.cli.{verb}" for verb in ("attach", "demo", "doctor", "r
 
 HEAVY = {"graphviz", "numpy", "pytest_html", "rich", "textual", "textual_serve", "torch"}
 """Packages that an import inside a function keeps out until they are needed."""
-KEPT_LATE = {"agviz.testing.session", "agviz.traces.recorder"}
+KEPT_LATE = {"agviz.testing.session", "agviz.record.recorder"}
 """Modules of ours that pytest imports only where something is recorded."""
-OF_OTHERS = ("agviz.traces", "agviz_engine")
+OF_OTHERS = ("agviz.traces", "agviz.record", "agviz_engine")
 """Where files still import each other in rings, or later than they need to."""
 
 
@@ -382,11 +383,11 @@ def test_files_outside_of_traces_and_engine_keep_the_rule(
         (
             reading_imports_torch,
             {
-                "agviz.cli.view": "from agviz.traces import recorder",
-                "agviz.traces": "",
-                "agviz.traces.recorder": "class C:\n    import torch.utils",
+                "agviz.cli.view": "from agviz.record import recorder",
+                "agviz.record": "",
+                "agviz.record.recorder": "class C:\n    import torch.utils",
             },
-            "agviz.cli.view -> agviz.traces.recorder -> torch.utils",
+            "agviz.cli.view -> agviz.record.recorder -> torch.utils",
         ),
         (
             reading_imports_torch,
@@ -405,10 +406,10 @@ def test_a_rule_finds_what_breaks_it(
 def test_a_rule_accepts_what_is_allowed(rule: Callable[[Mapping[str, str]], list[str]]) -> None:
     sources = {
         "agviz": "def __getattr__(name):\n    from agviz import api\n    return getattr(api, name)",
-        "agviz.api": "import torch, agviz.traces.recorder",
-        "agviz.traces": "from agviz import __version__",
+        "agviz.api": "import torch, agviz.record.recorder",
+        "agviz.record": "from agviz import __version__",
         "agviz.traces.reader": "from agviz_engine.events import Event\nimport sqlite3",
-        "agviz.traces.recorder": "import torch",
+        "agviz.record.recorder": "import torch",
         "agviz.export.dot": "import graphviz\nfrom agviz.graph import model",
         "agviz.graph.model": "if TYPE_CHECKING:\n    from torch import Tensor",
         "agviz.cli.run": "import torch\nfrom agviz.tui import app",

@@ -14,8 +14,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus, QueuedTask
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live

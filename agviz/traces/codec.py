@@ -5,7 +5,7 @@ their own; so have the kind and ``node``. The other fields of a kind fill the co
 in their order. A step of :mod:`agviz_engine.emissions` is one row and two events. GraphTaskBegun
 has more fields than there are columns: they are facts about its graph task and are in that table.
 
-On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.traces.journal`.
+On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.record.journal`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WIDTH: Final = ROW
 """Values of a row on its way to the file."""
 
 COPIED: Final = ENDED + 1
-"""Kind of a row with a :class:`~agviz.traces.copies.Copy` of the gradient of an emission."""
+"""Kind of a row with a :class:`~agviz.record.copies.Copy` of the gradient of an emission."""
 
 
 class RowLayout(NamedTuple):

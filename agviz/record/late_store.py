@@ -17,9 +17,9 @@ import time
 from typing import TYPE_CHECKING
 
 from agviz.errors import TraceError
-from agviz.traces.journal import Journal
-from agviz.traces.new_file import remove
-from agviz.traces.stores import Store
+from agviz.record.journal import Journal
+from agviz.record.new_file import remove
+from agviz.record.stores import Store
 from agviz_engine.instruments import clock
 
 if TYPE_CHECKING:

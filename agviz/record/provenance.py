@@ -29,19 +29,19 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agviz.traces import capturing
-from agviz.traces.capturing import MOST_FRAMES
+from agviz.record import capturing
+from agviz.record.capturing import MOST_FRAMES
+from agviz.record.watchdog import CallSite
+from agviz.record.writer import Origins
 from agviz.traces.listener import Listener
 from agviz.traces.rows import Frame
 from agviz.traces.schema import SOURCE_LIMIT
-from agviz.traces.watchdog import CallSite
-from agviz.traces.writer import Origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import CodeType
 
-    from agviz.traces.capturing import Way
+    from agviz.record.capturing import Way
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import FrameType
 
-    from agviz.traces.provenance import Files
+    from agviz.record.provenance import Files
     from agviz.traces.rows import Frame
     from agviz_engine.under_way import Call
 
@@ -258,7 +258,7 @@ class Watchdog:
     def files(self) -> Files:
         """Gives files the names that a reader knows them by."""
         if self._files is None:
-            from agviz.traces.provenance import Files
+            from agviz.record.provenance import Files
 
             self._files = Files()
         return self._files

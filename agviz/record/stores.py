@@ -1,8 +1,8 @@
 """Stores: what becomes of the rows that a recorder observes.
 
 A recorder gives all rows to its store, and the store passes them on to the thread that writes: at
-once (here), on an occasion (:mod:`agviz.traces.ring_store`), or once a file is needed
-(:mod:`agviz.traces.late_store`).
+once (here), on an occasion (:mod:`agviz.record.ring_store`), or once a file is needed
+(:mod:`agviz.record.late_store`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz.traces.file_thread import FileThread
-    from agviz.traces.writer import SideRow
+    from agviz.record.file_thread import FileThread
+    from agviz.record.writer import SideRow
     from agviz_engine.events import GraphTaskBegun
 
 NONFINITE: Final = "nonfinite"

@@ -29,13 +29,13 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 
 from agviz.measure import health
-from agviz.traces import capturing, mode_stack, torch_functions
-from agviz.traces.arguments import tensors_given, tensors_of, words
-from agviz.traces.forward_ops import ForwardOp, ForwardOps, ForwardTensor
+from agviz.record import capturing, mode_stack, torch_functions
+from agviz.record.arguments import tensors_given, tensors_of, words
+from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
+from agviz.record.provenance import Provenance
+from agviz.record.swapping import when_swapped
+from agviz.record.tensor_identity import NO_MEMORY, Identities
 from agviz.traces.listener import Listener
-from agviz.traces.provenance import Provenance
-from agviz.traces.swapping import when_swapped
-from agviz.traces.tensor_identity import NO_MEMORY, Identities
 from agviz_engine.api import engine
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.native_run import legacy_vmap_level
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.utils.hooks import RemovableHandle
 
-    from agviz.traces.capturing import Way
-    from agviz.traces.names import Names
+    from agviz.record.capturing import Way
+    from agviz.record.names import Names
     from agviz.traces.rows import Frame
 
 log = logging.getLogger("agviz")

@@ -12,20 +12,20 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.record.journal import Journal
+from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store
+from agviz.record.writer import Introduction
 from agviz.traces.codec import COPIED, GRAPH_TASK_COLUMN, KIND_COLUMN, OBJECT_COLUMN
-from agviz.traces.journal import Journal
 from agviz.traces.native_calls import NativeCall
-from agviz.traces.stores import EXCEPTION, NONFINITE, OVERDUE, Store
-from agviz.traces.writer import Introduction
 from agviz_engine.emissions import CHECKED
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from agviz.traces.copies import CopiedBytes
-    from agviz.traces.file_thread import FileThread
-    from agviz.traces.writer import SideRow
+    from agviz.record.copies import CopiedBytes
+    from agviz.record.file_thread import FileThread
+    from agviz.record.writer import SideRow
     from agviz_engine.events import GraphTaskBegun
 
 log = logging.getLogger("agviz")
@@ -76,7 +76,7 @@ class RingStore(Store):
     run into NaN is written once. A file into which nothing was written is removed at the end.
 
     Args:
-        on: the occasions, some of :data:`~agviz.traces.stores.OCCASIONS`.
+        on: the occasions, some of :data:`~agviz.record.stores.OCCASIONS`.
         keep: how many calls of backward, 1 or more, that under way included.
     """
 
