@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.hang_report import report, say
 from agviz.record.ring_store import RingStore
-from agviz.record.watchdog import SIGNAL
+from agviz.traces.dumps import SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

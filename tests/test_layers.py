@@ -23,17 +23,28 @@ SOURCE_ROOTS = {"agviz": ROOT, "agviz_engine": ROOT / "engine"}
 
 FLOORS = {
     "agviz_engine": 0,
-    "agviz.errors": 1,
+    "agviz.errors": 0,
     "agviz.words": 0,
     "agviz.measure": 1,
-    "agviz.traces": 1,
-    "agviz.record": 1,
-    "agviz.debugger": 2,
-    "agviz.graph": 2,
-    "agviz.analysis": 2,
-    "agviz.export": 2,
+    "agviz.traces": 2,
+    "agviz.analysis": 3,
+    "agviz.record": 3,
+    "agviz.debugger": 4,
+    "agviz.graph": 4,
+    "agviz.export": 5,
 }
-TOP_FLOOR = 3  # tui, cli, demo, and the modules that stand directly in agviz/
+"""Units import from lower floors only; those of one floor do not import each other."""
+TOP_FLOOR = 6  # tui, cli, demo, and the modules directly in agviz/, which may import each other
+
+READER_NEEDS = (
+    "agviz.errors",
+    "agviz.measure.values",
+    "agviz.traces",
+    "agviz.words",
+    "agviz_engine.emissions",
+    "agviz_engine.events",
+)
+"""All of ours that ``agviz.traces`` imports, at whatever time."""
 
 READING = (
     "agviz",
@@ -56,7 +67,7 @@ HEAVY = {"graphviz", "numpy", "pytest_html", "rich", "textual", "textual_serve",
 """Packages that an import inside a function keeps out until they are needed."""
 KEPT_LATE = {"agviz.testing.session", "agviz.record.recorder"}
 """Modules of ours that pytest imports only where something is recorded."""
-OF_OTHERS = ("agviz.traces", "agviz.record", "agviz_engine")
+OF_OTHERS = ("agviz_engine",)
 """Where files still import each other in rings, or later than they need to."""
 
 
@@ -159,13 +170,19 @@ def is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
+def floor(module: str) -> int:
+    """The floor that ``module`` is on."""
+    return FLOORS.get(str(unit(module)), TOP_FLOOR)
+
+
 def upward_imports(sources: Mapping[str, str]) -> list[str]:
-    """Imports of a higher floor. The root package may be imported by all: for its version."""
+    """Imports of a floor that is no lower. All may import the root package: for its version."""
     return [
         str(found)
         for found in find_imports(sources)
-        if (below := unit(found.target)) not in {None, "agviz"}
-        and FLOORS.get(str(below), TOP_FLOOR) > FLOORS.get(str(unit(found.importer)), TOP_FLOOR)
+        if unit(found.target) not in {None, "agviz", unit(found.importer)}
+        and floor(found.importer) < TOP_FLOOR
+        and floor(found.target) >= floor(found.importer)
     ]
 
 
@@ -181,6 +198,17 @@ def circular_imports(sources: Mapping[str, str]) -> list[str]:
     except graphlib.CycleError as error:
         return [" <- ".join(error.args[1])]
     return []
+
+
+def imports_of_no_reader(sources: Mapping[str, str]) -> list[str]:
+    """Imports of ``agviz.traces`` that reading a file does not need."""
+    return [
+        str(found)
+        for found in find_imports(sources)
+        if unit(found.importer) == "agviz.traces"
+        and unit(found.target) not in {None, "agviz"}
+        and not any(is_within(found.target, module) for module in READER_NEEDS)
+    ]
 
 
 def foreign_engine_imports(sources: Mapping[str, str]) -> list[str]:
@@ -297,6 +325,7 @@ def needless_late_imports(sources: Mapping[str, str]) -> list[str]:
 FLOORS_AND_TORCH = [
     upward_imports,
     circular_imports,
+    imports_of_no_reader,
     foreign_engine_imports,
     reading_imports_torch,
 ]
@@ -309,7 +338,7 @@ def test_the_product_keeps_the_rule(rule: Callable[[Mapping[str, str]], list[str
 
 
 @pytest.mark.parametrize("rule", [import_rings, needless_late_imports])
-def test_files_outside_of_traces_and_engine_keep_the_rule(
+def test_files_outside_of_the_engine_keep_the_rule(
     rule: Callable[[Mapping[str, str]], list[str]],
 ) -> None:
     assert [found for found in rule(read_sources()) if not found.startswith(OF_OTHERS)] == []
@@ -369,6 +398,16 @@ def test_files_outside_of_traces_and_engine_keep_the_rule(
             circular_imports,
             {"agviz.graph.a": "import agviz.export", "agviz.export": "import agviz.graph.b"},
             "agviz.graph <- agviz.export <- agviz.graph",
+        ),
+        (
+            upward_imports,
+            {"agviz.record.watchdog": "from agviz.analysis import hang"},
+            "agviz.record.watchdog:1 imports agviz.analysis",
+        ),
+        (
+            imports_of_no_reader,
+            {"agviz.traces.roots": "def f():\n    from agviz.measure.health import measure"},
+            "agviz.traces.roots:2 imports agviz.measure.health",
         ),
         (
             foreign_engine_imports,

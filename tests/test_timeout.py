@@ -18,7 +18,8 @@ from agviz.analysis.hang import Hang, hang
 from agviz.cli.main import main
 from agviz.errors import AgvizError
 from agviz.record.options import Options, read_seconds
-from agviz.record.watchdog import STALL, TIMEOUT, Watchdog
+from agviz.record.watchdog import Watchdog
+from agviz.traces.dumps import STALL, TIMEOUT
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from tests.test_cli_run import ENVIRONMENT, without_our_lines

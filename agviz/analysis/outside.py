@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.hang import STILL_NS
-from agviz.record.watchdog import EXIT
+from agviz.traces.dumps import EXIT
 from agviz.traces.rows import visible
 from agviz.words.units import duration
 

@@ -32,10 +32,10 @@ from agviz.measure import health
 from agviz.record import capturing, mode_stack, torch_functions
 from agviz.record.arguments import tensors_given, tensors_of, words
 from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
+from agviz.record.listener import Listener
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
-from agviz.traces.listener import Listener
 from agviz_engine.api import engine
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.native_run import legacy_vmap_level

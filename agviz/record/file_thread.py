@@ -26,7 +26,6 @@ from agviz.record import shortcuts
 from agviz.record.forward_ops import ForwardOps
 from agviz.record.journal import Journal
 from agviz.record.new_file import alone_in, create, remove
-from agviz.record.watchdog import TIMEOUT
 from agviz.record.writer import (
     PAGE_BYTES,
     PAGE_BYTES_FOR_VALUES,
@@ -38,6 +37,7 @@ from agviz.record.writer import (
     SideRow,
     Writer,
 )
+from agviz.traces.dumps import TIMEOUT
 from agviz.words.safe import clean
 from agviz_engine.events import NO_GRAPH_TASK
 

@@ -11,7 +11,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from agviz.record.watchdog import EXIT
+from agviz.traces.dumps import EXIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

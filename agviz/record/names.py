@@ -21,9 +21,9 @@ from collections import Counter, deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.record.listener import Listener
 from agviz.record.parameter_norms import ParameterNorms
 from agviz.record.swapping import when_swapped
-from agviz.traces.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz import __version__
 from agviz.errors import TraceError
+from agviz.record import roots
 from agviz.record.copies import MOST_BYTES, Copier
 from agviz.record.file_thread import FileThread
+from agviz.record.files import stack_of
 from agviz.record.modified import modified
 from agviz.record.selection import Selection
 from agviz.record.stores import EXCEPTION, OVERDUE, Store, StreamStore
-from agviz.record.watchdog import Watchdog, stack_of
+from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
-from agviz.traces import codec, roots
+from agviz.traces import codec
 from agviz.traces.closable import Closable
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from agviz.record.journal import Journal
     from agviz.record.modified import Modified
     from agviz.record.names import KnownParameters
-    from agviz.record.watchdog import CallSite, Dump, Raised
+    from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep

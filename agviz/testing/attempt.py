@@ -9,9 +9,9 @@ from agviz.after_import import after_import
 from agviz.errors import AgvizError
 from agviz.record.late_store import LateStore
 from agviz.record.options import Options
-from agviz.record.watchdog import TIMEOUT
 from agviz.recorded import Recorded
 from agviz.recording import Recording, in_the_way
+from agviz.traces.dumps import TIMEOUT
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
