@@ -17,7 +17,7 @@ import logging
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import torch
 from torch import Tensor
@@ -32,7 +32,6 @@ from agviz.measure import health
 from agviz.record import capturing, mode_stack, torch_functions
 from agviz.record.arguments import tensors_given, tensors_of, words
 from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
-from agviz.record.listener import Listener
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
@@ -146,7 +145,7 @@ class _Mode(TorchFunctionMode):
         return result
 
 
-class CheckForward(Listener):
+class CheckForward:
     """Keeps what the program calls between :meth:`start` and :meth:`stop`.
 
     Args:
@@ -171,6 +170,13 @@ class CheckForward(Listener):
         self._handles: list[RemovableHandle] = []
         self._undo: list[Callable[[], None]] = []
         self._grad_fn = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         """Hear what this thread calls, and others inside modules."""

@@ -11,8 +11,6 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from agviz.record.listener import Listener
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz")
 
 
-class OptimizerSteps(Listener):
+class OptimizerSteps:
     """Hears of every step of every ``torch.optim.Optimizer`` in the process.
 
     Args:

@@ -22,12 +22,11 @@ import re
 import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from agviz.record import capturing
 from agviz.record.capturing import MOST_FRAMES
 from agviz.record.files import Files
-from agviz.record.listener import Listener
 from agviz.record.writer import Origins
 from agviz.traces.dumps import CallSite
 
@@ -155,7 +154,7 @@ class _Mode:
 _mode = _Mode()
 
 
-class Provenance(Listener):
+class Provenance:
     """Where nodes come from. It listens between :meth:`start` and :meth:`stop`."""
 
     def __init__(self) -> None:
@@ -166,6 +165,13 @@ class Provenance(Listener):
         """By code and instruction; that keeps the code alive, and its address from another's."""
         self._stacks: dict[bytes, tuple[Frame, ...]] = {}
         """By what stands in memory, while that code is alive."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         """Capture the stack of every node that is made from now on, on all threads."""

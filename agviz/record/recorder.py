@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from agviz import __version__
 from agviz.errors import TraceError
@@ -31,7 +31,6 @@ from agviz.record.stores import EXCEPTION, OVERDUE, Store, StreamStore
 from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
 from agviz.traces import codec
-from agviz.traces.closable import Closable
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
@@ -74,7 +73,7 @@ LEAST_BYTES: Final = 1_000_000
 """Smallest limit of a file's size."""
 
 
-class Recorder(Instrument, Closable):
+class Recorder(Instrument):
     """Records every event, the graphs and the threads into one file.
 
     Args:
@@ -188,6 +187,12 @@ class Recorder(Instrument, Closable):
         if values == "full":
             self.gradient_measured = self._note_copy
         self.store.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
