@@ -27,7 +27,7 @@ from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
 from agviz.record.modified import modified
 from agviz.record.selection import Selection
-from agviz.record.stores import EXCEPTION, OVERDUE, Store, StreamStore
+from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
 from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
 from agviz.traces import codec
@@ -196,7 +196,7 @@ class Recorder(Instrument):
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
-        self.store.open()
+        self.store.flush()
         self.file.close()
 
     def _refuse(self) -> None:
@@ -219,7 +219,7 @@ class Recorder(Instrument):
         Returns:
             False where that took more than ``timeout`` seconds or recording has stopped.
         """
-        self.store.open()
+        self.store.flush()
         return self.file.flush(timeout)
 
     def dump(self, reason: str) -> None:
@@ -414,8 +414,8 @@ class Recorder(Instrument):
         self._watchdog.moved = True
         if wanted := self._selection.rows(rows):
             self.store.rows(wanted)
-        elif rows[codec.KIND_COLUMN] == CHECKED:
-            self.store.checked(rows)
+        elif rows[codec.KIND_COLUMN] == CHECKED and any(rows[codec.NONFINITE_COLUMNS]):
+            self.store.occasion(NONFINITE, rows[codec.GRAPH_TASK_COLUMN])
 
     def _note_numbers(self, numbers: Sequence[Any]) -> None:
         """Keep what was measured for rows that this thread has just noted, as far as chosen."""

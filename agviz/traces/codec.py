@@ -42,6 +42,8 @@ GRAPH_TASK_COLUMN: Final = 3
 KIND_COLUMN: Final = 4
 _NODE_COLUMN = 5
 OBJECT_COLUMN: Final = 6
+NONFINITE_COLUMNS: Final = slice(7, 10)
+"""NaN, +Inf and -Inf in the row of a NonFiniteChecked."""
 """Where a row that can't go to the file as it is has an object in place of its other fields."""
 _LETTERS: Final = 5
 """Columns ``a`` to ``e``."""
