@@ -11,7 +11,7 @@ help: ## this list
 
 install: $(STAMP) ## install agviz and its tools into .venv
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py agviz/measure/kernel.c agviz/traces/capture.c
+$(STAMP): pyproject.toml constraints.txt hatch_build.py agviz/measure/kernel.c agviz/record/capture.c
 	@set -e; \
 	if [ ! -x $(BIN)/python ]; then \
 	  for python in python3.11 python3 python3.12 python3.13 python3.14; do \

@@ -23,7 +23,7 @@ SOURCES = {
         *("-O3", "-fno-math-errno", "-fno-trapping-math"),  # NaN and infinities must stay
         "-lm",
     ),
-    Path("agviz/traces/capture.c"): (
+    Path("agviz/record/capture.c"): (
         "-O2",  # Python's functions are found in the process that loads it
         *(("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()),
     ),

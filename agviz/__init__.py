@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         trace,
         why,
     )
-    from agviz.options import Options
+    from agviz.record.options import Options
 
 __version__ = "0.1.0"
 

@@ -27,10 +27,10 @@ import agviz_engine
 from agviz.drawing import draw
 from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.live import debugging
-from agviz.options import KEPT, Options, asked_to_check_forward
+from agviz.record.copies import MOST_BYTES
+from agviz.record.options import KEPT, Options, asked_to_check_forward
 from agviz.recorded import Recorded
 from agviz.recording import Recording, default_name, say_remark
-from agviz.traces.copies import MOST_BYTES
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from agviz.analysis.gradients import Gradients
-    from agviz.traces.capture_level import CaptureLevel
+    from agviz.record.capture_level import CaptureLevel
     from agviz_engine import DevicePolicy
 
 __all__ = [

@@ -17,8 +17,8 @@ from agviz.graph.cut import around as cut_around
 from agviz.graph.cut import leading_to
 from agviz.graph.marks import Marks
 from agviz.graph.model import build_graph
+from agviz.record.provenance import Provenance
 from agviz.traces.nodes import short_name, undisturbed
-from agviz.traces.provenance import Provenance
 from agviz.traces.rows import (
     EdgeRow,
     GraphTaskRow,

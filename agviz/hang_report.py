@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agviz.traces.recorder import Recorder
+    from agviz.record.recorder import Recorder
 
 TIMED_OUT: Final = 124
 """As ``timeout(1)`` has it."""

@@ -22,17 +22,17 @@ from agviz.analysis.coverage import coverage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
-from agviz.leaving import Leaving
-from agviz.options import Options
+from agviz.record.grad_mode import GradMode
+from agviz.record.leaving import Leaving
+from agviz.record.names import Names
+from agviz.record.optimizers import OptimizerSteps
+from agviz.record.options import Options
+from agviz.record.provenance import Provenance
+from agviz.record.recorder import Recorder
+from agviz.record.ring_store import RingStore
+from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.signals import SignalListener
-from agviz.traces.grad_mode import GradMode
-from agviz.traces.names import Names
-from agviz.traces.optimizer_steps import OptimizerSteps
-from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
-from agviz.traces.ring_store import RingStore
-from agviz.traces.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
 from agviz_engine.errors import UnsupportedTorchError
@@ -42,7 +42,7 @@ from agviz_engine.support import remark
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.traces.check_forward import CheckForward
+    from agviz.record.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
 
 _LONGEST_NAME: Final = 200
@@ -318,7 +318,7 @@ class Recording(Instrument):
             hang_report.stop(recorder, self.outcome)
 
     def _check_forward(self) -> None:
-        from agviz.traces.check_forward import CheckForward
+        from agviz.record.check_forward import CheckForward
 
         forward = self.forward = CheckForward(self.names, self.provenance)
         if self.recorder is not None:

@@ -21,14 +21,14 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.hang_report import report, say
-from agviz.traces.ring_store import RingStore
-from agviz.traces.watchdog import SIGNAL
+from agviz.record.ring_store import RingStore
+from agviz.traces.dumps import SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from agviz.traces.recorder import Recorder
+    from agviz.record.recorder import Recorder
 
 NUMBER: Final = getattr(signal, "SIGUSR1", None)
 """None where the operating system has no such signal."""

@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.utils._debug_mode import DebugMode
 
 import agviz_engine
-from agviz.traces.names import Names
-from agviz.traces.recorder import Recorder
+from agviz.record.names import Names
+from agviz.record.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch.autograd.graph import Node
 
-    from agviz.traces.capture_level import CaptureLevel
+    from agviz.record.capture_level import CaptureLevel
 
 
 def _nothing(_loss: Tensor) -> None:

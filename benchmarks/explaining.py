@@ -55,7 +55,7 @@ def _measure(sequences: int, start: Tensor, loss: Callable[[Tensor], Tensor]) ->
     import torch
 
     import agviz_engine
-    from agviz.traces.recorder import Recorder
+    from agviz.record.recorder import Recorder
 
     torch.manual_seed(0)
     cell = torch.nn.LSTMCell(4, 4)

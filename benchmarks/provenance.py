@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.fx import traceback
 
-from agviz.traces.provenance import Provenance
+from agviz.record.provenance import Provenance
 from benchmarks.measure import Ratio
 
 if TYPE_CHECKING:

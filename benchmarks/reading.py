@@ -96,7 +96,7 @@ def _measure(passes: list[int], wide: int = 0) -> Reading:
     import torch
 
     import agviz_engine
-    from agviz.traces.recorder import Recorder
+    from agviz.record.recorder import Recorder
     from benchmarks.graphs import wide as make_wide
 
     torch.manual_seed(0)
@@ -131,7 +131,7 @@ def record_sequences(path: Path, sequences: int) -> None:
     import torch
 
     import agviz_engine
-    from agviz.traces.recorder import Recorder
+    from agviz.record.recorder import Recorder
 
     torch.manual_seed(0)
     cell = torch.nn.LSTMCell(4, 4)

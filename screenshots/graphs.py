@@ -14,10 +14,10 @@ import agviz_engine
 from agviz.demo.session import DemoSession
 from agviz.export.choices import make_look, make_view
 from agviz.export.draw import render_graph
-from agviz.traces.names import Names
-from agviz.traces.provenance import Provenance
+from agviz.record.names import Names
+from agviz.record.provenance import Provenance
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from screenshots.models import GPT, ResNet50, Unrolled
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import torch
 from agviz.debugger.client import Client
 from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
-from agviz.traces.recorder import Recorder
+from agviz.record.recorder import Recorder
 from agviz.traces.rows import Frame
 from agviz.tui.live_app import LiveApp
 from agviz_engine import events
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from agviz.debugger.launch import Debuggee
-    from agviz.traces.names import Names
-    from agviz.traces.provenance import Provenance
+    from agviz.record.names import Names
+    from agviz.record.provenance import Provenance
     from agviz.tui.live import LiveSession
     from tests.event_simulator import SimulatedNode
 

@@ -28,8 +28,8 @@ from agviz.analysis.counters import (
 from agviz.analysis.passes import Passes
 from agviz.cli.chart import sparkline
 from agviz.errors import TraceError
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz_engine import events
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph

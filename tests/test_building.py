@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 MAKE = shutil.which("make")
-BUILT = {"agviz/measure/_kernel.so", "agviz/traces/_capture.so"}
+BUILT = {"agviz/measure/_kernel.so", "agviz/record/_capture.so"}
 
 
 def built(tmp_path: Path, compiler: str) -> tuple[str, Path]:
@@ -48,7 +48,7 @@ def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_pat
     measure = (
         "import torch; from agviz.measure import kernel as k;"
         "print(k.measured(torch.tensor([3.0, -4.0, 0.0])));"
-        "from agviz.traces import capturing; print(capturing.is_built())"
+        "from agviz.record import capturing; print(capturing.is_built())"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     found = subprocess.run(

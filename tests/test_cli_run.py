@@ -11,7 +11,7 @@ import pytest
 
 from agviz.cli.main import build_parser
 from agviz.errors import AgvizError
-from agviz.options import read_size
+from agviz.record.options import read_size
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 
@@ -426,7 +426,7 @@ def test_an_error_of_the_engine_is_the_one_of_python(program: str, tmp_path: Pat
 def test_a_killed_program_leaves_a_readable_trace(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         TRAINS + "import os, signal, sys, time\n"
-        "from agviz.traces.recorder import Recorder\n"
+        "from agviz.record.recorder import Recorder\n"
         "import gc\n"
         "(recorder,) = [x for x in gc.get_objects() if type(x) is Recorder]\n"
         "assert recorder.flush()\n"

@@ -22,8 +22,8 @@ import agviz
 from agviz.analysis import passes as passes_module
 from agviz.export.chrome_trace import chrome_trace
 from agviz.export.output import write
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 from agviz_engine.instruments import Registry

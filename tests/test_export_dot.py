@@ -22,8 +22,8 @@ from agviz.export.look import Links, Look
 from agviz.export.palette import DARK, LIGHT
 from agviz.export.text import plain, shorten
 from agviz.graph.picture import compose
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import Frame, NodeStatus
 from agviz_engine.instruments import Registry
 from tests import svg_reader

@@ -16,9 +16,9 @@ from agviz.export.dot import draw_picture
 from agviz.export.draw import render, render_graph
 from agviz.graph.model import read_graph
 from agviz.graph.picture import compose
-from agviz.traces.names import Names
+from agviz.record.names import Names
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz_engine.instruments import Registry
 from tests import svg_reader
 from tests.event_simulator import Simulator, random_graph

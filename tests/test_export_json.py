@@ -13,8 +13,8 @@ import torch
 import agviz
 from agviz.analysis import passes as passes_module
 from agviz.export.json_trace import json_trace
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine.events import EVENT_TYPES
 from agviz_engine.instruments import Registry

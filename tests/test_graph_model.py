@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from agviz.analysis.default_pass import default_pass
 from agviz.errors import TraceError
 from agviz.graph.model import read_graph, topological_order
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import EdgeRow, NodeStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph

@@ -25,8 +25,8 @@ from agviz.graph.critical import critical_path
 from agviz.graph.model import Differs
 from agviz.graph.picture import compose
 from agviz.graph.view import By, FoldMode, GraphView, read_view
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import EdgeRow, NodeStatus
 from tests.graph_rows import Rows, blocks
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from agviz.graph.model import Node, TaskGraph
-    from agviz.traces.capture_level import CaptureLevel
+    from agviz.record.capture_level import CaptureLevel
 
 
 def record_two_layers(path: Path, **more: Any) -> None:

@@ -19,7 +19,7 @@ import pytest
 import agviz
 from agviz import recording
 from agviz.errors import TraceError
-from agviz.traces import new_file
+from agviz.record import new_file
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ AT_ONCE = """
 import os, sys
 from pathlib import Path
 from random import Random
-from agviz.options import Options
+from agviz.record.options import Options
 from agviz.recording import Recording
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
@@ -196,7 +196,7 @@ def test_a_database_made_between_the_look_and_the_making(tmp_path: Path) -> None
 def test_sqlite_fails_while_the_file_is_made(folder: Path, error: str) -> None:
     setup = f"""
 import sqlite3
-from agviz.traces import new_file
+from agviz.record import new_file
 fill, calls = new_file._fill, []
 def once(path, *given):
     calls.append(path)
@@ -215,7 +215,7 @@ def test_the_thread_that_writes_can_not_open_or_begin(folder: Path) -> None:
     for setup in (
         """
 import sqlite3
-from agviz.traces import file_thread
+from agviz.record import file_thread
 Writer, calls = file_thread.Writer, []
 def once(*given):
     calls.append(given)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agviz.options import asked_to_check_forward
+from agviz.record.options import asked_to_check_forward
 from agviz.traces.reader import Trace
 
 ROOT = Path(__file__).parent.parent

@@ -17,10 +17,11 @@ import agviz
 from agviz.analysis.hang import Hang, hang
 from agviz.cli.main import main
 from agviz.errors import AgvizError
-from agviz.options import Options, read_seconds
+from agviz.record.options import Options, read_seconds
+from agviz.record.watchdog import Watchdog
+from agviz.traces.dumps import STALL, TIMEOUT
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
-from agviz.traces.watchdog import STALL, TIMEOUT, Watchdog
 from tests.test_cli_run import ENVIRONMENT, without_our_lines
 from tests.test_cli_run import agviz as command
 from tests.test_cli_run import python as plain_python
@@ -172,7 +173,7 @@ def test_what_is_known_before_the_stacks_are_recorded(
 def test_stacks_are_recorded_without_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agviz.traces.watchdog.PATIENCE_NS", 200_000_000)
+    monkeypatch.setattr("agviz.record.watchdog.PATIENCE_NS", 200_000_000)
     opened = threading.Event()
     path = tmp_path / "t.agviz"
     with agviz.trace(path=path):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.errors import TraceError
-from agviz.traces.file_thread import FileThread
+from agviz.record.file_thread import FileThread
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
@@ -20,7 +20,7 @@ from tests.event_simulator import Simulator, random_graph
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.traces.writer import Writer
+    from agviz.record.writer import Writer
     from agviz_engine import events
 
 CHOSEN = re.compile("Simulated[36]")
@@ -102,7 +102,7 @@ def test_replay_says_what_it_can_not_know(tmp_path: Path, fail_at: int | None) -
 def test_nodes_are_known_by_parameter_and_module_too(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     import agviz_engine
-    from agviz.traces.names import Names
+    from agviz.record.names import Names
 
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
     with (

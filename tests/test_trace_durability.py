@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.errors import TraceError
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine.events import GraphTaskFinished
 from agviz_engine.instruments import Registry
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import sys
 from random import Random
-from agviz.traces.recorder import Recorder
+from agviz.record.recorder import Recorder
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 recorder = Recorder(sys.argv[1])
@@ -229,7 +229,7 @@ def test_no_fork_while_the_file_is_written(tmp_path: Path) -> None:
     child = start(
         """
         import os, time
-        from agviz.traces.writer import Writer
+        from agviz.record.writer import Writer
         write, inside = Writer.write, []
         def slowly(*given):
             inside.append(1)
@@ -338,7 +338,7 @@ def test_closing_twice_and_recording_after(tmp_path: Path) -> None:
 
 
 def test_a_lagging_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agviz.traces.recorder._MOST_WAITING", 0)
+    monkeypatch.setattr("agviz.record.recorder._MOST_WAITING", 0)
     registry = Registry()
     with Recorder(tmp_path / "t.agviz") as recorder:
         registry.add(recorder)

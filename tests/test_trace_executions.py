@@ -16,10 +16,10 @@ from torch.utils.checkpoint import checkpoint
 import agviz_engine
 from agviz.cli.main import main
 from agviz.errors import TraceError
+from agviz.record.recorder import Recorder
 from agviz.traces import schema
 from agviz.traces.nodes import short_name
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz_engine import events
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph

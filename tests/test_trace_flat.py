@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz_engine import Instrument, events, installed
 from agviz_engine.emissions import JOURNALED
 from tests.engine.builders import leaf
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agviz.traces.capture_level import CaptureLevel
+    from agviz.record.capture_level import CaptureLevel
 
 
 FLAT = tuple(JOURNALED)

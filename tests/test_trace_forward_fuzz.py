@@ -9,15 +9,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agviz.traces.check_forward import CheckForward
-from agviz.traces.names import Names
+from agviz.record.check_forward import CheckForward
+from agviz.record.names import Names
 from agviz_engine import installed
 from tests.engine.fuzz_programs import CALLS, FORWARD, HOOKS, Machine, Step
 from tests.engine.oracle import described
 from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
-    from agviz.traces.forward_ops import ForwardOp
+    from agviz.record.forward_ops import ForwardOp
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -501,7 +501,7 @@ def test_what_fails_in_the_recording_ends_only_that(
     def fail(*_: Any) -> str:
         raise ValueError("no words")
 
-    monkeypatch.setattr("agviz.traces.check_forward.words", fail)
+    monkeypatch.setattr("agviz.record.check_forward.words", fail)
     with agviz.trace(check_forward=True) as recorded:
         assert torch.ones(2).sum() == 2
         torch.ones(2, requires_grad=True).sum().backward()

@@ -15,10 +15,10 @@ import agviz
 from agviz.errors import TraceError
 from agviz.measure.measuring import Measuring
 from agviz.measure.values import Health
+from agviz.record.recorder import Recorder
+from agviz.record.ring_store import RingStore
 from agviz.traces.health import HealthRow
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
-from agviz.traces.ring_store import RingStore
 from agviz_engine import events, installed
 from agviz_engine.instruments import Instrument, Live
 

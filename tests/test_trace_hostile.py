@@ -14,9 +14,9 @@ import pytest
 from agviz.errors import TraceError
 from agviz.export.chrome_trace import chrome_trace
 from agviz.export.json_trace import json_trace
+from agviz.record.recorder import Recorder
 from agviz.traces import schema
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 

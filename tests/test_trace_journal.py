@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from agviz.measure.values import NUMBERS
+from agviz.record.journal import Journal
 from agviz.traces import codec
-from agviz.traces.journal import Journal
 from agviz_engine.emissions import CHECKED
 
 

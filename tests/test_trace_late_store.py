@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import agviz_engine
-from agviz.traces.late_store import LateStore, _Clock
+from agviz.record.late_store import LateStore, _Clock
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 
 NEVER = 1e6
 """Seconds."""
@@ -90,7 +90,7 @@ def test_the_file_is_made_in_time_while_the_program_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock()
-    monkeypatch.setattr("agviz.traces.late_store._clock", clock)
+    monkeypatch.setattr("agviz.record.late_store._clock", clock)
     paths = [tmp_path / f"{number}.agviz" for number in range(4)]
     late, given_up, *others = [
         deferred(path, patience)

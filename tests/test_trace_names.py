@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
-from agviz.traces import names as names_module
-from agviz.traces.names import Names
+from agviz.record import names as names_module
+from agviz.record.names import Names
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,10 +24,10 @@ import agviz_engine
 from agviz.cli import summary
 from agviz.cli.main import main
 from agviz.export.dot import to_dot
-from agviz.traces import capturing
-from agviz.traces import provenance as provenance_module
-from agviz.traces.provenance import Provenance
-from agviz.traces.recorder import Recorder
+from agviz.record import capturing
+from agviz.record import provenance as provenance_module
+from agviz.record.provenance import Provenance
+from agviz.record.recorder import Recorder
 from tests.test_trace_hostile import changed, read_everything, refuse, told
 
 if TYPE_CHECKING:
@@ -627,7 +627,7 @@ def test_a_stack_that_lies_elsewhere_is_not_believed(monkeypatch: pytest.MonkeyP
 def test_resolving_imports_no_compiler() -> None:
     program = """
 import sys, torch
-from agviz.traces.provenance import Provenance
+from agviz.record.provenance import Provenance
 with Provenance() as origins:
     y = torch.ones(3, requires_grad=True).exp()
 (stack,) = origins.resolve([origins.captured(y.grad_fn)])

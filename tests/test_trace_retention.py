@@ -21,11 +21,11 @@ import agviz
 from agviz.analysis.coverage import coverage
 from agviz.cli.main import main
 from agviz.errors import TraceError
-from agviz.options import FILE_BYTES, Options, read_limit
+from agviz.record.options import FILE_BYTES, Options, read_limit
+from agviz.record.recorder import Recorder
+from agviz.record.retention import Retention
 from agviz.traces import schema
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
-from agviz.traces.retention import Retention
 from agviz.traces.rows import GraphTaskStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph

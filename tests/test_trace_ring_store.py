@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agviz.record.recorder import Recorder
+from agviz.record.ring_store import RingStore
+from agviz.record.stores import EXCEPTION, NONFINITE, OCCASIONS, SIGNAL
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
-from agviz.traces.ring_store import RingStore
 from agviz.traces.rows import GraphTaskStatus
-from agviz.traces.stores import EXCEPTION, NONFINITE, OCCASIONS, SIGNAL
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 
@@ -153,11 +153,11 @@ def test_memory_is_bounded(
     flight.backward(1)
     (one,) = flight.store._flights
     size = len(one.held)
-    monkeypatch.setattr("agviz.traces.ring_store._MOST_HELD", 5 * size)
+    monkeypatch.setattr("agviz.record.ring_store._MOST_HELD", 5 * size)
     flight.backward(20)
     assert sum(len(f.held) for f in flight.store._flights) <= 6 * size
     assert len(flight.store._flight_of) <= 2 * 6
-    monkeypatch.setattr("agviz.traces.ring_store._MOST_HELD", size // 2)
+    monkeypatch.setattr("agviz.record.ring_store._MOST_HELD", size // 2)
     flight.backward(1)
     assert "is too large to be kept in memory" in caplog.text
     assert not flight.store._flights

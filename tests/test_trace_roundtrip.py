@@ -17,12 +17,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agviz.traces import codec, schema, writer
+from agviz.record import writer
+from agviz.record.recorder import Recorder
+from agviz.traces import codec, schema
 from agviz.traces import database as database_module
 from agviz.traces.database import Database
 from agviz.traces.nodes import short_name
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz_engine import events, installed
 from agviz_engine.emissions import ARRIVED, DELIVERED, ENDED, EXPANSION, JOURNALED, TOOK, expand

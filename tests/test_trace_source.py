@@ -18,7 +18,7 @@ from agviz.analysis.explanation import explain
 from agviz.analysis.place import backward_pass
 from agviz.analysis.why import why
 from agviz.errors import TraceError
-from agviz.traces.provenance import Files
+from agviz.record.files import Files
 from agviz.traces.rows import Frame, visible
 from agviz.traces.schema import SOURCE_LIMIT
 from agviz.words.units import ordinal

@@ -14,8 +14,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus, QueuedTask
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Op = tuple[str, int, int]
 
 
-def pop_order(queue: ReadyQueue) -> list[QueuedTask]:
+def pop_order(queue: ReadyQueue[GraphTask]) -> list[QueuedTask]:
     """What the live queue would give, one after the other."""
     rest = list(queue._heap)
     tasks = [heapq.heappop(rest)[3] for _ in queue._heap]
@@ -49,19 +49,19 @@ def seen_in_queues(monkeypatch: pytest.MonkeyPatch) -> dict[Op, list[QueuedTask]
     seen: dict[Op, list[QueuedTask]] = {}
     push, pop = ReadyQueue.push, ReadyQueue.pop
 
-    def note(queue: ReadyQueue, what: str, task: NodeTask) -> None:
+    def note(queue: ReadyQueue[GraphTask], what: str, task: NodeTask[GraphTask]) -> None:
         if task.base is not None and task.node is not None:
             seen[what, task.base.id, task.node.index] = pop_order(queue)
 
-    def watched_push(queue: ReadyQueue, task: NodeTask) -> int:
+    def watched_push(queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask]) -> int:
         with queue.lock:
             size = push(queue, task)
             note(queue, "push", task)
             return size
 
-    def watched_pop(queue: ReadyQueue) -> NodeTask:
+    def watched_pop(queue: ReadyQueue[GraphTask], *given: Any) -> NodeTask[GraphTask]:
         with queue.lock:
-            task = pop(queue)
+            task = pop(queue, *given)
             note(queue, "pop", task)
             return task
 

@@ -21,12 +21,13 @@ from torch.utils.checkpoint import checkpoint
 
 import agviz_engine
 from agviz.errors import TraceError
-from agviz.traces import schema, shortcuts
+from agviz.record import shortcuts
+from agviz.record.recorder import Recorder
+from agviz.traces import schema
 from agviz.traces import timeline as timeline_module
 from agviz.traces.codec import KIND
 from agviz.traces.packed import pack, unpack
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import NodeStatus, QueuedTask
 from agviz.traces.task_heap import TaskHeap, priority
 from agviz_engine import events

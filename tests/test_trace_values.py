@@ -20,12 +20,13 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.errors import AgvizError, TraceError
 from agviz.measure import copying
-from agviz.traces import copies, schema
+from agviz.record import copies
+from agviz.record.recorder import Recorder
+from agviz.record.ring_store import RingStore
+from agviz.record.writer import FORGOTTEN
+from agviz.traces import schema
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
-from agviz.traces.ring_store import RingStore
 from agviz.traces.values import ITEM_BYTES
-from agviz.traces.writer import FORGOTTEN
 from agviz_engine import installed
 from tests.engine.test_health import Wrapped, random_tensor
 from tests.unnoticed import Noticed, noticed
@@ -720,7 +721,7 @@ def test_a_flight_recorder_without_room_leaves_out_single_gradients(tmp_path: Pa
 
 
 def test_what_waits_in_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agviz.traces.recorder._MOST_BYTES_WAITING", 10_000)
+    monkeypatch.setattr("agviz.record.recorder._MOST_BYTES_WAITING", 10_000)
     recorder = Recorder(tmp_path / "t.agviz", values="full")
     assert recorder._copier is not None
     room, most = recorder._copier.room, []

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import agviz
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.tui.columns import OutlineColumns
 from agviz.tui.folding import Folding
 from agviz.tui.lanes import AWAY, MORE, Lanes, draw

@@ -18,8 +18,8 @@ from agviz.analysis.explanation import explain
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
 from agviz.tui.hints import Hints
 from agviz.tui.keys import bindings
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from agviz.traces.names import Names
+    from agviz.record.names import Names
     from agviz.tui.model import View
     from agviz.tui.session import Session
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import agviz
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.tui.app import AgvizApp
 from agviz.tui.model import Measure
 from agviz.tui.panels.events import Events
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
+    from agviz.record.names import Names
     from agviz.traces.health import HealthRow
-    from agviz.traces.names import Names
     from agviz.tui.session import Session
 
 

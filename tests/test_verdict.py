@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agviz.traces.capture_level import CaptureLevel
+    from agviz.record.capture_level import CaptureLevel
 
 MODEL = """
 import os, torch, torch.nn as nn, torch.nn.functional as F

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import agviz
 from agviz.analysis.schedule import ORDERS, Handing, Plan, plan, simulate
 from agviz.cli.main import main
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.traces.rows import GraphTaskStatus
 from agviz_engine.instruments import Registry
 from tests.engine.programs import PROGRAMS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual import events
 
-from agviz.traces.recorder import Recorder
+from agviz.record.recorder import Recorder
 from agviz_engine.instruments import Registry
 from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from agviz.traces.names import Names
+    from agviz.record.names import Names
     from agviz.tui.app import AgvizApp
     from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.place import described, place
 from agviz.analysis.stopped import stopped_at
 from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
+from agviz.traces.dumps import EXIT
 from agviz.traces.held import held_ns
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
-from agviz.traces.watchdog import EXIT
 from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:

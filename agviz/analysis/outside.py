@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.hang import STILL_NS
+from agviz.traces.dumps import EXIT
 from agviz.traces.rows import visible
-from agviz.traces.watchdog import EXIT
 from agviz.words.units import duration
 
 if TYPE_CHECKING:

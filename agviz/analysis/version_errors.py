@@ -43,15 +43,5 @@ def version_error(trace: Trace, graph_task: int) -> VersionError | None:
     return backward_twice(trace, inner.id, node)
 
 
-def version_errors(trace: Trace) -> list[VersionError]:
-    """The same of all calls of backward and grad, in order.
-
-    Raises:
-        agviz.errors.TraceError: the file is damaged.
-    """
-    found = [version_error(trace, task.id) for task in trace.graph_tasks if task.parent < 0]
-    return [error for error in found if error is not None]
-
-
 def _is_known(message: str) -> bool:
     return message.startswith((_MODIFIED, _SECOND_TIME))

@@ -20,9 +20,9 @@ from agviz.cli.console import stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.demo import SUBJECTS
 from agviz.errors import AgvizError, DrawingError
-from agviz.traces.capture_level import LEVELS
+from agviz.record.capture_level import LEVELS
+from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
-from agviz.traces.recorder import Recorder
 from agviz.words.units import duration
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from agviz import __version__
 from agviz.cli.console import bare_table, stdout_console
 from agviz.errors import AgvizError
 from agviz.export import renderers
-from agviz.traces import capturing
+from agviz.record import capturing
 from agviz_engine.support import MADE_FOR, remark
 
 if TYPE_CHECKING:

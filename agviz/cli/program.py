@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-import agviz.traces
+import agviz.record
 import agviz_engine
 from agviz.errors import AgvizError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ENGINE = str(Path(agviz_engine.__file__).parent) + os.sep
-_MODE = str(Path(agviz.traces.__file__).with_name("check_forward.py"))
+_MODE = str(Path(agviz.record.__file__).with_name("check_forward.py"))
 """Through which the program's calls go with ``--check-forward``."""
 _BUGS = (AssertionError, AttributeError, LookupError, NameError)
 

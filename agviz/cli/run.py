@@ -39,7 +39,9 @@ from agviz.cli.program import Program
 from agviz.debugger.launch import CONTROL_FD
 from agviz.errors import AgvizError
 from agviz.live import Debugging, line_buffered
-from agviz.options import (
+from agviz.record.capture_level import LEVELS
+from agviz.record.copies import MOST_BYTES
+from agviz.record.options import (
     KEPT,
     Options,
     asked_to_check_forward,
@@ -52,8 +54,6 @@ from agviz.options import (
     read_steps,
 )
 from agviz.recording import Recording, default_name, say
-from agviz.traces.capture_level import LEVELS
-from agviz.traces.copies import MOST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -33,7 +33,7 @@ from agviz.cli.console import bare_table, stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
 from agviz.cli.run import argument
-from agviz.options import read_steps
+from agviz.record.options import read_steps
 from agviz.recording import say, say_remark
 from agviz.verify.findings import ComparisonOutcome, ComparisonReport
 from agviz.words.safe import clean

@@ -13,7 +13,7 @@ import socket
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from agviz.debugger.breakpoints import Breakpoint
 from agviz.debugger.protocol import (
@@ -27,7 +27,6 @@ from agviz.debugger.protocol import (
 )
 from agviz.errors import AgvizError
 from agviz.measure.values import Health
-from agviz.traces.closable import Closable
 from agviz.words.safe import clean, clean_message
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ class Stops:
     hold: Hold
 
 
-class Client(Closable):
+class Client:
     """A connection to a debugged program.
 
     Args:
@@ -187,6 +186,12 @@ class Client(Closable):
             target=self._read, args=(lines,), name="agviz-client", daemon=True
         )
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Go; the program runs on."""

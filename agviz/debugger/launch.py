@@ -12,11 +12,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from agviz.debugger.client import Client, GoneError
 from agviz.errors import AgvizError
-from agviz.traces.closable import Closable
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class ProgramOutput:
         self.file.close()
 
 
-class Debuggee(Closable):
+class Debuggee:
     """A program that was started to be debugged.
 
     Args:
@@ -92,6 +91,12 @@ class Debuggee(Closable):
             if not isinstance(error, GoneError):
                 raise
             raise AgvizError(said.removeprefix("agviz: ") or "the program has not begun") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the program, and let go of it."""

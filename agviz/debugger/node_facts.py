@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
-    from agviz.traces.names import Names
-    from agviz.traces.provenance import Provenance
+    from agviz.record.names import Names
+    from agviz.record.provenance import Provenance
     from agviz.traces.rows import Frame
     from agviz_engine.node import NodeRef
 

@@ -15,9 +15,9 @@ import torch
 import agviz_engine
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
-from agviz.traces.names import Names
-from agviz.traces.provenance import Provenance
-from agviz.traces.recorder import Recorder
+from agviz.record.names import Names
+from agviz.record.provenance import Provenance
+from agviz.record.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.demo.subject import Subject
-    from agviz.traces.capture_level import CaptureLevel
+    from agviz.record.capture_level import CaptureLevel
 
 PADDING = 3
 """Positions that are padding in the recorded batch, where a NaN is planted."""

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.after_import import after_import
 from agviz.errors import AgvizError
-from agviz.options import Options
+from agviz.record.late_store import LateStore
+from agviz.record.options import Options
 from agviz.recorded import Recorded
 from agviz.recording import Recording, in_the_way
-from agviz.traces.late_store import LateStore
+from agviz.traces.dumps import TIMEOUT
 from agviz.traces.reader import Trace
-from agviz.traces.watchdog import TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from agviz.record.provenance import Provenance
+    from agviz.record.recorder import Recorder
+    from agviz.record.stores import Store
     from agviz.testing.settings import Choice
     from agviz.testing.slug import Run
-    from agviz.traces.provenance import Provenance
-    from agviz.traces.recorder import Recorder
-    from agviz.traces.stores import Store
 
 TRACE: Final = "trace.agviz"
 GRAPH: Final = "graph.svg"
@@ -189,7 +189,7 @@ class _Recording(Recording):
     Args:
         path: the file that may be written.
         options: what to record.
-        patience: as of :class:`~agviz.traces.late_store.LateStore`.
+        patience: as of :class:`~agviz.record.late_store.LateStore`.
         about: for the reader.
     """
 

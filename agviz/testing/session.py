@@ -16,6 +16,7 @@ from agviz.analysis.comparing import Tolerance
 from agviz.analysis.diff import diff
 from agviz.analysis.measures import bad
 from agviz.errors import AgvizError
+from agviz.record.provenance import Provenance
 from agviz.testing import checks
 from agviz.testing.artefacts import ReportData, leave, nothing
 from agviz.testing.attempt import PATIENCE, TRACE, Attempt
@@ -28,7 +29,6 @@ from agviz.testing.slug import TEARDOWN, Run, slug
 from agviz.testing.terminal import show
 from agviz.testing.timeouts import set_timer
 from agviz.testing.verified import Verified
-from agviz.traces.provenance import Provenance
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 if TYPE_CHECKING:
-    from agviz.traces.capture_level import CaptureLevel
+    from agviz.record.capture_level import CaptureLevel
 
 MODES: Final = ("off", "on", "retain-on-failure")
 LEVELS: Final = ("none", "health", "full")
@@ -143,7 +143,7 @@ def _checks_forward(config: pytest.Config) -> bool:
         return True
     said = next((os.environ[name] for name in _CHECK_FORWARD if name in os.environ), None)
     if said is not None:
-        from agviz.options import FALSE
+        from agviz.record.options import FALSE
 
         return said.strip().lower() not in FALSE
     return bool(config.getini("agviz_check_forward"))

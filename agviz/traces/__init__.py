@@ -1,1 +1,1 @@
-"""What a backward pass did, kept in a SQLite file: recording, reading and replaying it."""
+"""What a backward pass did, kept in a SQLite file: the format, reading and replaying it."""

@@ -5,7 +5,7 @@ their own; so have the kind and ``node``. The other fields of a kind fill the co
 in their order. A step of :mod:`agviz_engine.emissions` is one row and two events. GraphTaskBegun
 has more fields than there are columns: they are facts about its graph task and are in that table.
 
-On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.traces.journal`.
+On their way to the file events are rows of :data:`WIDTH` values, see :mod:`agviz.record.journal`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ GRAPH_TASK_COLUMN: Final = 3
 KIND_COLUMN: Final = 4
 _NODE_COLUMN = 5
 OBJECT_COLUMN: Final = 6
+NONFINITE_COLUMNS: Final = slice(7, 10)
+"""NaN, +Inf and -Inf in the row of a NonFiniteChecked."""
 """Where a row that can't go to the file as it is has an object in place of its other fields."""
 _LETTERS: Final = 5
 """Columns ``a`` to ``e``."""
@@ -49,7 +51,7 @@ WIDTH: Final = ROW
 """Values of a row on its way to the file."""
 
 COPIED: Final = ENDED + 1
-"""Kind of a row with a :class:`~agviz.traces.copies.Copy` of the gradient of an emission."""
+"""Kind of a row with a :class:`~agviz.record.copies.Copy` of the gradient of an emission."""
 
 
 class RowLayout(NamedTuple):

@@ -1,16 +1,81 @@
-"""Reading what the threads were doing at moments when somebody asked or nothing moved."""
+"""What the threads were doing when somebody asked or nothing moved: written and read."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces.rows import DumpedCall, DumpedThread, DumpRow
+from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
     from agviz.traces.rows import Frame
+
+
+SIGNAL: Final = "signal"
+TIMEOUT: Final = "timeout"
+STALL: Final = "stall"
+EXIT: Final = "exit"
+RAISED: Final = "raised"
+
+
+class CallSite(NamedTuple):
+    """Where backward or grad was called, on its way to the file."""
+
+    graph_task: int
+    stack: Callable[[], tuple[Frame, ...]]
+    """Outermost frame first, those of torch and agviz inside included. To ask is dear."""
+
+    def rows(
+        self, _text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them, as far as the innermost frame that is not hidden."""
+        whole = self.stack()
+        shown = max((i for i, frame in enumerate(whole) if not frame.hidden), default=-1)
+        if number := stack(whole[: shown + 1]):
+            yield "call_site", (self.graph_task, number)
+
+
+class Dump(NamedTuple):
+    """What all threads are doing, on its way to the file."""
+
+    number: int
+    since_ns: int
+    """Time since the start of the recording."""
+    reason: str
+    threads: Sequence[DumpedThread]
+    graph_task: int = NO_GRAPH_TASK
+
+    def rows(
+        self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        yield "dump", (self.number, self.since_ns, text(self.reason))
+        for i, thread in enumerate(self.threads):
+            facts = text(thread.name), thread.native_id, stack(thread.stack)
+            yield "dump_thread", (self.number, i, *facts)
+            for j, (kind, graph_task, node, name, definition) in enumerate(thread.calls):
+                where = stack(()) if definition is None else stack((definition,))
+                call = text(kind), graph_task, node, text(name), where
+                yield "dump_call", (self.number, i, j, *call)
+
+
+class Raised(NamedTuple):
+    """Where the exception came from with which a graph task failed, on its way to the file."""
+
+    graph_task: int
+    dump: Dump
+
+    def rows(
+        self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        yield from self.dump.rows(text, stack)
+        yield "raised", (self.graph_task, self.dump.number)
 
 
 def read(database: Database, contents: Contents) -> list[DumpRow]:

@@ -27,7 +27,6 @@ from agviz.traces import (
     version_errors,
 )
 from agviz.traces import events as trace_events
-from agviz.traces.closable import Closable
 from agviz.traces.contents import Contents
 from agviz.traces.database import DURING, Database, given, of, place
 from agviz.traces.events import ArrivalRow, EventReader
@@ -82,7 +81,7 @@ if TYPE_CHECKING:
 _ALL: Final = 2**63 - 1
 
 
-class Trace(Closable):
+class Trace:
     """A recorded file, finished or still growing. Use :meth:`open`; it is a context manager.
 
     Everything is read when asked for, so a growing file shows its newest committed state. A trace
@@ -112,6 +111,12 @@ class Trace(Closable):
             trace.close()
             raise
         return trace
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let go of the file; a second call has no effect."""

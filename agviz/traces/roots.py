@@ -5,26 +5,17 @@ A loss can be NaN while every gradient is finite, as that of no targets is.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.traces import health
 from agviz.traces.rows import RootRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from agviz.measure.values import Health, SavedValue
+    from agviz.measure.values import Health
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
-    from agviz_engine.graph_task import GraphTask
-    from agviz_engine.node import NodeRef
-
-_MOST_ROOTS: Final = 16
-_MOST_NUMBERS: Final = 4_096
-"""A larger tensor is no loss; to read it would cost what reading a gradient does."""
-_MOST_NODES: Final = 32
-"""Nodes nearest to a loss of which is looked what they had saved."""
 
 
 class Roots(NamedTuple):
@@ -41,39 +32,6 @@ class Roots(NamedTuple):
             for number, found in self.measured
             for value in (self.graph_task, number, keep(found))
         ]
-
-
-def measured(task: GraphTask) -> list[tuple[int, Health]]:
-    """Number and health of each small tensor that is differentiated."""
-    from torch import Tensor
-
-    from agviz.measure.health import measure, unseen
-
-    found = []
-    with unseen():
-        for number, tensor in enumerate(task.root_tensors[:_MOST_ROOTS]):
-            try:
-                if isinstance(tensor, Tensor) and tensor.numel() <= _MOST_NUMBERS:
-                    found.append((number, measure(tensor)))
-            except RuntimeError:  # an exotic kind of tensor does not say how large it is
-                continue
-    return found
-
-
-def saved_near(task: GraphTask) -> Iterator[tuple[NodeRef, tuple[SavedValue, ...]]]:
-    """What the nodes nearest to the roots have saved, nearest first."""
-    from agviz.measure.saved import measured as saved_of
-
-    waiting = deque(ref for ref, _ in task.root_edges)
-    seen: set[int] = set()
-    while waiting and len(seen) < _MOST_NODES:
-        ref = waiting.popleft()
-        if ref.index in seen:
-            continue
-        seen.add(ref.index)
-        if not ref.is_accumulate_grad:
-            yield ref, saved_of(ref)
-        waiting.extend(edge[0] for edge in ref.next_edges if edge is not None)
 
 
 def read(database: Database, contents: Contents, graph_task: int) -> list[RootRow]:

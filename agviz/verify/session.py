@@ -9,7 +9,7 @@ from torch.autograd.variable import Variable
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 import agviz_engine
-from agviz.traces.names import Names
+from agviz.record.names import Names
 from agviz.verify.engine import VerifyingEngine
 from agviz.verify.watching import Watcher
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+    from agviz_engine.graph_task import GraphTask
+
 DevicePolicy: TypeAlias = "Callable[[Node], int]"
 """Maps a node to the index of its device thread; -1 is the thread that called backward."""
 
@@ -65,10 +67,10 @@ def shutdown_wait_limit() -> float:
 class DeviceThreads:
     """The device threads and their queues, started when first needed."""
 
-    def __init__(self, main: Callable[[ReadyQueue, str], None]) -> None:
+    def __init__(self, main: Callable[[ReadyQueue[GraphTask], str], None]) -> None:
         self._main = main
         self._lock = threading.Lock()
-        self._queues: dict[int, ReadyQueue] = {}
+        self._queues: dict[int, ReadyQueue[GraphTask]] = {}
         self._threads: dict[int, threading.Thread] = {}
         self._in_bad_fork = False
 
@@ -77,7 +79,7 @@ class DeviceThreads:
         """Whether there is any device thread."""
         return bool(self._queues)
 
-    def queue(self, index: int) -> ReadyQueue:
+    def queue(self, index: int) -> ReadyQueue[GraphTask]:
         """The ReadyQueue of device ``index`` (0 and up), its thread started.
 
         Raises:
@@ -91,7 +93,7 @@ class DeviceThreads:
             return found
         with self._lock:
             if index not in self._queues:
-                ready_queue = ReadyQueue(index)
+                ready_queue: ReadyQueue[GraphTask] = ReadyQueue(index)
                 name = f"pt_autograd_{index}"
                 thread = threading.Thread(
                     target=self._main, args=(ready_queue, name), name=name, daemon=True
@@ -127,7 +129,7 @@ class DeviceThreads:
         self._queues, self._threads = {}, {}
 
 
-def _has_work(ready_queue: ReadyQueue) -> bool:
+def _has_work(ready_queue: ReadyQueue[GraphTask]) -> bool:
     return any(
         task.base is not None and not task.base.future_completed for task in ready_queue.snapshot()
     )

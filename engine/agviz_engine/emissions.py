@@ -22,7 +22,7 @@ This module imports neither torch nor anything of the engine but its events.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz_engine.events import (
     EVENT_TYPES,
@@ -40,6 +40,9 @@ from agviz_engine.events import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+Moment: TypeAlias = "tuple[int, int, int, int]"
+"""Of a push or pop: sequence number, time in ns, index of the queue, its size afterwards."""
 
 ROW: Final = 11
 """Values in a row: ``seq``, ``time_ns``, ``thread``, ``graph_task``, kind, ``node``, ``a`` to

@@ -3,13 +3,13 @@
 On the hot path the engine itself asks the registry whether anybody observes (``if registry.takes``)
 and saves the call; the other methods ask themselves. Nothing is built for nobody. Every method runs
 outside the engine's locks: sequence number and time of what happens under one are drawn there and
-passed in as a :data:`Moment`.
+passed in as a :data:`~agviz_engine.emissions.Moment`.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from agviz_engine import events
 from agviz_engine.emissions import (
@@ -32,13 +32,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz_engine.emissions import Moment
     from agviz_engine.function_hook import Gradients
     from agviz_engine.graph_task import Capture, GraphTask
     from agviz_engine.node import NodeRef
     from agviz_engine.thread_state import EngineThread
-
-Moment: TypeAlias = "tuple[int, int, int, int]"
-"""Of a push or pop: sequence number, time in ns, index of the queue, its size afterwards."""
 
 _REST = tuple((ABSENT,) * (ROW - 6 - fields) for fields in range(ROW - 5))
 """What fills a row, by the number of its fields from ``a`` on."""

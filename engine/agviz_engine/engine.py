@@ -56,6 +56,7 @@ from agviz_engine.instruments import Live, Registry, clock
 from agviz_engine.node import node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
+from agviz_engine.thread_local_state import ThreadLocalState
 from agviz_engine.thread_state import (
     FINAL_CALLBACK,
     LEAVING,
@@ -63,9 +64,9 @@ from agviz_engine.thread_state import (
     NODE,
     STAND_IN,
     EngineThread,
-    ThreadLocalState,
     current,
     program_ran,
+    waiting_for_task,
 )
 from agviz_engine.torch_layout import had_hooks, had_post_hooks
 from agviz_engine.validate_outputs import validate_outputs
@@ -447,7 +448,9 @@ class Engine:
             elif base is not None and not base.future_completed:
                 self._work_as_guest(thread, task, base)
 
-    def _work_as_guest(self, thread: EngineThread, task: NodeTask, graph_task: GraphTask) -> None:
+    def _work_as_guest(
+        self, thread: EngineThread, task: NodeTask[GraphTask], graph_task: GraphTask
+    ) -> None:
         def work() -> None:
             self._host(graph_task, lambda: self._work(current(), task, graph_task))
 
@@ -456,7 +459,7 @@ class Engine:
         else:
             work()
 
-    def _device_thread_main(self, queue: ReadyQueue, name: str) -> None:
+    def _device_thread_main(self, queue: ReadyQueue[GraphTask], name: str) -> None:
         """The life of a device thread (``thread_init`` and ``thread_main`` without graph task).
 
         It stays in the host of a graph task for as long as that task's nodes come.
@@ -470,7 +473,9 @@ class Engine:
             following.append(self._stay_in_host(queue, following.pop()))
         self.emit.worker_stopped()
 
-    def _stay_in_host(self, queue: ReadyQueue, task: NodeTask) -> NodeTask:
+    def _stay_in_host(
+        self, queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask]
+    ) -> NodeTask[GraphTask]:
         """Work off ``task`` and what follows of its graph task; give back the first that isn't."""
         base = cast("GraphTask", task.base)
         self.emit.thread("", queue.index)
@@ -518,7 +523,7 @@ class Engine:
         thread.doing = doing
 
     def _work(  # noqa: C901 - calls for each node would cost more than what they do
-        self, thread: EngineThread, task: NodeTask, graph_task: GraphTask
+        self, thread: EngineThread, task: NodeTask[GraphTask], graph_task: GraphTask
     ) -> None:
         """One turn of the loop in ``Engine::thread_main``. Does not raise."""
         ref = task.node
@@ -566,7 +571,7 @@ class Engine:
         graph_task: GraphTask,
         streams: GraphStreams,
         ref: NodeRef,
-        task: NodeTask,
+        task: NodeTask[GraphTask],
     ) -> None:
         """Run a node on the stream of its forward, where it has one."""
         stream = streams.of(ref)
@@ -647,7 +652,7 @@ class Engine:
     # -- one node -------------------------------------------------------------------------------
 
     def evaluate_function(
-        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, task: NodeTask
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, task: NodeTask[GraphTask]
     ) -> None:
         """Run the node of a task and hand its outputs on (``Engine::evaluate_function``)."""
         registry = self.registry
@@ -678,7 +683,7 @@ class Engine:
             self._hand_on(thread, graph_task, ref, outputs)
 
     def _take(
-        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, task: NodeTask
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, task: NodeTask[GraphTask]
     ) -> tuple[Gradients, function_hook.HiddenHooks | None]:
         """Take the gradients that a node is to run on out of its task.
 
@@ -1060,7 +1065,7 @@ class Engine:
             self.emit.intervened(graph_task, ref, "next")
         return found
 
-    def ready_queue(self, graph_task: GraphTask, device: int) -> ReadyQueue:
+    def ready_queue(self, graph_task: GraphTask, device: int) -> ReadyQueue[GraphTask]:
         """The queue of device ``device``; -1 is the caller's (``Engine::ready_queue``)."""
         if device == events.CPU_QUEUE:
             return graph_task.cpu_ready_queue
@@ -1083,11 +1088,11 @@ class Engine:
             moment = next_seq(), clock(), queue.index, queue.push(task)
         self.emit.queued(PUSH, graph_task, ref, moment)
 
-    def _pop(self, queue: ReadyQueue) -> NodeTask:
+    def _pop(self, queue: ReadyQueue[GraphTask]) -> NodeTask[GraphTask]:
         if not self.registry.takes:
-            return queue.pop()
+            return queue.pop(waiting_for_task)
         with queue.lock:
-            task = queue.pop()
+            task = queue.pop(waiting_for_task)
             task.moment = next_two()[0], clock(), queue.index, queue.size()
         return task
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.ready_queue import ReadyQueue
     from agviz_engine.streams import GraphStreams
-    from agviz_engine.thread_state import ThreadLocalState
+    from agviz_engine.thread_local_state import ThreadLocalState
 
 Edge = tuple[NodeRef, int]
 _ORDER_NEEDS_ONE_THREAD = """\
@@ -155,7 +155,7 @@ class GraphTask:
         create_graph: bool,
         accumulate_grad: bool,
         reentrant_depth: int,
-        cpu_ready_queue: ReadyQueue,
+        cpu_ready_queue: ReadyQueue[GraphTask],
         thread_locals: ThreadLocalState,
     ) -> None:
         self.id = _next_id()

@@ -89,7 +89,7 @@ class Live:
         Raises:
             TypeError, RuntimeError: it does not fit, with the words that torch has for hooks.
         """
-        from agviz_engine.function_hook import check_single_result
+        from agviz_engine.python_hook import check_single_result
 
         def replacement() -> None:
             """Stands for a hook in those words."""

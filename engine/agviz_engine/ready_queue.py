@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from agviz_engine.emit import Moment
-    from agviz_engine.graph_task import GraphTask
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from agviz_engine.emissions import Moment
     from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.node import NodeRef
 
@@ -16,7 +19,17 @@ _SHUTDOWN = (-2, 0, 0)
 _EMPTY = (-1, 0, 0)
 
 
-class NodeTask:
+class _Base(Protocol):
+    """All that a queue needs of a graph task, which has such queues itself."""
+
+    reentrant_depth: int
+
+
+Base = TypeVar("Base", bound=_Base)
+"""GraphTask, whose file imports this one for the type of ``cpu_ready_queue``."""
+
+
+class NodeTask(Generic[Base]):
     """A node of a graph task whose inputs are complete (``struct NodeTask``).
 
     A task without ``node`` only wakes the queue's thread; a task without ``base`` is the shutdown
@@ -25,9 +38,7 @@ class NodeTask:
 
     __slots__ = ("base", "inputs", "key", "moment", "node")
 
-    def __init__(
-        self, base: GraphTask | None, node: NodeRef | None, inputs: InputBuffer | None
-    ) -> None:
+    def __init__(self, base: Base | None, node: NodeRef | None, inputs: InputBuffer | None) -> None:
         self.base = base
         self.node = node
         self.inputs = inputs
@@ -38,7 +49,7 @@ class NodeTask:
         else:
             self.key = _EMPTY if base is not None else _SHUTDOWN
 
-    def __lt__(self, _other: NodeTask) -> bool:
+    def __lt__(self, _other: NodeTask[Base]) -> bool:
         """Tasks with equal keys are not less than each other, see :class:`ReadyQueue`."""
         return False
 
@@ -48,7 +59,7 @@ class NodeTask:
         return self.base is None
 
 
-class ReadyQueue:
+class ReadyQueue(Generic[Base]):
     """A priority queue of tasks that one thread, and the reentrant calls on it, work off.
 
     The order is that of ``CompareNodeTaskTime``: shutdown, then empty, then deeper, then later-made
@@ -63,13 +74,13 @@ class ReadyQueue:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self._heap: list[tuple[int, int, int, NodeTask]] = []
+        self._heap: list[tuple[int, int, int, NodeTask[Base]]] = []
         self.lock = threading.RLock()
         self._not_empty = threading.Condition(self.lock)
         self._waiting = 0
-        self._preferred: NodeTask | None = None
+        self._preferred: NodeTask[Base] | None = None
 
-    def push(self, task: NodeTask) -> int:
+    def push(self, task: NodeTask[Base]) -> int:
         """Add ``task`` and wake a waiting thread (``ReadyQueue::push``).
 
         Who pushes counts the task as outstanding before, where torch's ``push`` does it itself.
@@ -87,29 +98,31 @@ class ReadyQueue:
         """Make the queue's thread end before it takes up anything else (``pushShutdownTask``)."""
         self.push(NodeTask(None, None, None))
 
-    def pop(self) -> NodeTask:
-        """Take the first task, waiting for one where there is none (``ReadyQueue::pop``)."""
+    def pop(
+        self, waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    ) -> NodeTask[Base]:
+        """Take the first task, waiting for one where there is none (``ReadyQueue::pop``).
+
+        Args:
+            waiting: entered while it waits.
+        """
         with self.lock:
             if not self._heap:
-                self._wait()
+                self._wait(waiting)
             if self._preferred is not None:
                 return self._take_preferred(self._preferred)
             return heapq.heappop(self._heap)[3]
 
-    def _wait(self) -> None:
-        from agviz_engine.thread_state import READY_QUEUE, current  # which imports this module
+    def _wait(self, waiting: Callable[[], AbstractContextManager[None]]) -> None:
+        with waiting():
+            self._waiting += 1
+            try:
+                while not self._heap:
+                    self._not_empty.wait()
+            finally:
+                self._waiting -= 1
 
-        thread = current()
-        doing = thread.enter(READY_QUEUE)
-        self._waiting += 1
-        try:
-            while not self._heap:
-                self._not_empty.wait()
-        finally:
-            self._waiting -= 1
-            thread.doing = doing
-
-    def prefer(self, graph_task: GraphTask, node: NodeRef) -> bool:
+    def prefer(self, graph_task: Base, node: NodeRef) -> bool:
         """Have the next pop give a waiting node instead of the first.
 
         Returns:
@@ -122,13 +135,13 @@ class ReadyQueue:
                     return True
         return False
 
-    def _take_preferred(self, task: NodeTask) -> NodeTask:
+    def _take_preferred(self, task: NodeTask[Base]) -> NodeTask[Base]:
         self._preferred = None
         self._heap = [entry for entry in self._heap if entry[3] is not task]
         heapq.heapify(self._heap)
         return task
 
-    def discard(self, graph_task: GraphTask) -> None:
+    def discard(self, graph_task: Base) -> None:
         """Drop what an aborted graph task left behind.
 
         Torch leaves such tasks in the queue, where their expired ``weak_ptr`` makes them no-ops.
@@ -149,7 +162,7 @@ class ReadyQueue:
         """Number of waiting tasks."""
         return len(self._heap)
 
-    def snapshot(self) -> list[NodeTask]:
+    def snapshot(self) -> list[NodeTask[Base]]:
         """The waiting tasks in heap order, the next one first."""
         with self.lock:
             return [entry[3] for entry in self._heap]

@@ -1,13 +1,12 @@
-"""What belongs to a thread: the engine's own thread-locals, and torch's, carried to workers."""
+"""What belongs to a thread: the thread-locals of the engine."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
 
@@ -92,7 +91,7 @@ class EngineThread:
         """Passes of this thread (:class:`~agviz_engine.accumulate_grad.Activity`)."""
         self.current_graph_task: GraphTask | None = None
         self.current_node: NodeRef | None = None
-        self.local_ready_queue = ReadyQueue(CPU_QUEUE)
+        self.local_ready_queue: ReadyQueue[GraphTask] = ReadyQueue(CPU_QUEUE)
         self.live: Live | None = None
         self.interrupt: Callable[[int, FrameType | None], Any] | None = None
         """The program's handler of a SIGINT that is held back, see Note [Interrupts]."""
@@ -155,24 +154,15 @@ def current() -> EngineThread:
     return _local.thread
 
 
-class _Autocast(NamedTuple):
-    device_type: str
-    enabled: bool
-    dtype: torch.dtype
-
-
-_AUTOCAST_DEVICES = ("cpu", "cuda")
-
-
-@functools.cache
-def _autograd_state() -> tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...]:
-    """How to read and write ``c10/core/AutogradState.h``, gradient mode apart."""
-    return (
-        (_C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),
-        (_C._is_view_replay_enabled, _C._set_view_replay_enabled),
-        (_C._is_grad_layout_enforcement_enabled, _C._set_grad_layout_enforcement_enabled),
-        (_C._get_graph_exec_group, _C._set_graph_exec_group),
-    )
+@contextlib.contextmanager
+def waiting_for_task() -> Iterator[None]:
+    """This thread waits at its ready queue."""
+    thread = current()
+    doing = thread.enter(READY_QUEUE)
+    try:
+        yield
+    finally:
+        thread.doing = doing
 
 
 _TRACING = {"ProxyTorchDispatchMode", "FunctionalTensorMode", "FakeTensorMode"}
@@ -182,57 +172,3 @@ def is_traced() -> bool:
     """Whether torch.compile, torch.export or make_fx traces what this thread does."""
     stack = map(_C._get_dispatch_stack_at, range(_C._len_torch_dispatch_stack()))
     return any(type(mode).__name__ in _TRACING for mode in stack)
-
-
-class ThreadLocalState:
-    """Torch's thread-locals of the thread that called backward (``at::ThreadLocalState``).
-
-    Torch's own class can't be reached from Python. Carried here: ``AutogradState`` but for
-    inference mode, in which no node runs, autocast, default saved-tensor hooks and whether they are
-    disabled, torch-dispatch modes. The rest is in ``docs/fidelity.md``.
-    """
-
-    __slots__ = (
-        "_autocast",
-        "_autograd_state",
-        "_cache",
-        "_grad_mode",
-        "_modes",
-        "_no_hooks",
-        "_saved_tensor_hooks",
-    )
-
-    def __init__(self, *, grad_mode: bool) -> None:
-        self._grad_mode = grad_mode
-        self._autograd_state = [read() for read, _ in _autograd_state()]
-        self._autocast = [
-            _Autocast(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-            for device in _AUTOCAST_DEVICES
-        ]
-        self._cache = torch.is_autocast_cache_enabled()
-        self._saved_tensor_hooks = _C._autograd._top_saved_tensors_default_hooks(True)
-        self._no_hooks = _C._autograd._saved_tensors_hooks_get_disabled_error_message()
-        self._modes = [_C._get_dispatch_stack_at(i) for i in range(_C._len_torch_dispatch_stack())]
-
-    @contextlib.contextmanager
-    def restored(self) -> Iterator[None]:
-        """Make this the state of the current thread for a while."""
-        with contextlib.ExitStack() as stack:
-            for (read, write), value in zip(_autograd_state(), self._autograd_state, strict=True):
-                stack.callback(write, read())
-                write(value)
-            for device, enabled, dtype in self._autocast:
-                if enabled:
-                    stack.enter_context(
-                        torch.autocast(device, dtype=dtype, cache_enabled=self._cache)
-                    )
-            if self._saved_tensor_hooks is not None:
-                _C._autograd._push_saved_tensors_default_hooks(*self._saved_tensor_hooks)
-                stack.callback(_C._autograd._pop_saved_tensors_default_hooks)
-            if self._no_hooks is not None:
-                _C._autograd._saved_tensors_hooks_disable(self._no_hooks)
-                stack.callback(_C._autograd._saved_tensors_hooks_enable)
-            for mode in self._modes:
-                stack.enter_context(mode)
-            stack.enter_context(torch.set_grad_enabled(self._grad_mode))
-            yield

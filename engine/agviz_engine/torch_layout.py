@@ -36,7 +36,7 @@ import itertools
 import struct
 from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from agviz_engine.errors import UnsupportedTorchError
-    from agviz_engine.node import NodeRef
 
 _WORD = ctypes.sizeof(ctypes.c_uint64)
 _SEARCHED = 34  # words of a node that an experiment compares: all of the base class
@@ -898,7 +897,16 @@ _unpack_metadata = cast(
 _kinds: dict[tuple[int, int], Kind] = {}
 
 
-def expectation(ref: NodeRef, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
+class NodeInMemory(Protocol):
+    """A node, and where it is: a :class:`~agviz_engine.node.NodeRef`."""
+
+    node: Any
+    base: int
+    """Word number of the C++ node; 0 for a node that torch does not know."""
+    num_inputs: int
+
+
+def expectation(ref: NodeInMemory, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     """Kind and shape of the input ``slot`` of a node.
 
     The shape is None where it is not made of plain numbers: nested tensors.
@@ -932,7 +940,7 @@ _reduced: dict[tuple[Any, tuple[bytes]], tuple[int, ...]] = {}
 """The same, where only the shape differs: what is expected."""
 
 
-def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
+def fits_plainly(ref: NodeInMemory, slot: int, gradient: Tensor) -> bool:
     """Whether ``gradient`` is just what the input expects, for the usual kind of tensors.
 
     False says nothing: subclasses, whose sizes may be symbols that a look would pin down, nested
@@ -946,7 +954,7 @@ def fits_plainly(ref: NodeRef, slot: int, gradient: Tensor) -> bool:
     return facts in _fitting or (_do_fit(expected, address) and _remember(_fitting, facts))
 
 
-def reduced_shape(ref: NodeRef, slot: int, gradient: Tensor) -> tuple[int, ...] | None:
+def reduced_shape(ref: NodeInMemory, slot: int, gradient: Tensor) -> tuple[int, ...] | None:
     """The shape to which ``gradient`` is summed down, where it differs in nothing else.
 
     None says nothing, as False of :func:`fits_plainly`. A broadcast bias has such a gradient in
@@ -991,7 +999,7 @@ def _do_fit(expected: tuple[bytes, int, bytes, bytes], address: int) -> bool:
     )
 
 
-def shapes_text(ref: NodeRef) -> str:
+def shapes_text(ref: NodeInMemory) -> str:
     """The shapes of all inputs, like ``[3, 4];[5]``; empty where they are not known."""
     if ref.num_inputs != 1 or not ref.base:
         return _asked(ref)
@@ -999,7 +1007,7 @@ def shapes_text(ref: NodeRef) -> str:
     return _texts.get(facts) or _text(ref, facts)
 
 
-def _text(ref: NodeRef, facts: tuple[bytes, int, bytes, bytes]) -> str:
+def _text(ref: NodeInMemory, facts: tuple[bytes, int, bytes, bytes]) -> str:
     options, dimensions, _, tail = facts
     _, shape = expectation(ref, 0)  # which makes its kind known
     is_plain = (options, tail) in _plain and dimensions <= _INLINE_DIMENSIONS
@@ -1011,7 +1019,7 @@ def _text(ref: NodeRef, facts: tuple[bytes, int, bytes, bytes]) -> str:
     return text
 
 
-def _asked(ref: NodeRef) -> str:
+def _asked(ref: NodeInMemory) -> str:
     try:
         shapes = ";".join([str(metadata.shape) for metadata in ref.node._input_metadata])
     except (AttributeError, RuntimeError):
@@ -1020,7 +1028,7 @@ def _asked(ref: NodeRef) -> str:
     return "" if has_symbols else shapes
 
 
-def stream_of(ref: NodeRef, slot: int) -> InputStream:
+def stream_of(ref: NodeInMemory, slot: int) -> InputStream:
     """The stream of the input ``slot`` of a node; that of a CPU input means nothing."""
     kind, _ = expectation(ref, slot)
     begin = (MEMORY[ref.base + _ARRAY] >> 3) + slot * _STRIDE

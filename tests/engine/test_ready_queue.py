@@ -15,7 +15,7 @@ from agviz_engine.graph_task import GraphTask
 from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR, NodeRef, node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
-from agviz_engine.thread_state import ThreadLocalState
+from agviz_engine.thread_local_state import ThreadLocalState
 from tests.engine.builders import Log, custom, leaf, node_of
 from tests.engine.oracle import as_native, assert_same
 from tests.event_simulator import LibstdcxxQueue, SimulatedNode
@@ -32,13 +32,17 @@ def _graph_task(reentrant_depth: int = 0) -> GraphTask:
     )
 
 
+def _queue() -> ReadyQueue[GraphTask]:
+    return ReadyQueue(0)
+
+
 def _ref(sequence_nr: int) -> NodeRef:
     node = cast("Any", torch.ones(1, requires_grad=True).exp().grad_fn)
     node._set_sequence_nr(sequence_nr)
     return node_ref(node, 0)
 
 
-def _task(base: GraphTask, sequence_nr: int) -> NodeTask:
+def _task(base: GraphTask, sequence_nr: int) -> NodeTask[GraphTask]:
     return NodeTask(base, _ref(sequence_nr), InputBuffer((None,)))
 
 
@@ -46,7 +50,7 @@ def _task(base: GraphTask, sequence_nr: int) -> NodeTask:
 
 
 def test_shutdown_then_empty_then_deeper_then_later() -> None:
-    queue = ReadyQueue(0)
+    queue = _queue()
     outer, inner = _graph_task(0), _graph_task(3)
     tasks = [
         _task(outer, 5),
@@ -74,10 +78,10 @@ Action = tuple[bool, int, int]
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 3)), max_size=60))
 def test_ties_leave_as_from_a_std_priority_queue(actions: list[Action]) -> None:
     """Tasks of equal rank leave in the order that libstdc++'s heap gives them, not as they came."""
-    queue, model = ReadyQueue(0), LibstdcxxQueue()
+    queue, model = _queue(), LibstdcxxQueue()
     tasks = [_graph_task(depth) for depth in range(3)]
     refs = [_ref(number) for number in range(4)]
-    pushed: dict[NodeTask, int] = {}
+    pushed: dict[NodeTask[GraphTask], int] = {}
     for push, depth, number in actions:
         if push:
             task = NodeTask(tasks[depth], refs[number], InputBuffer((None,)))
@@ -159,7 +163,7 @@ def test_nodes_of_a_reentrant_call_go_before_those_that_wait() -> Any:
 
 
 def test_size_counts_every_task_and_outstanding_tasks_those_that_were_added() -> None:
-    queue, base = ReadyQueue(0), _graph_task()
+    queue, base = _queue(), _graph_task()
     base.increment_outstanding_tasks()
     assert queue.push(_task(base, 1)) == 1
     base.increment_outstanding_tasks()
@@ -173,7 +177,7 @@ def test_size_counts_every_task_and_outstanding_tasks_those_that_were_added() ->
 
 
 def test_discard_leaves_the_tasks_of_others_in_their_order() -> None:
-    queue, gone, kept = ReadyQueue(0), _graph_task(), _graph_task()
+    queue, gone, kept = _queue(), _graph_task(), _graph_task()
     expected = []
     for number in (4, 8, 1, 9, 5, 2):
         queue.push(_task(gone, number))
@@ -188,8 +192,8 @@ def test_discard_leaves_the_tasks_of_others_in_their_order() -> None:
 
 
 def test_pop_waits_for_a_push() -> None:
-    queue, base = ReadyQueue(0), _graph_task()
-    popped: list[NodeTask] = []
+    queue, base = _queue(), _graph_task()
+    popped: list[NodeTask[GraphTask]] = []
     everything = threading.Event()
 
     def work() -> None:

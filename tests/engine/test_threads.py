@@ -14,7 +14,7 @@ from agviz_engine import Instrument, events, install, installed, uninstall
 from agviz_engine.device_threads import DeviceThreads
 from agviz_engine.graph_task import GraphTask
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
-from agviz_engine.thread_state import ThreadLocalState
+from agviz_engine.thread_local_state import ThreadLocalState
 from tests.engine.builders import Multiply, apply, custom, leaf, throw
 from tests.engine.idle import threads_beside
 from tests.engine.oracle import same_value
@@ -175,7 +175,7 @@ def test_nodes_run_on_the_thread_of_their_device(policy: DevicePolicy | None) ->
 def test_only_unfinished_work_keeps_device_threads(completed: bool) -> None:
     stopping = threading.Event()
 
-    def main(queue: ReadyQueue, _name: str) -> None:
+    def main(queue: ReadyQueue[GraphTask], _name: str) -> None:
         stopping.wait(60)
         while not queue.pop().is_shutdown_task:
             pass

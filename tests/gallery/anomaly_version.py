@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 import agviz
-from agviz.analysis.version_errors import version_errors
+from agviz.analysis.version_errors import version_error
 from tests.gallery.anomaly import DOCUMENT, Said
 from tests.gallery_frame import programs
 
@@ -47,7 +47,9 @@ def by_us(program: Program) -> Said:
             program.record(path, check_forward=True)
         except RuntimeError:
             with agviz.Trace.open(path) as trace:
-                (found,) = version_errors(trace)
+                tasks = [task.id for task in trace.graph_tasks if task.parent < 0]
+                errors = [version_error(trace, task) for task in tasks]
+            (found,) = [error for error in errors if error is not None]
             return Said(found.node.short_name, None if found.frame is None else found.frame.line)
     raise ValueError(f"{program.name} does not fail")
 

@@ -12,20 +12,26 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.traces.codec import COPIED, GRAPH_TASK_COLUMN, KIND_COLUMN, OBJECT_COLUMN
-from agviz.traces.journal import Journal
+from agviz.record.journal import Journal
+from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store
+from agviz.record.writer import Introduction
+from agviz.traces.codec import (
+    COPIED,
+    GRAPH_TASK_COLUMN,
+    KIND_COLUMN,
+    NONFINITE_COLUMNS,
+    OBJECT_COLUMN,
+)
 from agviz.traces.native_calls import NativeCall
-from agviz.traces.stores import EXCEPTION, NONFINITE, OVERDUE, Store
-from agviz.traces.writer import Introduction
 from agviz_engine.emissions import CHECKED
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from agviz.traces.copies import CopiedBytes
-    from agviz.traces.file_thread import FileThread
-    from agviz.traces.writer import SideRow
+    from agviz.record.copies import CopiedBytes
+    from agviz.record.file_thread import FileThread
+    from agviz.record.writer import SideRow
     from agviz_engine.events import GraphTaskBegun
 
 log = logging.getLogger("agviz")
@@ -33,8 +39,6 @@ log = logging.getLogger("agviz")
 _MOST_HELD: Final = 4_000_000
 """Numbers and texts of events in memory, and as many again of the graph task that runs: each 4
 million take some 160 MB."""
-_COUNTS: Final = slice(7, 10)
-"""NaN, +Inf and -Inf in the row of a NonFiniteChecked."""
 _GRAPH_TASK_OF_NUMBERS: Final = 1
 _RESERVED: Final = 4
 """Divisor: this part of the room for copies is left free for passes still running."""
@@ -76,7 +80,7 @@ class RingStore(Store):
     run into NaN is written once. A file into which nothing was written is removed at the end.
 
     Args:
-        on: the occasions, some of :data:`~agviz.traces.stores.OCCASIONS`.
+        on: the occasions, some of :data:`~agviz.record.stores.OCCASIONS`.
         keep: how many calls of backward, 1 or more, that under way included.
     """
 
@@ -130,21 +134,17 @@ class RingStore(Store):
         self._file.wake()
         return len(fresh)
 
-    def occasion(self, name: str) -> None:
-        """Write, if it is one of those asked for."""
+    def occasion(self, name: str, graph_task: int = NO_GRAPH_TASK) -> None:
+        """Write, if it is asked for; non-finite gradients only where the call before had none."""
+        if name == NONFINITE:
+            flight = self._flight_of.get(graph_task)
+            if flight is None or flight.nonfinite:
+                return
+            flight.nonfinite = True
+            if self._before_was_nonfinite:
+                return
         if name in self._on:
             self.write_down()
-
-    def checked(self, row: Sequence[Any]) -> None:
-        """Non-finite gradients are an occasion, where the graph task before was finite."""
-        if not any(row[_COUNTS]):
-            return
-        flight = self._flight_of.get(row[GRAPH_TASK_COLUMN])
-        if flight is None or flight.nonfinite:
-            return
-        flight.nonfinite = True
-        if not self._before_was_nonfinite:
-            self.occasion(NONFINITE)
 
     def begin(self, event: GraphTaskBegun) -> None:
         """Make room for one more graph task, and let older ones go."""
@@ -192,8 +192,8 @@ class RingStore(Store):
         flight.journal.keep(rows)
         if len(flight.held) > _MOST_HELD:
             self._drop_too_large(flight, graph_task)
-        if kind == CHECKED:
-            self.checked(rows)
+        if kind == CHECKED and any(rows[NONFINITE_COLUMNS]):
+            self.occasion(NONFINITE, graph_task)
 
     def _keep_numbers(self, numbers: Sequence[Any]) -> None:
         flight = self._flight_of.get(numbers[_GRAPH_TASK_OF_NUMBERS])

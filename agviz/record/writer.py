@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.measure.values import NUMBERS
+from agviz.record.deleting import delete
+from agviz.record.forward_ops import ForwardOps
+from agviz.record.retention import SHARE_OF_EVENTS, Retention
+from agviz.record.tensor_types import TensorTypes
 from agviz.traces import codec, schema
-from agviz.traces.deleting import delete
-from agviz.traces.forward_ops import ForwardOps
 from agviz.traces.held import LetGo
-from agviz.traces.retention import SHARE_OF_EVENTS, Retention
 from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
-from agviz.traces.tensor_types import TensorTypes
 from agviz.words.safe import storable
 from agviz_engine.events import (
     NO_GRAPH_TASK,
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agviz.measure.values import Health
-    from agviz.traces.copies import CopiedBytes, Copy
+    from agviz.record.copies import CopiedBytes, Copy
+    from agviz.record.journal import Journal
+    from agviz.record.modified import Modified
+    from agviz.record.names import KnownParameters
+    from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
-    from agviz.traces.journal import Journal
-    from agviz.traces.modified import Modified
-    from agviz.traces.names import KnownParameters
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
-    from agviz.traces.watchdog import CallSite, Dump, Raised
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -101,7 +101,7 @@ class Graph(NamedTuple):
     """The column that is missing there, behind the parameters."""
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
-    see :mod:`agviz.traces.journal`."""
+    see :mod:`agviz.record.journal`."""
 
 
 class Origins(NamedTuple):

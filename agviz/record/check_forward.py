@@ -17,7 +17,7 @@ import logging
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import torch
 from torch import Tensor
@@ -29,13 +29,12 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 
 from agviz.measure import health
-from agviz.traces import capturing, mode_stack, torch_functions
-from agviz.traces.arguments import tensors_given, tensors_of, words
-from agviz.traces.forward_ops import ForwardOp, ForwardOps, ForwardTensor
-from agviz.traces.listener import Listener
-from agviz.traces.provenance import Provenance
-from agviz.traces.swapping import when_swapped
-from agviz.traces.tensor_identity import NO_MEMORY, Identities
+from agviz.record import capturing, mode_stack, torch_functions
+from agviz.record.arguments import tensors_given, tensors_of, words
+from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
+from agviz.record.provenance import Provenance
+from agviz.record.swapping import when_swapped
+from agviz.record.tensor_identity import NO_MEMORY, Identities
 from agviz_engine.api import engine
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.native_run import legacy_vmap_level
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.utils.hooks import RemovableHandle
 
-    from agviz.traces.capturing import Way
-    from agviz.traces.names import Names
+    from agviz.record.capturing import Way
+    from agviz.record.names import Names
     from agviz.traces.rows import Frame
 
 log = logging.getLogger("agviz")
@@ -146,7 +145,7 @@ class _Mode(TorchFunctionMode):
         return result
 
 
-class CheckForward(Listener):
+class CheckForward:
     """Keeps what the program calls between :meth:`start` and :meth:`stop`.
 
     Args:
@@ -171,6 +170,13 @@ class CheckForward(Listener):
         self._handles: list[RemovableHandle] = []
         self._undo: list[Callable[[], None]] = []
         self._grad_fn = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         """Hear what this thread calls, and others inside modules."""

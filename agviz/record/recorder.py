@@ -2,7 +2,7 @@
 
 Note [Recording must not be felt]
 The engine's threads only put a row at the end of a list, which is atomic. A thread takes rows out
-in batches (:mod:`agviz.traces.file_thread`), at least three times a second, and commits them; while
+in batches (:mod:`agviz.record.file_thread`), at least three times a second, and commits them; while
 a large graph is under way, so often that little waits in memory. What the engine does never depends
 on it: where the file can't be written any longer (disk full), one warning is logged and recording
 ends, and a child made by ``fork`` records nothing.
@@ -17,22 +17,23 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from agviz import __version__
 from agviz.errors import TraceError
-from agviz.traces import codec, roots
-from agviz.traces.closable import Closable
-from agviz.traces.copies import MOST_BYTES, Copier
-from agviz.traces.file_thread import FileThread
-from agviz.traces.modified import modified
+from agviz.record import roots
+from agviz.record.copies import MOST_BYTES, Copier
+from agviz.record.file_thread import FileThread
+from agviz.record.files import stack_of
+from agviz.record.modified import modified
+from agviz.record.selection import Selection
+from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
+from agviz.record.watchdog import Watchdog
+from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
+from agviz.traces import codec
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
-from agviz.traces.selection import Selection
-from agviz.traces.stores import EXCEPTION, OVERDUE, Store, StreamStore
-from agviz.traces.watchdog import Watchdog, stack_of
-from agviz.traces.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
 from agviz_engine import events
 from agviz_engine.emissions import CHECKED
 from agviz_engine.errors import text_of
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.measure.values import SavedValue
-    from agviz.traces.capture_level import CaptureLevel
-    from agviz.traces.check_forward import CheckForward
-    from agviz.traces.grad_mode import GradMode
-    from agviz.traces.names import Names
-    from agviz.traces.provenance import Provenance
+    from agviz.record.capture_level import CaptureLevel
+    from agviz.record.check_forward import CheckForward
+    from agviz.record.grad_mode import GradMode
+    from agviz.record.names import Names
+    from agviz.record.provenance import Provenance
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.instruments import Journal, Measurer, Registry
@@ -72,7 +73,7 @@ LEAST_BYTES: Final = 1_000_000
 """Smallest limit of a file's size."""
 
 
-class Recorder(Instrument, Closable):
+class Recorder(Instrument):
     """Records every event, the graphs and the threads into one file.
 
     Args:
@@ -88,7 +89,7 @@ class Recorder(Instrument, Closable):
         steps: which calls of backward to record, counted from 0 without reentrant ones; None: all.
         nodes: keep only the events of nodes in whose name, parameter or module this is found, and
             of the gradients they hand on; None: of all. Graphs are kept whole.
-        max_bytes: bound of the file; see :mod:`agviz.traces.retention`. Where not even what is
+        max_bytes: bound of the file; see :mod:`agviz.record.retention`. Where not even what is
             under way has room, the recording ends. None: no limit.
         timeout: write what the threads are doing, and call ``file.when_timed_out``, when a graph
             task has been under way for so many seconds; None: never.
@@ -187,9 +188,15 @@ class Recorder(Instrument, Closable):
             self.gradient_measured = self._note_copy
         self.store.start()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
-        self.store.open()
+        self.store.flush()
         self.file.close()
 
     def _refuse(self) -> None:
@@ -212,7 +219,7 @@ class Recorder(Instrument, Closable):
         Returns:
             False where that took more than ``timeout`` seconds or recording has stopped.
         """
-        self.store.open()
+        self.store.flush()
         return self.file.flush(timeout)
 
     def dump(self, reason: str) -> None:
@@ -407,8 +414,8 @@ class Recorder(Instrument, Closable):
         self._watchdog.moved = True
         if wanted := self._selection.rows(rows):
             self.store.rows(wanted)
-        elif rows[codec.KIND_COLUMN] == CHECKED:
-            self.store.checked(rows)
+        elif rows[codec.KIND_COLUMN] == CHECKED and any(rows[codec.NONFINITE_COLUMNS]):
+            self.store.occasion(NONFINITE, rows[codec.GRAPH_TASK_COLUMN])
 
     def _note_numbers(self, numbers: Sequence[Any]) -> None:
         """Keep what was measured for rows that this thread has just noted, as far as chosen."""

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agviz.record.journal import Journal
+from agviz.record.writer import Introduction
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
 from agviz.traces.events import EventReader
-from agviz.traces.journal import Journal
 from agviz.traces.timeline import Timeline
-from agviz.traces.writer import Introduction
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.traces.writer import Writer
+    from agviz.record.writer import Writer
 
 
 def store(path: Path, writer: Writer) -> None:

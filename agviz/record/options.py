@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from agviz.errors import AgvizError
-from agviz.traces.capture_level import LEVELS, CaptureLevel
-from agviz.traces.copies import MOST_BYTES
-from agviz.traces.recorder import LEAST_BYTES
-from agviz.traces.stores import OCCASIONS
+from agviz.record.capture_level import LEVELS, CaptureLevel
+from agviz.record.copies import MOST_BYTES
+from agviz.record.recorder import LEAST_BYTES
+from agviz.record.stores import OCCASIONS
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 FILE_BYTES: Final = 2_000_000_000

@@ -17,31 +17,25 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import linecache
 import logging
-import os
 import re
-import sys
-import sysconfig
 import threading
 import warnings
 import weakref
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from agviz.traces import capturing
-from agviz.traces.capturing import MOST_FRAMES
-from agviz.traces.listener import Listener
-from agviz.traces.rows import Frame
-from agviz.traces.schema import SOURCE_LIMIT
-from agviz.traces.watchdog import CallSite
-from agviz.traces.writer import Origins
+from agviz.record import capturing
+from agviz.record.capturing import MOST_FRAMES
+from agviz.record.files import Files
+from agviz.record.writer import Origins
+from agviz.traces.dumps import CallSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import CodeType
 
-    from agviz.traces.capturing import Way
+    from agviz.record.capturing import Way
+    from agviz.traces.rows import Frame
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
@@ -50,10 +44,6 @@ _MOST_CAPTURED: Final = 200_000
 """Stacks captured between two graph tasks (some 250 MB); nodes after that have none."""
 _MOST_KNOWN: Final = 20_000
 """Frames, or stacks, that are remembered."""
-_MOST_BYTES: Final = 5_000_000
-"""Of a file of source."""
-_RUNNERS: Final = {"pytest", "_pytest", "pluggy", "pytest_timeout"}
-"""Whose frames stand around each test, or where one of them ends it."""
 _ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 """A frame in a stack of anomaly mode."""
 _WORDS: Final = (
@@ -164,7 +154,7 @@ class _Mode:
 _mode = _Mode()
 
 
-class Provenance(Listener):
+class Provenance:
     """Where nodes come from. It listens between :meth:`start` and :meth:`stop`."""
 
     def __init__(self) -> None:
@@ -175,6 +165,13 @@ class Provenance(Listener):
         """By code and instruction; that keeps the code alive, and its address from another's."""
         self._stacks: dict[bytes, tuple[Frame, ...]] = {}
         """By what stands in memory, while that code is alive."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         """Capture the stack of every node that is made from now on, on all threads."""
@@ -326,77 +323,3 @@ def _line(code: CodeType, instruction: int) -> int:
         if begin <= instruction < end:
             return line or code.co_firstlineno
     return code.co_firstlineno
-
-
-class Files:
-    """Files by the names that a reader knows them by: nothing in a trace names the machine."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[str, bool]] = {}
-        self._named: dict[str, str] = {}
-        """Files as torch or Python names them, by the names that readers know."""
-        self._own = Path(__file__).parents[1]
-        self._launcher = os.path.join(sysconfig.get_path("scripts"), "agviz")  # noqa: PTH118 - text
-        self._here = os.getcwd()  # noqa: PTH109 - compared as text
-
-    def frame(self, file: str, line: int, function: str) -> Frame:
-        """A frame of a file, by the name that torch or Python gives it."""
-        known = self._known.get(file)
-        if known is None:
-            if len(self._known) > MOST_FRAMES * 100:
-                self._known.clear()
-                self._named.clear()
-            known = self._known[file] = self._shown(file), self._is_hidden(file)
-            self._named[known[0]] = file
-        return Frame(known[0], line, function, known[1])
-
-    def source(self, frame: Frame) -> str:
-        """What stands in the line of a frame that this made, without indentation; empty: unknown.
-
-        Of what Python has not read itself, as cells of a notebook, only regular files are read.
-        """
-        file = self._named.get(frame.file, "")
-        try:
-            if file not in linecache.cache:
-                path = Path(file)
-                if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-                    return ""
-            return linecache.getline(file, frame.line).strip()[:SOURCE_LIMIT]
-        except Exception:  # noqa: BLE001 - whatever happens here, the recording goes on
-            return ""
-
-    def _shown(self, file: str) -> str:
-        roots = [self._here, *map(os.path.abspath, sys.path)]
-        inside = [root for root in roots if _is_inside(file, root) and root != os.sep]
-        installed = [root for root in inside if root.endswith(("site-packages", "dist-packages"))]
-        if installed:
-            best = max(installed, key=len)
-        else:
-            best = self._here if self._here in inside else max(inside, key=len, default="")
-        return file[len(best) :].lstrip(os.sep) if best else file
-
-    def _is_hidden(self, file: str) -> bool:
-        import torch
-
-        import agviz_engine
-
-        if file.startswith(("<frozen ", "<eval_with_key>")):
-            return True
-        if file.removesuffix(f"{os.sep}__main__.py").removesuffix(".exe") == self._launcher:
-            return True
-        if self._shown(file).partition(os.sep)[0].removesuffix(".py") in _RUNNERS:
-            return True
-        own = [Path(torch.__file__).parent, Path(agviz_engine.__file__).parent, self._own]
-        if any(_is_inside(file, str(root)) for root in own):
-            return not _is_inside(file, str(self._own / "demo"))
-        library = sysconfig.get_path("stdlib")
-        others = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
-        packages = ("site-packages", "dist-packages")
-        return _is_inside(file, library) and not (
-            any(_is_inside(file, other) for other in others)
-            or any(f"{os.sep}{name}{os.sep}" in file for name in packages)
-        )
-
-
-def _is_inside(file: str, folder: str) -> bool:
-    return file.startswith(folder.rstrip(os.sep) + os.sep)

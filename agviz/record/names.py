@@ -19,11 +19,10 @@ import weakref
 from bisect import bisect_right
 from collections import Counter, deque
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from agviz.traces.listener import Listener
-from agviz.traces.parameter_norms import ParameterNorms
-from agviz.traces.swapping import when_swapped
+from agviz.record.parameter_norms import ParameterNorms
+from agviz.record.swapping import when_swapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,7 +140,7 @@ class _Thread(threading.local):
         known.append(self.marks)
 
 
-class Names(Listener):
+class Names:
     """Parameter names and module paths. It listens between :meth:`start` and :meth:`stop`.
 
     A path is ``encoder.layers.3``; nodes that the outermost module makes itself go by its class
@@ -167,6 +166,13 @@ class Names(Listener):
         """The facts of parameters that were told last."""
         self._told_of: tuple[Any, ...] = ()
         """What of parameters and roots they were made of."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         """Listen to module calls, of all modules in the process."""

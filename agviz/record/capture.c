@@ -1,6 +1,6 @@
 /* Captures the Python stack of the calling thread, in one object that holds nothing else.
  *
- * Plain C without Python.h: agviz/traces/capturing.py loads it through ctypes, and checks that
+ * Plain C without Python.h: agviz/record/capturing.py loads it through ctypes, and checks that
  * objects begin as they do here. What it calls are documented functions of Python's C API, so that
  * one file serves every version of Python. Where no C compiler was there to build it, torch's own
  * function captures.

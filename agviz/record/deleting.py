@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Sequence
 
+    from agviz.record.retention import Pass
     from agviz.traces.left_out import LeftOut
-    from agviz.traces.retention import Pass
 
 _OF_SEQ: Final = ("health", "tensor", "part")
 """Tables whose rows belong to an event each."""

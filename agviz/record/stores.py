@@ -1,19 +1,21 @@
 """Stores: what becomes of the rows that a recorder observes.
 
 A recorder gives all rows to its store, and the store passes them on to the thread that writes: at
-once (here), on an occasion (:mod:`agviz.traces.ring_store`), or once a file is needed
-(:mod:`agviz.traces.late_store`).
+once (here), on an occasion (:mod:`agviz.record.ring_store`), or once a file is needed
+(:mod:`agviz.record.late_store`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz_engine.events import NO_GRAPH_TASK
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz.traces.file_thread import FileThread
-    from agviz.traces.writer import SideRow
+    from agviz.record.file_thread import FileThread
+    from agviz.record.writer import SideRow
     from agviz_engine.events import GraphTaskBegun
 
 NONFINITE: Final = "nonfinite"
@@ -26,10 +28,14 @@ OVERDUE: Final = "overdue"
 
 
 class Store:
-    """Passes all rows to the thread that writes. What else a store does is in its hooks.
+    """Passes all rows to the thread that writes, at once; what else a store does, it overrides.
 
-    The hooks do nothing here: :meth:`begin`, :meth:`end`, :meth:`checked`, :meth:`occasion`,
-    :meth:`forget` and :meth:`open`. Any thread may call them.
+    The recorder calls five methods: :meth:`begin`, :attr:`rows`, :attr:`side` and :meth:`end` of
+    each graph task, and :meth:`flush`. Each of the others has a reason: :attr:`numbers` takes rows
+    of another width, and a stream's is the journal's own ``extend`` as well. :meth:`bind` and
+    :meth:`start` are two because the recorder completes itself in between, before anything is
+    written. :meth:`occasion` reports what no row that is kept says, such as what ended the program.
+    :meth:`forget` gives memory back where recording has to stop long before the program does.
     """
 
     rows: Callable[[Sequence[Any]], None]
@@ -63,23 +69,25 @@ class Store:
         """
         self._file.open()
 
-    def open(self) -> None:
-        """See that there is a file."""
-
     def begin(self, event: GraphTaskBegun) -> None:
         """A graph task begins whose rows come from now on."""
 
     def end(self, graph_task: int, *, has_failed: bool) -> None:
         """No more of its rows come."""
 
-    def checked(self, row: Sequence[Any]) -> None:
-        """A non-finite check, also of a node whose rows do not come."""
+    def flush(self) -> None:
+        """See that there is a file for what is kept."""
 
-    def occasion(self, name: str) -> None:
-        """Something happened that is not in the rows."""
+    def occasion(self, name: str, graph_task: int = NO_GRAPH_TASK) -> None:
+        """Something happened upon which to write.
+
+        Args:
+            name: :data:`NONFINITE`, :data:`EXCEPTION` or :data:`OVERDUE`.
+            graph_task: the one with a non-finite gradient, also of a node whose rows do not come.
+        """
 
     def forget(self) -> None:
-        """The recording has ended."""
+        """Nothing is kept from now on."""
 
 
 class StreamStore(Store):

@@ -20,9 +20,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.errors import TraceError
+from agviz.record.writer import PAGE_BYTES, on_local_disk, write_meta
 from agviz.traces import schema
 from agviz.traces.contents import is_alive
-from agviz.traces.writer import PAGE_BYTES, on_local_disk, write_meta
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:

@@ -17,98 +17,29 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from agviz.traces.held import Holding
-from agviz_engine.events import NO_GRAPH_TASK
+from agviz.record.files import Files, stack_of
+from agviz.record.holding import Holding
+from agviz.traces.dumps import RAISED, STALL, TIMEOUT, Dump, Raised
+from agviz.traces.rows import DumpedCall, DumpedThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable
     from types import FrameType
 
-    from agviz.traces.provenance import Files
     from agviz.traces.rows import Frame
     from agviz_engine.under_way import Call
 
 log = logging.getLogger("agviz")
 
-SIGNAL: Final = "signal"
-TIMEOUT: Final = "timeout"
-STALL: Final = "stall"
-EXIT: Final = "exit"
-RAISED: Final = "raised"
-
 PATIENCE_NS: Final = 5_000_000_000
 """After this time without an event the threads are looked at."""
 OWN_THREADS: Final = "agviz-"
 """Begins the names of threads that agviz has for itself."""
-_MOST_FRAMES: Final = 400
 
 
-class CallSite(NamedTuple):
-    """Where backward or grad was called, on its way to the file."""
-
-    graph_task: int
-    stack: Callable[[], tuple[Frame, ...]]
-    """Outermost frame first, those of torch and agviz inside included. To ask is dear."""
-
-    def rows(
-        self, _text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
-    ) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tables and the rows for them, as far as the innermost frame that is not hidden."""
-        whole = self.stack()
-        shown = max((i for i, frame in enumerate(whole) if not frame.hidden), default=-1)
-        if number := stack(whole[: shown + 1]):
-            yield "call_site", (self.graph_task, number)
-
-
-class _Thread(NamedTuple):
-    name: str
-    native_id: int
-    stack: tuple[Frame, ...]
-    calls: list[tuple[str, int, int, str, Frame | None]]
-    """Kind, graph task, node, name and definition of each."""
-
-
-class Dump(NamedTuple):
-    """What all threads are doing, on its way to the file."""
-
-    number: int
-    since_ns: int
-    """Time since the start of the recording."""
-    reason: str
-    threads: list[_Thread]
-    graph_task: int = NO_GRAPH_TASK
-
-    def rows(
-        self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
-    ) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tables and the rows for them."""
-        yield "dump", (self.number, self.since_ns, text(self.reason))
-        for i, thread in enumerate(self.threads):
-            facts = text(thread.name), thread.native_id, stack(thread.stack)
-            yield "dump_thread", (self.number, i, *facts)
-            for j, (kind, graph_task, node, name, definition) in enumerate(thread.calls):
-                where = stack(()) if definition is None else stack((definition,))
-                call = text(kind), graph_task, node, text(name), where
-                yield "dump_call", (self.number, i, j, *call)
-
-
-class Raised(NamedTuple):
-    """Where the exception came from with which a graph task failed, on its way to the file."""
-
-    graph_task: int
-    dump: Dump
-
-    def rows(
-        self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
-    ) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tables and the rows for them."""
-        yield from self.dump.rows(text, stack)
-        yield "raised", (self.graph_task, self.dump.number)
-
-
-def dumped(files: Files) -> list[_Thread]:
+def dumped(files: Files) -> list[DumpedThread]:
     """What the threads of this process are doing, but for agviz's own.
 
     Args:
@@ -125,11 +56,12 @@ def dumped(files: Files) -> list[_Thread]:
             continue
         native_id = None if thread is None else thread.native_id
         stack = stack_of(innermost, files)
-        found.append(_Thread(name, native_id or 0, stack, _calls(calls_of(ident), files)))
+        calls = _calls(calls_of(ident), files)
+        found.append(DumpedThread(name, native_id or 0, stack, calls))
     return found
 
 
-def _raised(error: BaseException, files: Files) -> _Thread:
+def _raised(error: BaseException, files: Files) -> DumpedThread:
     """Where an exception that this thread handles was raised, as far as the engine called it."""
     from agviz_engine.under_way import calls_to
 
@@ -141,34 +73,15 @@ def _raised(error: BaseException, files: Files) -> _Thread:
         trace = trace.tb_next
     thread = threading.current_thread()
     calls = _calls(calls_to(error), files)
-    return _Thread(thread.name, thread.native_id or 0, stack_of(innermost, files, lines), calls)
+    stack = stack_of(innermost, files, lines)
+    return DumpedThread(thread.name, thread.native_id or 0, stack, calls)
 
 
-def _calls(calls: Iterable[Call], files: Files) -> list[tuple[str, int, int, str, Frame | None]]:
-    return [
-        (*call[:4], files.frame(call.file, call.line, call.name) if call.file else None)
+def _calls(calls: Iterable[Call], files: Files) -> tuple[DumpedCall, ...]:
+    return tuple(
+        DumpedCall(*call[:4], files.frame(call.file, call.line, call.name) if call.file else None)
         for call in calls
-    ]
-
-
-def stack_of(
-    innermost: FrameType | None, files: Files, lines: Mapping[FrameType, int] | None = None
-) -> tuple[Frame, ...]:
-    """The stack of a frame, outermost frame first.
-
-    Args:
-        innermost: the frame.
-        files: gives files the names that a reader knows them by.
-        lines: where frames were whose functions have been left.
-    """
-    frames: list[Frame] = []
-    frame = innermost
-    while frame is not None and len(frames) < _MOST_FRAMES:
-        code = frame.f_code
-        line = (lines or {}).get(frame) or frame.f_lineno or 0
-        frames.append(files.frame(code.co_filename, line, code.co_name))
-        frame = frame.f_back
-    return tuple(reversed(frames))
+    )
 
 
 class Watchdog:
@@ -258,8 +171,6 @@ class Watchdog:
     def files(self) -> Files:
         """Gives files the names that a reader knows them by."""
         if self._files is None:
-            from agviz.traces.provenance import Files
-
             self._files = Files()
         return self._files
 
@@ -270,9 +181,9 @@ class Watchdog:
     def _dump(self, reason: str) -> Dump:
         return self._made(reason, lambda: dumped(self.files))
 
-    def _made(self, reason: str, look: Callable[[], list[_Thread]]) -> Dump:
+    def _made(self, reason: str, look: Callable[[], list[DumpedThread]]) -> Dump:
         number, since_ns = self._next_number(), time.monotonic_ns() - self._start_ns
-        threads: list[_Thread] = []
+        threads: list[DumpedThread] = []
         # To look imports the engine and torch; while another thread does so, neither is whole.
         if not hasattr(sys.modules.get("agviz_engine.api"), "_after_fork"):
             return Dump(number, since_ns, reason, threads)

@@ -22,12 +22,11 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz.errors import TraceError
-from agviz.traces import shortcuts
-from agviz.traces.forward_ops import ForwardOps
-from agviz.traces.journal import Journal
-from agviz.traces.new_file import alone_in, create, remove
-from agviz.traces.watchdog import TIMEOUT
-from agviz.traces.writer import (
+from agviz.record import shortcuts
+from agviz.record.forward_ops import ForwardOps
+from agviz.record.journal import Journal
+from agviz.record.new_file import alone_in, create, remove
+from agviz.record.writer import (
     PAGE_BYTES,
     PAGE_BYTES_FOR_VALUES,
     Graph,
@@ -38,6 +37,7 @@ from agviz.traces.writer import (
     SideRow,
     Writer,
 )
+from agviz.traces.dumps import TIMEOUT
 from agviz.words.safe import clean
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agviz.traces.copies import Copier
-    from agviz.traces.watchdog import Watchdog
+    from agviz.record.copies import Copier
+    from agviz.record.watchdog import Watchdog
 
 log = logging.getLogger("agviz")
 

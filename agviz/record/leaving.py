@@ -11,12 +11,12 @@ import functools
 import os
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from agviz.traces.watchdog import EXIT
+from agviz.traces.dumps import EXIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.traces.recorder import Recorder
+    from agviz.record.recorder import Recorder
 
 _SECONDS: Final = 2.0
 """The program waits at most so long for its file."""

@@ -17,9 +17,9 @@ import time
 from typing import TYPE_CHECKING
 
 from agviz.errors import TraceError
-from agviz.traces.journal import Journal
-from agviz.traces.new_file import remove
-from agviz.traces.stores import Store
+from agviz.record.journal import Journal
+from agviz.record.new_file import remove
+from agviz.record.stores import Store
 from agviz_engine.instruments import clock
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ class LateStore(Store):
         if self._patience:
             _clock.remember(time.monotonic() + self._patience, self)
         else:
-            self.open()
+            self.flush()
 
     @property
     def is_recording(self) -> bool:
         """Whether rows are kept."""
         return self._file.is_recording
 
-    def open(self) -> None:
+    def flush(self) -> None:
         """Make the file, unless that was done or :meth:`give_up` came first."""
         with self._file.lock:
             if not self._is_in_memory or not self.is_recording:
@@ -140,7 +140,7 @@ class _Clock:
 
     def _run(self) -> None:
         while (store := self._next()) is not None:
-            store.open()
+            store.flush()
 
     def _next(self) -> LateStore | None:
         """Wait for the next that is due and still records; None: there is none."""

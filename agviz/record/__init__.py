@@ -1,0 +1,1 @@
+"""What a backward pass does, observed and written to a SQLite file."""

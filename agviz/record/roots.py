@@ -1,0 +1,52 @@
+"""Measuring the tensors that backward or grad is called on, and what the nodes near them saved."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.measure.values import Health, SavedValue
+    from agviz_engine.graph_task import GraphTask
+    from agviz_engine.node import NodeRef
+
+_MOST_ROOTS: Final = 16
+_MOST_NUMBERS: Final = 4_096
+"""A larger tensor is no loss; to read it would cost what reading a gradient does."""
+_MOST_NODES: Final = 32
+"""Nodes nearest to a loss of which is looked what they had saved."""
+
+
+def measured(task: GraphTask) -> list[tuple[int, Health]]:
+    """Number and health of each small tensor that is differentiated."""
+    from torch import Tensor
+
+    from agviz.measure.health import measure, unseen
+
+    found = []
+    with unseen():
+        for number, tensor in enumerate(task.root_tensors[:_MOST_ROOTS]):
+            try:
+                if isinstance(tensor, Tensor) and tensor.numel() <= _MOST_NUMBERS:
+                    found.append((number, measure(tensor)))
+            except RuntimeError:  # an exotic kind of tensor does not say how large it is
+                continue
+    return found
+
+
+def saved_near(task: GraphTask) -> Iterator[tuple[NodeRef, tuple[SavedValue, ...]]]:
+    """What the nodes nearest to the roots have saved, nearest first."""
+    from agviz.measure.saved import measured as saved_of
+
+    waiting = deque(ref for ref, _ in task.root_edges)
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST_NODES:
+        ref = waiting.popleft()
+        if ref.index in seen:
+            continue
+        seen.add(ref.index)
+        if not ref.is_accumulate_grad:
+            yield ref, saved_of(ref)
+        waiting.extend(edge[0] for edge in ref.next_edges if edge is not None)
