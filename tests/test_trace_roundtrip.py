@@ -212,7 +212,7 @@ def test_the_last_page_of_a_graph_task_does_not_search_the_others(
             before = steps.taken
             assert len(trace.events(number, count - 5, 200)) == 5
             taken.append(steps.taken - before)
-    # At most the 250 rows from an anchor on are passed over; the others' take 150,000 steps.
+    # At most the 100 rows from an anchor on are passed over; the others' take 150,000 steps.
     assert taken[0] < taken[1] + 2_000
 
 

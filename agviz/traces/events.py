@@ -6,10 +6,10 @@ node, where the recording was closed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain, islice
 from operator import ge
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -53,12 +53,15 @@ if TYPE_CHECKING:
 _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM event"
 _ROWS_PER_QUERY: Final = 128
 """So few at once that the garbage collector does not get to see them."""
-_ROWS_PER_ANCHOR: Final = 250
+_ROWS_PER_ANCHOR: Final = 100
+_STRETCHES_KEPT: Final = 8
+"""Stretches between anchors of which rows are kept, for whoever goes on event by event."""
 ROW_OF_EVENT: Final = f"(SELECT event.seq FROM event WHERE {OF_EVENT})"  # noqa: S608
 """SQL of ``seq`` of the row by which an event is found; that of the event is given three times."""
 FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
 """From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
 events belong to what is asked for."""
+_ROW_AND_COUNT: Final = _ROW.replace(" FROM", f", {IS_FIRST} + {IS_SECOND} FROM")
 _COUNT: Final = f"sum({IS_FIRST} + {IS_SECOND})"
 _ARRIVALS: Final = (ARRIVED, DELIVERED)
 _ACCUMULATED: Final = codec.KIND[GradientAccumulated]
@@ -101,7 +104,7 @@ class Anchors(NamedTuple):
 class EventReader:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
-    Of every 250 rows of the file the first of each graph task is kept, an anchor: the others are
+    Of every 100 rows of the file the first of each graph task is kept, an anchor: the others are
     found among those that follow it.
 
     Args:
@@ -124,6 +127,8 @@ class EventReader:
         self._is_closed = is_closed
         self._known: dict[int, Anchors] = {}
         """By graph task, where they were asked for."""
+        self._stretches: dict[tuple[int, int], tuple[list[int], list[codec.Row]]] = {}
+        """By graph task and place of the anchor."""
 
     def page(self, graph_task: int | None, offset: int, limit: int) -> list[Event]:
         """Events ``offset`` to ``offset + limit``."""
@@ -133,14 +138,34 @@ class EventReader:
             return []
         before = bisect_right(anchors.positions, offset) - 1
         skipped = offset - anchors.positions[before]
-        found = self.where(
-            f"seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq LIMIT ?",
-            anchors.seqs[before],
-            anchors.seqs[-1],  # or the end of a graph task is looked for to the end of the file
-            *given(graph_task),
-            skipped + limit,
-        )
-        return found[skipped : skipped + limit]
+        found: list[Event] = []
+        while len(found) < limit and before < len(anchors.seqs) - 1:
+            counts, rows = self._stretch(graph_task, anchors, before)
+            first = bisect_right(counts, skipped)
+            last = bisect_left(counts, skipped + limit - len(found))
+            wanted = chain.from_iterable(map(self._decode, rows[first : last + 1]))
+            begin = skipped - (counts[first - 1] if first else 0)
+            found += islice(wanted, begin, begin + limit - len(found))
+            before, skipped = before + 1, 0
+        return found
+
+    def _stretch(
+        self, graph_task: int | None, anchors: Anchors, place: int
+    ) -> tuple[list[int], list[codec.Row]]:
+        """Number of events up to each row between two anchors, and the rows."""
+        key = _key(graph_task), place
+        known = self._stretches.get(key)
+        if known is None:
+            rows = self._database.numbers(
+                f"{_ROW_AND_COUNT} WHERE seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq",
+                *anchors.seqs[place : place + 2],
+                *given(graph_task),
+            )
+            counts = list(accumulate(row[-1] or 0 for row in rows))
+            if len(self._stretches) >= _STRETCHES_KEPT:
+                self._stretches.clear()
+            known = self._stretches[key] = counts, [row[:-1] for row in rows]
+        return known
 
     def position(self, graph_task: int | None, seq: int) -> int:
         """Number of events before the one with ``seq``."""

@@ -238,8 +238,8 @@ class Intervals:
         self._threads = array("q")
         """Threads that took the nodes up, or skipped them; -1: none did."""
         self._start_times = array("q")
-        self._end_times = array("q")
-        """Times count from the begin of the graph task as well."""
+        """From the begin of the graph task on; of a node that was skipped, when that was."""
+        self._durations = array("q")
         self._arrivals = _Arrivals(damaged)
         self._arrived_until = self.until
         self._in_slot: dict[tuple[int, int], int] = {}
@@ -277,7 +277,7 @@ class Intervals:
         never, none = array("q", [NEVER]) * size, array("q", [-1]) * size
         self.pushed, self._popped, self._ended = never[:], never[:], never
         self._queues, self._threads = none[:], none
-        self._start_times, self._end_times, self._held = (
+        self._start_times, self._durations, self._held = (
             array("q", bytes(8 * size)) for _ in range(3)
         )
         self._has_started, self._outcome = array("b", bytes(size)), array("b", bytes(size))
@@ -303,7 +303,7 @@ class Intervals:
             if row.ended is not None:
                 self._ended[node] = row.ended - begin
                 self._outcome[node] = row.outcome if row.outcome in _OUTCOMES else SKIPPED
-                self._end_times[node] = (row.end_t or 0) - begin_t
+                self._ends_at(node, (row.end_t or 0) - begin_t)
             if row.failed is not None:
                 self.failed[node] = row.failed
             if row.thread is not None:
@@ -351,8 +351,10 @@ class Intervals:
         arrivals = self._arrivals
         moments = chain(self.pushed, self._popped, self._ended, arrivals.moments)
         never = max(filter(NEVER.__ne__, moments), default=0) + 2
+        popped = self.orders.popped.values()
+        in_order = [order.nodes for order in popped] == [self.orders.ended.nodes]
         columns: list[Sequence[int]] = [
-            (never, self.computed - begin),
+            (never, self.computed - begin, in_order),
             sorted(self.left_out),
         ]
         for found in (self.failed, self.nonfinite):
@@ -361,11 +363,11 @@ class Intervals:
         for column in (self.pushed, self._popped, self._ended):
             columns.append([never if moment == NEVER else moment for moment in column])
         columns += self._has_started, self._outcome, self._threads
-        columns += self._start_times, self._end_times
+        columns += self._start_times, self._durations
         for orders in (self.orders.pushed, self.orders.popped):
             columns += [*orders], [len(order) for order in orders.values()]
             columns.append([*chain.from_iterable(order.nodes for order in orders.values())])
-        columns.append(self.orders.ended.nodes)
+        columns.append(() if in_order else self.orders.ended.nodes)
         places, begins = arrivals.by_node(self.size)
         columns.append([end - first for first, end in pairwise(begins)])
         for column in (arrivals.moments, arrivals.remaining, arrivals.slots, arrivals.nbytes):
@@ -389,7 +391,7 @@ class Intervals:
     def _take_columns(self, columns: list[Any]) -> None:
         """Raises ValueError, IndexError: they don't fit together."""
         begin = self.span.begin_seq
-        (self._never, computed), left_out, *columns = columns
+        (self._never, computed, in_order), left_out, *columns = columns
         self.computed = begin + computed
         self.left_out = frozenset(left_out)
         self.failed, self.nonfinite = (
@@ -401,13 +403,14 @@ class Intervals:
         self.pushed, self._popped, self._ended = of_nodes[3:6]
         has_started, outcome, self._threads = of_nodes[6:9]
         self._has_started, self._outcome = array("b", has_started), array("b", outcome)
-        self._start_times, self._end_times = of_nodes[9:]
+        self._start_times, self._durations = of_nodes[9:]
         if {*map(len, of_nodes), len(columns[7])} != {self.size}:
             raise ValueError("a node is missing")
         for node in chain(self.left_out, self.failed, self.nonfinite):
             self._checked(node)
+        ended = columns[5] if in_order else columns[6]  # as where one thread takes from one queue
         self.orders = self._put_in_order(
-            dict(_split(*columns[:3])), dict(_split(*columns[3:6])), columns[6]
+            dict(_split(*columns[:3])), dict(_split(*columns[3:6])), ended
         )
         arrivals = self._arrivals
         arrivals.counts, *each = counts, *_ = columns[7:12]
@@ -451,7 +454,7 @@ class Intervals:
         elif self._ended[node] == NEVER:
             self._ended[node] = moment + (kind == FINISHED)
             self._outcome[node] = kind
-            self._end_times[node] = t - self.span.begin_t
+            self._ends_at(node, t - self.span.begin_t)
             orders.ended.nodes.append(node)
             if self._has_started[node]:
                 orders.through.nodes.append(node)
@@ -461,6 +464,12 @@ class Intervals:
                 orders.done.nodes.append(node)
         elif kind == FAILED:
             self.failed[node] = seq
+
+    def _ends_at(self, node: int, t: int) -> None:
+        if self._has_started[node]:
+            self._durations[node] = t - self._start_times[node]
+        else:
+            self._start_times[node] = t
 
     def arrive(self, arrivals: Sequence[Arrival], until: int) -> None:
         """Take in what arrived at nodes up to an event, behind what happened to them up to it.
@@ -533,7 +542,7 @@ class Intervals:
             self.failed.get(node),
             self._threads[node] if has_started or has_ended else None,
             begin_t + self._start_times[node] if has_started else None,
-            begin_t + self._end_times[node] if has_ended else None,
+            begin_t + self._start_times[node] + self._durations[node] if has_ended else None,
         )
 
     def status(self, node: int, seq: int) -> NodeStatus:
