@@ -16,7 +16,7 @@ _MOST_TENSORS: Final = 1_000
 _MOST_DEPTH: Final = 3
 """Of lists in lists."""
 _MOST_WORDS: Final = 12
-"""Of the arguments that are told in words."""
+"""Of the arguments that are written as words."""
 _LONGEST_WORD: Final = 40
 _PLAIN: Final = (bool, int, float, complex, str, type(None), type(...))
 _TORCHS: Final = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -54,8 +54,8 @@ def words(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Arguments in a few words; empty where there are only tensors."""
     if not kwargs and all(isinstance(arg, Tensor) for arg in args):
         return ""
-    told = [*map(_word, args), *(f"{name}={_word(value)}" for name, value in kwargs.items())]
-    return ", ".join([*told[:_MOST_WORDS], *["…"] * (len(told) > _MOST_WORDS)])
+    words = [*map(_word, args), *(f"{name}={_word(value)}" for name, value in kwargs.items())]
+    return ", ".join([*words[:_MOST_WORDS], *["…"] * (len(words) > _MOST_WORDS)])
 
 
 def _word(value: Any) -> str:
@@ -67,8 +67,8 @@ def _word(value: Any) -> str:
         parts = (value.start, value.stop, value.step)[: 2 + (value.step is not None)]
         return ":".join("" if part is None else _word(part) for part in parts)
     if isinstance(value, tuple | list):
-        told = ", ".join(map(_word, value[:_MOST_WORDS]))
-        return f"[{told}{', …' * (len(value) > _MOST_WORDS)}]"
+        words = ", ".join(map(_word, value[:_MOST_WORDS]))
+        return f"[{words}{', …' * (len(value) > _MOST_WORDS)}]"
     if isinstance(value, Tensor):
         return "tensor"
     return str(value) if isinstance(value, _TORCHS) else kind.__name__

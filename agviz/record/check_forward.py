@@ -1,13 +1,13 @@
 """The forward as the program calls it: a row for each torch function, with its tensors.
 
 Note [What is seen]
-A ``TorchFunctionMode`` hears every torch function that is called from Python on its thread: on the
-one that began the recording, and on others, and during backward (where ``torch.utils.checkpoint``
-computes anew), from the call of a module to its end. Of an optimizer's step only what writes to
-parameters is kept, and it is measured when the parameters are used. What a torch function written
-in Python calls in turn, what runs in C++, constructors such as ``torch.Tensor(x)``, and tensors
-without torch functions (numpy) are not seen. It stays away
-from compilers (``torch.compile``, ``torch.export``, ``torch.jit.trace``), ``torch.func`` and the
+A ``TorchFunctionMode`` observes every torch function that is called from Python on its thread: on
+the one that began the recording, and on others, and during backward (where
+``torch.utils.checkpoint`` computes anew), from the call of a module to its end. Of an optimizer's
+step only what writes to parameters is kept, and it is measured when the parameters are used. What
+a torch function written in Python calls in turn, what runs in C++, constructors such as
+``torch.Tensor(x)``, and tensors without torch functions (numpy) are not seen. It stays away from
+compilers (``torch.compile``, ``torch.export``, ``torch.jit.trace``), ``torch.func`` and the
 capture of CUDA graphs, and from modules that would leave their fast path because a mode is there.
 """
 
@@ -59,7 +59,7 @@ _MOST_MEASURED: Final = 64
 _MOST_WAITING: Final = 50_000
 """Calls that are not written yet (some 100 MB); the older half goes when there are more."""
 _FRAMES_OF_OURS: Final = 2
-"""Of the mode, or of what stands in for ``apply``, and of :meth:`CheckForward.begun`."""
+"""Of the mode, or of what replaces ``apply``, and of :meth:`CheckForward.begun`."""
 _MOST_NAMES: Final = 10_000
 _FAST_PATHS: Final = (
     torch.nn.MultiheadAttention,
@@ -118,7 +118,7 @@ class _Here(threading.local):
 
 
 class _Mode(TorchFunctionMode):
-    """Tells :class:`CheckForward` of each call; the call itself goes on as it would have."""
+    """Reports each call to :class:`CheckForward`; the call itself goes on as it would have."""
 
     def __init__(self, watch: CheckForward) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class CheckForward:
         self._here = _Here()
         self._identities = Identities()
         self._function_names: dict[Any, str] = {}
-        """By function; empty for those that tell nothing."""
+        """By function; empty for those that say nothing of a forward."""
         self._next_id = 0
         self._ids = threading.Lock()
         self._waiting: list[ForwardOp] = []
@@ -179,7 +179,7 @@ class CheckForward:
         self.stop()
 
     def start(self) -> None:
-        """Hear what this thread calls, and others inside modules."""
+        """Observe what this thread calls, and others inside modules."""
         if self._is_listening:
             return
         self._is_listening = True
@@ -199,10 +199,10 @@ class CheckForward:
         mode_stack.put(self._mode)
 
     def stop(self) -> None:
-        """Hear nothing more.
+        """Observe nothing more.
 
-        Called while a torch function is heard, it leaves the mode, which torch puts back then, for
-        the next call to take off.
+        Called while a torch function is observed, it leaves the mode, which torch puts back then,
+        for the next call to take off.
         """
         self._is_listening = False
         while self._handles:
@@ -387,7 +387,7 @@ class CheckForward:
         """A tensor as it is now.
 
         Args:
-            place: where it stands.
+            place: its place.
             tensor: the tensor.
             measures: whether to measure it.
             if_news: only where nothing was measured of it since it was last written to.
@@ -455,7 +455,7 @@ class CheckForward:
     def _sequence_nr(
         self, tensors: Iterable[tuple[str, Tensor]], first: int, end: int
     ) -> int | None:
-        """Of the node of the first that has a new one."""
+        """Sequence number of the node of the first that has a new one."""
         if end <= first:
             return None
         for _, tensor in tensors:
@@ -511,7 +511,7 @@ class CheckForward:
             if self._is_listening:
                 mode_stack.put(self._mode)
 
-    # -- what no mode hears ---------------------------------------------------------------------
+    # -- what no mode observes ------------------------------------------------------------------
 
     def _hear_custom_functions(self) -> None:
         """``Function.apply`` goes through its base class, which has no ``apply`` of its own."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agviz.measure.copying import Identity, Parts
 
 MOST_BYTES: Final = 256 * 1024**2
-"""The bound unless told otherwise."""
+"""The default bound."""
 SHARE_OF_LARGEST: Final = 16
 """One gradient may take one part in so many of the bound."""
 

@@ -22,7 +22,7 @@ _MOST_KNOWN: Final = 40_000
 _MOST_BYTES: Final = 5_000_000
 """Of a file of source."""
 _RUNNERS: Final = {"pytest", "_pytest", "pluggy", "pytest_timeout"}
-"""Whose frames stand around each test, or where one of them ends it."""
+"""Whose frames surround each test, or where one of them ends it."""
 
 
 class Files:
@@ -48,7 +48,7 @@ class Files:
         return Frame(known[0], line, function, known[1])
 
     def source(self, frame: Frame) -> str:
-        """What stands in the line of a frame that this made, without indentation; empty: unknown.
+        """Source line of a frame that this made, without indentation; empty: unknown.
 
         Of what Python has not read itself, as cells of a notebook, only regular files are read.
         """

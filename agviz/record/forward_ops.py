@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ForwardTensor(NamedTuple):
-    """A tensor of a call, as :class:`agviz.traces.rows.ForwardTensorRow` tells it."""
+    """A tensor of a call, as :class:`agviz.traces.rows.ForwardTensorRow` describes it."""
 
     place: str
     tensor: int
@@ -27,7 +27,7 @@ class ForwardTensor(NamedTuple):
 
 
 class ForwardOp(NamedTuple):
-    """A call, as :class:`agviz.traces.rows.ForwardOpRow` tells it."""
+    """A call, as :class:`agviz.traces.rows.ForwardOpRow` describes it."""
 
     id: int
     time_ns: int

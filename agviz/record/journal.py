@@ -68,20 +68,20 @@ class Journal:
     def batches(self, values: int, nbytes: int) -> Iterator[Journal]:
         """Cut it into pieces of about ``values`` values and ``nbytes`` of copies.
 
-        Numbers stand in the piece of their event or a later one.
+        Numbers are in the piece of their event or a later one.
         """
         rest = self.taken()
         begin = copied = place = 0
-        told = set()
+        taken = set()
         for end in range(codec.WIDTH, len(rest.events) + 1, codec.WIDTH):
             row = rest.events[end - codec.WIDTH : end]
-            told.add(row[0])
+            taken.add(row[0])
             if row[codec.KIND_COLUMN] == codec.COPIED:
                 copied += row[codec.OBJECT_COLUMN].nbytes
             if end - begin < values and copied < nbytes and end < len(rest.events):
                 continue
             first = place
-            while place < len(rest.numbers) and rest.numbers[place] in told:
+            while place < len(rest.numbers) and rest.numbers[place] in taken:
                 place += NUMBERS
             batch = Journal()
             batch.keep(rest.events[begin:end], rest.numbers[first:place])
@@ -97,7 +97,7 @@ class Journal:
         return set(self.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH])
 
     def health(self) -> Iterator[Health]:
-        """Of everything that was measured."""
+        """Health of everything that was measured."""
         for begin in range(0, len(self.numbers), NUMBERS):
             _, _, tensor_type, *figures = self.numbers[begin : begin + NUMBERS]
             *facts, unknown = tensor_type

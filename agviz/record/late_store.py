@@ -99,13 +99,13 @@ class LateStore(Store):
         return journal.health() if self._is_in_memory else None
 
     def begin(self, event: GraphTaskBegun) -> None:
-        """Measure how long passes take."""
+        """Note when a pass begins."""
         if not self._under_way:
             self._since_ns = event.time_ns
         self._under_way.add(event.graph_task)
 
     def end(self, graph_task: int, *, has_failed: bool) -> None:  # noqa: ARG002
-        """The same."""
+        """Add up how long passes took."""
         if graph_task in self._under_way:
             self._under_way.discard(graph_task)
             if not self._under_way:
@@ -122,7 +122,7 @@ class _Clock:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._due: list[tuple[float, int, LateStore]] = []
-        """A heap; the number tells apart what is due at the same time."""
+        """A heap; the number separates what is due at the same time."""
         self._next_number = itertools.count().__next__
 
     def remember(self, when: float, store: LateStore) -> None:

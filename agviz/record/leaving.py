@@ -34,7 +34,7 @@ class Leaving:
         self._native = self._ours = os._exit
 
     def start(self) -> None:
-        """Stand in for ``os._exit``, which is called in any case."""
+        """Take the place of ``os._exit``, which is called in any case."""
         native = self._native = os._exit
 
         @functools.wraps(native)

@@ -1,6 +1,6 @@
 """The stack of torch-function modes of a thread, and a mode's place in it.
 
-Note [Where the mode stands]
+Note [Place of the mode]
 Modes lie on a stack of their thread, and one that ends takes off whatever lies on top. So ours lies
 at the bottom, above only the one of ``torch.set_default_device``, which has its place there.
 """
@@ -19,7 +19,7 @@ _C = cast("Any", torch._C)
 
 
 def put(mode: TorchFunctionMode) -> None:
-    """Note [Where the mode stands]; on this thread."""
+    """Note [Place of the mode]; on this thread."""
     modes = _modes()
     if mode in modes:
         return

@@ -1,6 +1,6 @@
 """Names: what the user calls parameters, and which module made a node.
 
-torch's global module hooks tell which module's ``forward`` is running. An autograd node takes the
+torch's global module hooks show which module's ``forward`` is running. An autograd node takes the
 next sequence number of its thread, so the numbers drawn between entering and leaving a module are
 its nodes'. Each thread keeps a list of marks, "from this number on: this module"; that is all a
 module call costs. Parameters and modules get their names from the outermost module of a call, and
@@ -41,7 +41,7 @@ _COMPILED: Final = "_orig_mod"
 _COMPILE_WARNING: Final = r"Using `torch\.compile\(module\)` when there are global hooks"
 """It says that the wrapper calls global hooks once more: true, and harmless with ours."""
 _MOST_PARAMETERS: Final = 50_000
-"""Told of a graph task."""
+"""Reported of a graph task."""
 _MOST_THREADS: Final = 64
 """Threads remembered; DataParallel makes new ones at every call."""
 
@@ -99,9 +99,9 @@ class _Marked(NamedTuple):
     """What the marks said of some sequence numbers at one moment."""
 
     own: _Marks
-    """Of the thread that asked."""
+    """Marks of the thread that asked."""
     all: list[_Marks]
-    """Of each thread."""
+    """Marks of each thread."""
     has_roots: bool
     """Whether there are several outermost modules, so that names start with theirs."""
 
@@ -163,7 +163,7 @@ class Names:
         self._unknown_parameters = 0
         self._norms = ParameterNorms()
         self._told: tuple[tuple[str, str, str, bool, float | None], ...] | None = None
-        """The facts of parameters that were told last."""
+        """The facts of parameters that were reported last."""
         self._told_of: tuple[Any, ...] = ()
         """What of parameters and roots they were made of."""
 
@@ -275,7 +275,7 @@ class Names:
         return self._full(stack[-1][1]) if stack else None
 
     def find_module(self, path: str) -> Module | None:
-        """The module that is known by a path, as :meth:`module` tells it; None: there is none.
+        """The module that is known by a path, as :meth:`module` gives it; None: there is none.
 
         The empty path is that of the only outermost module.
         """
@@ -368,7 +368,7 @@ class Names:
         log.warning("module names are no longer recorded (%r); the program goes on", error)
 
     def _place(self, module: Module, enclosing: _Place | None) -> _Place:
-        """Where a module stands that is not known there yet."""
+        """The path of a module that is not known there yet."""
         with self._lock:
             if enclosing is None:
                 return self._add_root(module)
@@ -422,7 +422,7 @@ class Names:
         return place.full(has_roots=self._number_of_roots() > 1)
 
     def _number_of_roots(self) -> int:
-        """Of those alive that have parameters."""
+        """Number of roots alive that have parameters."""
         return sum(root.has_parameters and root.module() is not None for root in self._roots)
 
 

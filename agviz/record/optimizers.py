@@ -20,20 +20,20 @@ log = logging.getLogger("agviz")
 
 
 class OptimizerSteps:
-    """Hears of every step of every ``torch.optim.Optimizer`` in the process.
+    """Observes every step of every ``torch.optim.Optimizer`` in the process.
 
     Args:
-        tell: called with the number of the step, from 0, the name of the optimizer's class, and
+        report: called with the number of the step, from 0, the name of the optimizer's class, and
             whether it was lent ``found_inf``.
     """
 
-    def __init__(self, tell: Callable[[int, str, bool], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[int, str, bool], None]) -> None:
+        self._report = report
         self._number = itertools.count().__next__
         self._handle: RemovableHandle | None = None
 
     def start(self) -> None:
-        """Listen; calls of ``step`` that compiled code makes are heard, too."""
+        """Listen; calls of ``step`` that compiled code makes are observed, too."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         if self._handle is None:
@@ -41,7 +41,7 @@ class OptimizerSteps:
             def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
                 try:
                     name, is_guarded = type(optimizer).__name__, hasattr(optimizer, "found_inf")
-                    self._tell(self._number(), name, is_guarded)
+                    self._report(self._number(), name, is_guarded)
                 except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
                     self.stop()
                     log.warning("steps of optimizers are no longer recorded (%r)", error)

@@ -137,7 +137,7 @@ def read_size(text: str) -> int:
 
 
 def read_limit(text: str) -> int:
-    """The same, or ``none``: 0."""
+    """A size in bytes, or ``none``: 0."""
     return 0 if text.strip().lower() in {"0", "none"} else read_size(text)
 
 

@@ -20,7 +20,7 @@ class ParameterNorms:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, tuple[int, ...]], float | None] = {}
-        """By what tells parameters apart without a reference to them, which swapping forbids: two
+        """By what distinguishes parameters without a reference to them, which swapping forbids: two
         of the same memory and shape have the same norm."""
 
     def of(self, parameters: Sequence[Tensor], *, measure: bool) -> list[float | None]:

@@ -6,9 +6,9 @@ thread, and put the result in the node's ``metadata["traceback_"]``, where it li
 node. What is dear is the formatting, not the call. So that function gives way to one that only
 captures code objects and positions, which takes a microsecond; they become file names and lines
 when the node is recorded. Nothing watches the program's own operators: no dispatch or function
-mode stands in the way of compilers, functorch, subclasses or other modes.
+mode hinders compilers, functorch, subclasses or other modes.
 
-The program does not see the mode: ``torch.is_anomaly_enabled`` and its like tell what the program
+The program does not see the mode: ``torch.is_anomaly_enabled`` and its like return what the program
 set itself, and once it asks for anomaly mode it gets torch's own.
 """
 
@@ -59,7 +59,7 @@ class Saved(NamedTuple):
     """What a node says of one tensor that it saved, without unpacking it."""
 
     name: str
-    """As in torch's ``_saved_<name>``; ``tensors[0]`` for those that stand in a list."""
+    """As in torch's ``_saved_<name>``; ``tensors[0]`` for those of a list."""
     shape: str
     """Like ``[2, 3]``; empty where a hook packed it, or where sizes are symbolic."""
     dtype: str
@@ -164,7 +164,7 @@ class Provenance:
         self._frames: dict[tuple[CodeType, int], Frame] = {}
         """By code and instruction; that keeps the code alive, and its address from another's."""
         self._stacks: dict[bytes, tuple[Frame, ...]] = {}
-        """By what stands in memory, while that code is alive."""
+        """By address, while that code is alive."""
 
     def __enter__(self) -> Self:
         self.start()

@@ -237,8 +237,8 @@ class Recorder(Instrument):
         """A debugger has stopped a thread: until :meth:`let_go`, nothing hangs.
 
         Args:
-            thread: which stands still.
-            graph_task: of the event behind which it stands, -1: none.
+            thread: which is stopped.
+            graph_task: of the event behind which it stopped, -1: none.
             node: the same.
             reason: why it stopped there.
         """

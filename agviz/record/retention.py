@@ -51,9 +51,9 @@ class Pass:
         self.last_seq = begin_seq
         """None of its events comes behind this one."""
         self.chunks: list[range] = []
-        """Of the elements of its gradients."""
+        """Chunks with the elements of its gradients."""
         self.ops: list[range] = []
-        """Of torch functions, once it goes; those among them that were called for it are its own.
+        """Ids of torch functions, once it goes; those that were called for it are its own.
         """
         self.has_failed = False
         """Or met NaN or infinities."""
@@ -73,23 +73,23 @@ class Retention:
         self._pass_of: dict[int, Pass] = {}
         """Those under way, and those that have ended since it was last looked, by graph task."""
         self._ops: dict[int, range] = {}
-        """Of torch functions, by graph task: they come before its begin and after its end, too."""
+        """Ids of torch functions by graph task: before its begin and after its end, too."""
         self._early: set[int] = set()
         """Graph tasks of which it is known that they failed, but not yet that they began."""
         self._ended: list[Pass] = []
         self._is_first = True
         """Whether those that end now may be among the first."""
         self._is_first_failed = True
-        """The same of those that failed."""
+        """Whether those that fail now may be among the first."""
         self._first_failed = 0
         """Bytes of those that failed and stay."""
         self._last: deque[Pass] = deque()
         """Oldest first; so are the others."""
         self._failed: deque[Pass] = deque()
         self._size = 0
-        """Of the file when it was last looked."""
+        """Bytes of the file when it was last looked."""
         self._present: list[int] = []
-        """Of each pass in the file, the outermost graph task, ascending."""
+        """Outermost graph task of each pass in the file, ascending."""
         self.left_out: list[LeftOut] = []
         """Ascending."""
 
@@ -124,7 +124,7 @@ class Retention:
         else:
             found.has_failed = True
 
-    def heard(self, rows: Sequence[int]) -> None:
+    def count(self, rows: Sequence[int]) -> None:
         """Events, as rows of :data:`~agviz.traces.codec.WIDTH` values, go to the file."""
         last = dict(
             zip(rows[codec.GRAPH_TASK_COLUMN :: codec.WIDTH], rows[:: codec.WIDTH], strict=True)

@@ -55,7 +55,7 @@ class _Flight:
         self.journal = self.held
         """Where its rows go: the file's journal, once it is written."""
         self.side: deque[SideRow] = deque()
-        """The same."""
+        """Where its side rows go: those of the file, once it is written."""
         self.copied: list[CopiedBytes] = []
         """Copies among the events that can be forgotten."""
         self.ended = False

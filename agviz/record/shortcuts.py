@@ -29,7 +29,7 @@ def store(path: Path, writer: Writer) -> None:
     Raises:
         agviz.errors.TraceError: the recording does not make sense.
         sqlite3.Error: the file can't be written to.
-        ValueError, OverflowError: a number is none that the engine can have told.
+        ValueError, OverflowError: a number is none that the engine can have emitted.
     """
     database = Database(path)
     try:

@@ -49,7 +49,7 @@ _UNFILLED: Final = frozenset(
         "Tensor.resize_as_",
     }
 )
-"""What they give back holds whatever stood in memory."""
+"""What they give back holds whatever was in memory."""
 
 _NAMESPACES: Final = {
     "torch._C._nn": ("torch.nn.functional", ""),
@@ -61,7 +61,7 @@ _NAMESPACES: Final = {
     "torch.functional": ("torch", ""),
     "torch.autograd.function": ("torch.autograd", ""),
 }
-"""Where users find what torch keeps elsewhere, and what stands before its name there."""
+"""Where users find what torch keeps elsewhere, and what precedes its name there."""
 
 
 def name_of(function: Any) -> str:
@@ -81,7 +81,7 @@ def name_of(function: Any) -> str:
 
 
 def is_query(name: str) -> bool:
-    """Whether a call of this function tells nothing of a forward."""
+    """Whether a call of this function says nothing of a forward."""
     if name.endswith(".__get__"):
         return name.removeprefix("Tensor.").removesuffix(".__get__") not in _ATTRIBUTES
     return name in _QUERIES

@@ -1,7 +1,7 @@
-"""Where calls of backward stand, and what all threads are doing when nothing moves.
+"""How far calls of backward are, and what all threads are doing when nothing moves.
 
 Note [Looking where nothing moves]
-A hook that never returns tells of nothing, and a process that is killed can't be asked. So the
+A hook that never returns emits nothing, and a process that is killed can't be asked. So the
 recorder's thread looks whether anything has happened since it last wrote. Where nothing has for
 some seconds, it writes what every thread is doing: its stack, and what of the engine it is in the
 midst of (``agviz_engine.under_way``). It looks again after twice that time, and so on, as long as
@@ -118,7 +118,7 @@ class Watchdog:
         self._stand_still()
 
     def source(self, frame: Frame) -> str:
-        """What stands in the line of a frame; empty where that can't be had."""
+        """Source line of a frame; empty where that can't be had."""
         return "" if self._files is None else self._files.source(frame)
 
     def ask(self, reason: str) -> None:
@@ -129,7 +129,7 @@ class Watchdog:
         """The reason to look at the threads now, :data:`STALL` or :data:`TIMEOUT`; None: none.
 
         A pass under way for longer than the timeout counts, whatever goes on in it: a hook that
-        calls backward again and again never stands still.
+        calls backward again and again never counts as idle.
         """
         moved, self.moved = self.moved or self.holding.holds, False
         # Before the first event the program may be importing torch, which looking would, too.

@@ -96,7 +96,7 @@ class Graph(NamedTuple):
     nodes: tuple[Sequence[Any], ...]
     """Idx, name, sequence_nr (-1: none), topological_nr, queue, num_inputs, dependencies,
     parameter, shapes and recorded, each of all nodes, as in the ``node`` table but with the texts
-    themselves. Only one value stands where it is the same for all."""
+    themselves. Only one value is there where it is the same for all."""
     modules: Callable[[], Sequence[str]]
     """The column that is missing there, behind the parameters."""
     edges: list[int]
@@ -156,7 +156,7 @@ class Writer:
     Args:
         path: the file, made by :func:`create`.
         start_ns: of the recording.
-        source: gives what stands in the line of a frame; empty where that can't be had.
+        source: gives the source line of a frame; empty where that can't be had.
     """
 
     def __init__(
@@ -330,7 +330,7 @@ class Writer:
             if not codec.ODD.isdisjoint(rows[codec.KIND_COLUMN :: codec.WIDTH]):
                 rows = self._without_objects(rows)
             if self.retention is not None:
-                self.retention.heard(rows)
+                self.retention.count(rows)
             rows = _in_order(rows, codec.WIDTH)
             for size, part in _parts(rows, codec.WIDTH):
                 self._database.execute(codec.insertion(size), [self._start_ns, *part])

@@ -1,4 +1,4 @@
-"""Rows of the ``event`` table and the events they stand for: which field is in which column.
+"""Rows of the ``event`` table and the events they expand to: which field is in which column.
 
 Every event starts with ``seq``, ``time_ns``, ``thread`` and ``graph_task``, which have columns of
 their own; so have the kind and ``node``. The other fields of a kind fill the columns ``a`` to ``e``
@@ -55,7 +55,7 @@ COPIED: Final = ENDED + 1
 
 
 class RowLayout(NamedTuple):
-    """Where the fields of one type of event stand."""
+    """The columns of the fields of one type of event."""
 
     event_type: type[Event]
     to_fields: Callable[[Row], tuple[Any, ...]]
@@ -195,7 +195,7 @@ def encode(event: Event, intern: Callable[[str], int]) -> tuple[int, ...]:
 def decode(
     row: Row, start_ns: int, name: Callable[[int], str], message: Callable[[int], str]
 ) -> tuple[Event, ...]:
-    """The events that ``row`` stands for; not for GraphTaskBegun.
+    """The events that ``row`` expands to; not for GraphTaskBegun.
 
     Args:
         row: as in the ``event`` table, ``t`` counted from ``start_ns``.

@@ -47,7 +47,7 @@ class Contents:
         self._some_graph_tasks: dict[int, GraphTaskRow | None] = {}
         self._strings: dict[int, str] = {0: ""}
         self._lines: dict[int, str] = {}
-        """The same on one line."""
+        """Texts on one line, by id."""
         self._parsed: dict[int, tuple[Shape, ...]] = {}
         """Shapes, by the id of their text."""
 
@@ -234,7 +234,7 @@ class Contents:
         return list(found)
 
     def events(self, row: codec.Row) -> tuple[Event, ...]:
-        """The events that a row stands for.
+        """The events that a row expands to.
 
         Raises:
             agviz.errors.TraceError: the file is damaged.

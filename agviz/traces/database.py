@@ -247,7 +247,7 @@ def of(number: int | None, column: str = "graph_task") -> str:
 
 
 def along(graph_task: int | None) -> str:
-    """The same for a query in order of ``seq``; the plus keeps SQLite from an index for that."""
+    """The condition of :func:`of` for a query in order of ``seq``, past the index for that."""
     return "" if graph_task is None else "AND +graph_task = ?"
 
 
@@ -257,7 +257,7 @@ DURING: Final = "+event.graph_task = ? AND event.seq BETWEEN ? AND ?"
 
 
 def place(task: GraphTaskRow) -> tuple[int, int, int]:
-    """A graph task, and between which events its own stand."""
+    """A graph task, and the range of its events."""
     return task.id, task.begin_seq, task.last_seq
 
 

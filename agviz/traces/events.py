@@ -231,7 +231,7 @@ class EventReader:
         return f"event.seq IN ({' UNION ALL '.join(found)})"
 
     def _about_node(self, graph_task: int, node: int) -> str:
-        """The same for the events of a node and those in which it gave a gradient to a consumer."""
+        """The SQL condition of the events of a node and of gradients that it gave to a consumer."""
         gave = f"event.graph_task = {graph_task:d} AND event.a = {node:d} AND {ARRIVAL}"
         mine = self.of_node(graph_task, node)
         if not self._are_stored:
@@ -260,7 +260,7 @@ class EventReader:
         )
 
     def arrived(self, graph_task: int, node: int) -> list[tuple[int, ...]]:
-        """Of the last gradient that arrived at a node: slot, how many did, bytes and ``seq``.
+        """Slot, number of arrivals, bytes and ``seq`` of the last gradient that arrived at a node.
 
         Empty where none did.
         """
@@ -400,7 +400,7 @@ class EventReader:
         )
 
     def hooks_by_node(self, task: GraphTaskRow) -> list[tuple[int, ...]]:
-        """The same by node, which comes first, in order of first calls."""
+        """Calls of hooks by node, which comes first, in order of first calls."""
         return self._database.integers(
             "SELECT node, a, b, count(*), sum(c), sum(d <> 0) FROM event"  # noqa: S608
             f" WHERE {DURING} AND kind = {HOOK_CALLED} GROUP BY node, a, b"

@@ -55,7 +55,7 @@ class HealthRow(NamedTuple):
     role: str
     """``output``: what the node put out; ``root``: the caller's gradient of a single root, which
     the node received; ``sum``: what several gradients that the node received came to;
-    ``accumulated``: what stood in the ``.grad`` of the node's variable afterwards; ``captured``:
+    ``accumulated``: the contents of the ``.grad`` of the node's variable afterwards; ``captured``:
     what ``grad`` took from the node's inputs; these two are there only where they may differ from
     what one node put out. ``hook``: something non-finite that a hook gave in place of finite
     gradients. ``replaced``: what an instrument had the node given instead of what came."""
@@ -63,7 +63,7 @@ class HealthRow(NamedTuple):
     """Number among the node's outputs; for ``root``, ``sum``, ``captured`` and ``replaced`` among
     its inputs; 0 for ``accumulated`` and ``hook``."""
     seq: int
-    """Of the event in which it flowed."""
+    """``seq`` of the event in which it flowed."""
     dtype: str
     shape: tuple[int, ...] | None
     """None: not known."""
@@ -79,7 +79,7 @@ class HealthRow(NamedTuple):
     neginf: int
     zero: int
     min: float | None
-    """Of the finite numbers, as are ``max``, ``mean`` and ``norm``; None where there are none."""
+    """Least of the finite numbers, as ``max``, ``mean`` and ``norm`` are of them; None: no such."""
     max: float | None
     mean: float | None
     norm: float | None
@@ -151,5 +151,5 @@ def _facts(contents: Contents, facts: Sequence[Any]) -> Health:
         if not (all(map(math.isfinite, (least, most, mean))) and least <= most and norm >= 0):
             raise ValueError("numbers contradict each other")
     text = contents.name
-    told = text(dtype), read_shape(text(shape)), text(device), text(layout)
-    return Health._make((*told, *counts, *reals, text(unknown)))
+    facts = text(dtype), read_shape(text(shape)), text(device), text(layout)
+    return Health._make((*facts, *counts, *reals, text(unknown)))

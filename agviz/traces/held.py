@@ -1,8 +1,8 @@
 """Threads that a debugger has stopped: how they come into the file, and out of it.
 
 A program that is stopped does nothing either, and whoever reads its trace has to know that from a
-hang. So a row is written when a debugger stops a thread, before anybody is told, and its end when
-the thread goes on. Where that is missing, the thread stood there when the recording ended.
+hang. So a row is written when a debugger stops a thread, before anybody is notified, and its end
+when the thread goes on. Where that is missing, the thread was stopped when the recording ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Held(NamedTuple):
     thread: int
     graph_task: int
     node: int
-    """-1: the event at which it stands is about none."""
+    """-1: the event at which it stopped concerns none."""
     reason: str
 
     def rows(

@@ -318,7 +318,7 @@ class Intervals:
         return array("q", sorted(known, key=column.__getitem__))
 
     def _by_queue(self, column: Sequence[int]) -> dict[int, array[int]]:
-        """The same by queue."""
+        """The nodes to which something happened, in order, by queue."""
         found: dict[int, array[int]] = {}
         for node in self._known(column):
             found.setdefault(self._queues[node], array("q")).append(node)

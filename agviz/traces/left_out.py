@@ -34,5 +34,5 @@ def read(database: Database) -> list[LeftOut]:
     ):
         raise database.damaged("what was left out is no range")
     if any(one.last >= next_.first for one, next_ in pairwise(found)):
-        raise database.damaged("what was left out is told twice")
+        raise database.damaged("what was left out is counted twice")
     return found

@@ -28,10 +28,10 @@ class NativeCall(NamedTuple):
     graph_task: int
     """The last that had begun before; -1: none."""
     start_ns: int
-    """Of the recording."""
+    """Start of the recording."""
     grad_enabled: bool
     stack: tuple[Frame, ...]
-    """Of the call, outermost frame first; empty where it did not fail."""
+    """Stack of the call, outermost frame first; empty where it did not fail."""
     disabled: tuple[Frame, ...]
     """Where gradients had been turned off; empty where they were not, or it is not known."""
 

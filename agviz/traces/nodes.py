@@ -100,7 +100,7 @@ class Turn(NamedTuple):
 
 
 class NodeIdentity(NamedTuple):
-    """What tells one node from others, without the rest of its row."""
+    """What distinguishes a node from others, without the rest of its row."""
 
     node: int
     name: str
@@ -304,7 +304,7 @@ class NodeReader:
     def node(self, graph_task: int, index: int, most_outputs: int = _NEVER) -> NodeRow | None:
         """One node, without reading the others where they are not known; None: there is none.
 
-        Of more than ``most_outputs`` outputs, the shapes of the first are told.
+        Of more than ``most_outputs`` outputs, only the first have their shapes.
         """
         nodes = self._nodes.get(graph_task)
         if nodes is not None:
@@ -671,7 +671,7 @@ class NodeReader:
             database: the file.
             contents: what is known of it.
             graph_task: the one that is left out.
-            after: ``seq`` of the first of the events, which is not told itself.
+            after: ``seq`` of the first of the events, which is left out itself.
             until: of the last, which is.
             limit: at most so many.
         """

@@ -29,12 +29,12 @@ class Flow(NamedTuple):
     """A gradient with NaN or infinities that is no output of a node."""
 
     seq: int
-    """Of the event in which it flowed."""
+    """``seq`` of the event in which it flowed."""
     node: int
     role: str
     """As in :class:`agviz.traces.health.HealthRow`."""
     slot: int
-    """The same."""
+    """As there."""
 
 
 class Flows(NamedTuple):

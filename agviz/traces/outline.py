@@ -60,7 +60,7 @@ class Described(NamedTuple):
     parameter: int
     module: int
     shapes: int
-    """Of its inputs: ``[2, 3];[4]``; told where there is a parameter only."""
+    """Shapes of its inputs: ``[2, 3];[4]``; known only where there is a parameter."""
     queue: int
     dependencies: int
     consumers: tuple[int, ...]
@@ -73,11 +73,11 @@ class Piece(NamedTuple):
     started: Sequence[Started]
     """In order."""
     ended: Sequence[Ended]
-    """Of these and of earlier ones."""
+    """Ends of these executions and of earlier ones."""
     described: Sequence[Described]
     """Those that started; behind the last of them, those that have not."""
     texts: dict[int, str]
-    """What ids that appear for the first time stand for."""
+    """The texts of ids that appear for the first time."""
     nonfinite: Sequence[tuple[int, int]]
     """``seq`` and node of the findings of NaN or infinities."""
     until: int
@@ -92,9 +92,9 @@ class Arrived(NamedTuple):
     slot: int
     number: int
     nbytes: int
-    """Of the sum, after the last of them."""
+    """Bytes of the sum, after the last of them."""
     last_seq: int
-    """Of the last of them."""
+    """``seq`` of the last of them."""
 
 
 class Story(NamedTuple):
@@ -255,12 +255,12 @@ class Outline:
             # A thread gives a node's gradients before it does anything else; others are at work,
             # too.
             until = finished[-1] + _PER_CONSUMER * consumers + _MARGIN
-            told = self._events.where(
+            found = self._events.where(
                 "seq > ? AND seq <= ? AND kind = ? AND +graph_task = ? AND a = ?"
                 " ORDER BY seq LIMIT ?",
                 *(finished[-1], until, DELIVERED, self._graph_task, node, _MOST_EVENTS),
             )
-            given = [event for event in told if isinstance(event, events.GradientAccumulated)]
+            given = [event for event in found if isinstance(event, events.GradientAccumulated)]
         return Story([*own, *given], [Arrived(*row) for row in rows])
 
     def _arrived(self, node: int) -> list[tuple[int, ...]]:
@@ -270,7 +270,7 @@ class Outline:
         return self._events.arrived_by_slot(self._graph_task, node)
 
     def _new(self, described: Sequence[Described]) -> set[int]:
-        """Ids of texts that were not told yet."""
+        """Ids of texts that were not reported yet."""
         used = {each.shapes for each in described if each.parameter}
         used.update(*((each.name, each.parameter, each.module) for each in described))
         new = used - self._told

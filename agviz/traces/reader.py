@@ -222,7 +222,7 @@ class Trace:
         return self._contents().saved(graph_task, node)
 
     def all_saved(self, graph_task: int) -> list[SavedRow]:
-        """The same of all nodes of a graph task, in order of nodes."""
+        """What all nodes of a graph task saved, in order of nodes."""
         self.graph_task(graph_task)
         return self._contents().saved(graph_task)
 
@@ -388,7 +388,7 @@ class Trace:
         return self._nodes().name(graph_task, node)
 
     def identities(self, graph_task: int) -> Iterator[NodeIdentity]:
-        """What tells the nodes of a graph task from one another, by index."""
+        """What distinguishes the nodes of a graph task, by index."""
         self.graph_task(graph_task)
         return self._nodes().identities(graph_task)
 
@@ -596,7 +596,7 @@ class Trace:
     def near(
         self, seq: int, count: int, *, thread: int | None = None, nodes: bool = False
     ) -> Place | None:
-        """Where the ``count``-th event after another stands, before it where negative.
+        """The place of the ``count``-th event after another, before it where negative.
 
         Args:
             seq: of the other; any number will do.
@@ -616,7 +616,7 @@ class Trace:
 
         Args:
             graph_task: the one that is left out.
-            after: ``seq`` of the first of the events, which is not told itself.
+            after: ``seq`` of the first of the events, which is left out itself.
             until: of the last, which is.
             limit: at most so many.
         """
@@ -693,9 +693,9 @@ class Trace:
         return values.tensor(self._database, self._contents(), row)
 
     def value_parts(self, seq: int) -> dict[str, Part]:
-        """The same as bytes: the strided tensors it consists of, by name.
+        """A gradient as bytes: the strided tensors it consists of, by name.
 
-        ``values``, for a strided one; ``schema.py`` tells those of other layouts.
+        ``values``, for a strided one; ``schema.py`` lists those of other layouts.
         """
         self._value_row(seq)
         return values.read_parts(self._database, self._contents(), seq)

@@ -1,4 +1,4 @@
-"""What a trace tells: plain immutable rows, free of SQL, torch and live objects.
+"""What a trace contains: plain immutable rows, free of SQL, torch and live objects.
 
 All times are ``time.monotonic_ns()`` of the recorded process, as in the events; subtract
 :attr:`Meta.start_ns` for the time since the recording began. All sizes are bytes. Strings hold no
@@ -142,7 +142,7 @@ class GraphTaskRow(NamedTuple):
     of nodes that finished."""
     traced: bool = False
     """Whether torch.compile, torch.export or make_fx was tracing: the program did not ask for it,
-    and tensors stood for values."""
+    and tensors took the place of values."""
 
     @property
     def last_seq(self) -> int:
@@ -184,7 +184,7 @@ class Frame(NamedTuple):
     hidden: bool
     """Whether it belongs to torch, agviz, pytest or the standard library."""
     source: str = ""
-    """What stood in the line, without indentation; empty where that was not recorded."""
+    """Text of the line, without indentation; empty where that was not recorded."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
@@ -200,7 +200,7 @@ class SavedRow(NamedTuple):
 
     node: int
     name: str
-    """As in torch's ``_saved_<name>``, e.g. ``mat2``; ``tensors[0]`` where they stand in a list."""
+    """As in torch's ``_saved_<name>``, e.g. ``mat2``; ``tensors[0]`` of a list."""
     shape: tuple[int, ...] | None
     """None: not known, as where a hook packed it."""
     dtype: str
@@ -214,7 +214,7 @@ class SavedHealthRow(NamedTuple):
 
     node: int
     name: str
-    """As in torch's ``_saved_<name>``, e.g. ``self``; ``tensors[0]`` where they stand in a list."""
+    """As in torch's ``_saved_<name>``, e.g. ``self``; ``tensors[0]`` of a list."""
     parameter: str
     """Name of the parameter that it is; empty where it is none, or none that is known."""
     value: str | None
@@ -245,7 +245,7 @@ class ForwardTensorRow(NamedTuple):
     """A tensor that a torch function took or gave back, as it was then."""
 
     place: str
-    """Where it stands: number of the argument, or its name, ``0[3]`` in a list; ``""`` for the only
+    """Its place: number of the argument, or its name, ``0[3]`` in a list; ``""`` for the only
     result. Among outputs the place of an argument in parentheses, ``(0)``, marks one that the
     function changed without giving it back."""
     tensor: int
@@ -262,7 +262,7 @@ class ForwardTensorRow(NamedTuple):
     requires_grad: bool
     is_leaf: bool
     health: Health | None
-    """Of outputs, and of inputs of which no earlier row tells (data, parameters); else None."""
+    """Health of outputs, and of inputs that no earlier row describes (data, parameters)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,9 +290,9 @@ class ForwardOpRow:
     """Graph task during which it was called: by the recomputation of ``torch.utils.checkpoint``, by
     a hook or by a custom Function's backward; -1: in none."""
     sequence_nr: int | None
-    """Of the node that its first differentiable output has got; None: it made none."""
+    """Number of the node that its first differentiable output has got; None: it made none."""
     sequence_nrs: range
-    """Of all nodes that it made; empty where it made none. Threads number theirs independently."""
+    """Numbers of all nodes that it made; empty: none. Threads number theirs independently."""
     error: str
     """Type of the exception it raised; empty where it returned."""
     inputs: tuple[ForwardTensorRow, ...]
@@ -308,7 +308,7 @@ class ForwardOpRow:
 
     @property
     def line(self) -> str | None:
-        """The same in a few words: ``train.py:42 in forward``."""
+        """The place in a few words: ``train.py:42 in forward``."""
         return None if self.frame is None else str(self.frame)
 
 
@@ -317,7 +317,7 @@ class VersionErrorRow(NamedTuple):
 
     node: int
     name: str
-    """As in torch's ``_saved_<name>``, e.g. ``result``; ``tensors[0]`` where they stand in a list;
+    """As in torch's ``_saved_<name>``, e.g. ``result``; ``tensors[0]`` of a list;
     empty where several fit."""
     shape: tuple[int, ...] | None
     """None: not known."""
@@ -336,7 +336,7 @@ class NativeCallRow(NamedTuple):
     """A call of backward or grad that was handed to torch's own engine."""
 
     seq: int
-    """Of its Delegated."""
+    """``seq`` of its Delegated."""
     time_ns: int
     graph_task: int
     """The last that had begun before; -1: none."""
@@ -348,7 +348,7 @@ class NativeCallRow(NamedTuple):
     grad_enabled: bool
     """Whether gradients were on at the call."""
     stack: tuple[Frame, ...]
-    """Of the call, outermost frame first; empty where it did not fail."""
+    """Stack of the call, outermost frame first; empty where it did not fail."""
     disabled: tuple[Frame, ...]
     """Where gradients had been turned off; empty where they were not, or it is not known."""
 
@@ -386,7 +386,7 @@ class DumpedCall(NamedTuple):
     node: int
     """-1: a final callback."""
     name: str
-    """Of the hook or callback; empty for a node, and where torch calls several hooks in one go."""
+    """Hook or callback; empty for a node, and where torch calls several hooks in one go."""
     definition: Frame | None
     """Where the hook or callback is defined; None where that is not known."""
 
@@ -424,13 +424,13 @@ class HeldRow(NamedTuple):
     time_ns: int
     thread: int
     graph_task: int
-    """Of the event behind which it stands; -1: none."""
+    """Graph task of the event behind which it stopped; -1: none."""
     node: int
-    """The same."""
+    """Node of that event; -1: none."""
     reason: str
     """``breakpoint``, ``non-finite``, ``step and breakpoint``."""
     end_ns: int | None
-    """When it ran on; None: it stands there, or did when the recording ended."""
+    """When it ran on; None: it is still stopped, or was when the recording ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,7 +443,7 @@ class NodeRow:
     name: str
     """torch's ``node.name()``, e.g. ``torch::autograd::AccumulateGrad``."""
     short_name: str
-    """The same without namespaces, e.g. ``AccumulateGrad``."""
+    """Name without namespaces, e.g. ``AccumulateGrad``."""
     sequence_nr: int | None
     """None for AccumulateGrad (torch gives it ``2**64 - 1``)."""
     topological_nr: int
@@ -489,7 +489,7 @@ class NodeRow:
 
     @property
     def line(self) -> str | None:
-        """The same in a few words: ``train.py:42 in forward``."""
+        """The place in a few words: ``train.py:42 in forward``."""
         return None if self.frame is None else str(self.frame)
 
     @property
@@ -557,9 +557,9 @@ class TypeTime(NamedTuple):
     total_ns: int
     """From NodeStarted to the end, hooks and reentrant calls included."""
     self_ns: int
-    """The same without the nodes that reentrant calls ran inside it on the same thread."""
+    """Total without the nodes that reentrant calls ran inside it on the same thread."""
     max_ns: int
-    """Of the total time of one call."""
+    """Longest total time of one call."""
 
 
 class HookTime(NamedTuple):

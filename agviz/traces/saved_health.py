@@ -56,7 +56,7 @@ def read(
         is_there = number is None or number in measured
         if None in {index, name, parameter} or not is_told or not is_there:
             raise database.damaged("a saved tensor lacks a fact")
-        told = None if value is None else text(value)
+        plain = None if value is None else text(value)
         of_tensor = None if number is None else measured[number]
-        found.append(SavedHealthRow(index, text(name), text(parameter), told, of_tensor))
+        found.append(SavedHealthRow(index, text(name), text(parameter), plain, of_tensor))
     return found

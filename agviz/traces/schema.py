@@ -1,7 +1,7 @@
 """The trace file: one SQLite database per recorded process, described column by column.
 
-Everything numeric is an INTEGER and every text stands once in ``string``; elsewhere a text is the
-``id`` of its row there, 0 for "none". Times are ``time.monotonic_ns()`` minus the recording's
+Everything numeric is an INTEGER and every text is stored once in ``string``; elsewhere a text is
+the ``id`` of its row there, 0 for "none". Times are ``time.monotonic_ns()`` minus the recording's
 ``start_ns`` (in ``meta``). The reader accepts a file only where the stored schema equals this one
 word by word, so no trigger, view or virtual table of a stranger is ever in a query's way.
 """
@@ -108,7 +108,7 @@ CREATE TABLE frame (
     function INTEGER NOT NULL,     -- string
     hidden INTEGER NOT NULL        -- 1: it belongs to torch, agviz, pytest or the standard library
 )""",
-    # What stood in the lines of frames that are not hidden, where the file was there.
+    # Source lines of frames that are not hidden, where the file was there.
     "source_line": """
 CREATE TABLE source_line (
     file INTEGER NOT NULL,         -- string, as in frame
@@ -301,7 +301,7 @@ CREATE TABLE chunk (
     id INTEGER PRIMARY KEY,        -- from 1
     bytes BLOB NOT NULL
 )""",
-    # Where calls of backward and grad stand in the program.
+    # Where the program calls backward and grad.
     "call_site": """
 CREATE TABLE call_site (
     graph_task INTEGER PRIMARY KEY,
@@ -402,13 +402,13 @@ CREATE TABLE dump_call (
     definition INTEGER NOT NULL,   -- stack of the one frame where that is defined; 0: not known
     PRIMARY KEY (dump, thread, number)
 ) WITHOUT ROWID""",
-    # Threads that a debugger has stopped; as long as one stands, a program does not hang.
+    # Threads that a debugger has stopped; as long as one is stopped, a program does not hang.
     "held": """
 CREATE TABLE held (
     id INTEGER PRIMARY KEY,        -- from 1, in order of time
     t INTEGER NOT NULL,            -- ns since the start of the recording
     thread INTEGER NOT NULL,
-    graph_task INTEGER NOT NULL,   -- of the event behind which it stands, -1: none
+    graph_task INTEGER NOT NULL,   -- of the event behind which it stopped, -1: none
     node INTEGER NOT NULL,         -- the same
     reason INTEGER NOT NULL,       -- string: "breakpoint", "step", "non-finite"
     end_t INTEGER                  -- when it ran on; NULL: it did not while recorded

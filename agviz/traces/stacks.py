@@ -25,7 +25,7 @@ class Stacks:
 
     Args:
         string: numbers a text.
-        source: gives what stands in the line of a frame; empty where that can't be had.
+        source: gives the source line of a frame; empty where that can't be had.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ class ValueRow(NamedTuple):
     """As in :class:`~agviz.traces.health.HealthRow`, as is ``slot``."""
     slot: int
     seq: int
-    """Of the event in which it flowed."""
+    """``seq`` of the event in which it flowed."""
     dtype: str
     shape: tuple[int | None, ...] | None
     """None: not known; in it: the ragged dimension of a jagged tensor."""
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
-    """Of ``values`` of a strided gradient: with size 1 where the gradient was expanded."""
+    """Shape of ``values`` of a strided gradient: size 1 where the gradient was expanded."""
     data: bytearray
     """The elements in order of their indices, little-endian."""
 
@@ -81,7 +81,7 @@ class StoredValues(NamedTuple):
     stored: int
     """Number of gradients."""
     nbytes: int
-    """Of all of them; what several share counts once."""
+    """Bytes of all of them; what several share counts once."""
     left_out: dict[str, int]
     """How many were not stored, by reason, the most frequent first."""
 

@@ -51,7 +51,7 @@ _HOMES = {
 
 
 _NOT_OURS = {"Any", "TYPE_CHECKING", "annotations", "importlib"}
-"""Names that stand here, but are others'."""
+"""Names that are here, but are defined elsewhere."""
 
 
 def __getattr__(name: str) -> Any:

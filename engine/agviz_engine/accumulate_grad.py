@@ -5,7 +5,7 @@ nobody else holds it. Called from Python it can't see that, because the Python o
 gradient is a holder too, and copies. So the case that matters is done here: the first gradient of
 a plain leaf. Every other case goes to torch.
 
-Torch guards the leaf with a mutex that can't be reached from Python. :class:`Activity` tells
+Torch guards the leaf with a mutex that can't be reached from Python. :class:`Activity` shows
 whether anything else in this process could accumulate at the same moment; then nothing is stolen.
 """
 

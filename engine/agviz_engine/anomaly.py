@@ -100,7 +100,7 @@ def check_nan(ref: NodeRef, outputs: tuple[Tensor | None, ...]) -> None:
 def hide_mode(error: BaseException) -> None:
     """Give torch's message about a modified saved tensor the words it has without anomaly mode.
 
-    Where the program is told that the mode is off.
+    Where the program is shown that the mode is off.
     """
     if type(error) is RuntimeError and native_run.is_anomaly_hidden():
         said = _MODIFIED.match(str(error))

@@ -46,7 +46,7 @@ _lock = threading.RLock()
 
 
 class _Seam(NamedTuple):
-    """A name of torch that is looked up at call time, and what stands in for it."""
+    """A name of torch that is looked up at call time, and what replaces it."""
 
     owner: Any
     name: str
@@ -138,7 +138,7 @@ def install(
     Args:
         instruments: observers to add.
         device_policy: maps nodes to device threads; by default the device a node really is on.
-        nonfinite_check: look for NaN and Inf in every output; instruments hear what is found.
+        nonfinite_check: look for NaN and Inf in every output; instruments observe what is found.
 
     Raises:
         UnsupportedTorchError: see :func:`probe`.

@@ -11,7 +11,7 @@ So of a graph that deep every path is held at short distances. What torch then f
 at the next held node; that one is let go of here, once nobody else holds it: when the tensor dies
 that was differentiated, before the next backward pass, and whenever Python looks for garbage.
 
-Python tells of a death before it lets go of what the tensor holds, so the interpreter is asked to
+Python reports a death before it lets go of what the tensor holds, so the interpreter is asked to
 come back to it: a pending call runs on the main thread between two bytecodes.
 """
 
@@ -56,7 +56,7 @@ def hold(roots: Iterable[NodeRef], nodes: Sequence[NodeRef]) -> None:
 
     Args:
         roots: where it begins.
-        nodes: all of it; each stands at its own ``index``.
+        nodes: all of it; each is at its own ``index``.
     """
     if all(ref.topological_nr < DEEP for ref in roots):
         return

@@ -103,8 +103,8 @@ class DeviceThreads:
                 thread.start()
             return self._queues[index]
 
-    def stop(self, told: Callable[[int], None]) -> None:
-        """End the device threads (``Engine::stop``); ``told`` hears each queue's index.
+    def stop(self, stopped: Callable[[int], None]) -> None:
+        """End the device threads (``Engine::stop``); ``stopped`` gets each queue's index.
 
         Threads that do not end within :func:`shutdown_wait_limit` are left behind, as torch does,
         and so are all where a backward pass is under way. A task that only woke its thread for one
@@ -118,7 +118,7 @@ class DeviceThreads:
             return
         for index, ready_queue in queues.items():
             ready_queue.push_shutdown_task()
-            told(index)
+            stopped(index)
         for thread in threads.values():
             thread.join(limit)
 

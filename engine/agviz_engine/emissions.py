@@ -1,6 +1,6 @@
 """Emissions: what one turn of the engine's loop does under one lock, as one row of integers.
 
-The engine emits a row once; :data:`EXPANSION` says which events it stands for. Most rows are one
+The engine emits a row once; :data:`EXPANSION` says which events it expands to. Most rows are one
 event. Three steps of the loop are two events each, which always happen together:
 
 ============= ========================================== =======================================
@@ -152,5 +152,5 @@ EXPANSION: Final[dict[int, Callable[[Sequence[Any]], tuple[Event, ...]]]] = {
 
 
 def expand(row: Sequence[Any]) -> tuple[Event, ...]:
-    """The events that a row of a journal stands for."""
+    """The events that a row of a journal expands to."""
     return EXPANSION[row[4]](row)

@@ -1,14 +1,14 @@
 """The engine: ``execute`` -> ``thread_main`` -> ``evaluate_function`` -> ``call_function``.
 
 The methods follow torch's ``engine.cpp`` one by one, under its names and in its order. What they
-tell instruments stands beside what they do, and is told after the engine's locks are released.
+emit is beside what they do, and is emitted after the engine's locks are released.
 
 Note [Reentrant backwards]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~
 A backward called from inside a node runs on the same thread and shares its ReadyQueue; its tasks
 go first because they are deeper. Torch moves to a thread of its pool at 60 nested calls; ours
 takes several Python frames and two native graph tasks for each level, and moves at
-:data:`MAX_DEPTH`. The thread that moves waits for the one that stands in for it.
+:data:`MAX_DEPTH`. The thread that moves waits for the one that takes its place.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ class Engine:
         self._in_pool(depth, lambda: self._drive(graph_task))
 
     def _in_pool(self, depth: int, work: Callable[[], None]) -> None:
-        """Run ``work`` on a thread that stands in for this one, which waits.
+        """Run ``work`` on a thread in place of this one, which waits.
 
         Raises:
             BaseException: what ``work`` raised.
@@ -391,7 +391,7 @@ class Engine:
         thread.doing = doing
 
     def _host(self, graph_task: GraphTask, body: Callable[[], None]) -> None:
-        """Run ``body``, which must not raise, in a native graph task that stands for ours.
+        """Run ``body``, which must not raise, in a native graph task in place of ours.
 
         The thread-locals set for it are torch's ``GraphTaskGuard`` and ``CheckpointValidGuard``,
         and the restoring half of its ``NodeGuard``.
@@ -833,7 +833,7 @@ class Engine:
         report = self._hook_report(graph_task, ref)
         if report is None:
             return _NOTHING
-        return function_hook.told(
+        return function_hook.observed(
             ref,
             report=report,
             is_ours=lambda: current().current_graph_task is graph_task,

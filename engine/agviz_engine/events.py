@@ -57,7 +57,7 @@ class GraphTaskBegun(NamedTuple):
     """Number of ``inputs=``; 0 means every leaf that is reached."""
     traced: bool = False
     """Whether torch.compile, torch.export or make_fx was tracing: the program did not ask for it,
-    and tensors stood for values."""
+    and tensors took the place of values."""
 
 
 class DependenciesComputed(NamedTuple):

@@ -151,8 +151,8 @@ def has_native_hooks(ref: NodeRef) -> bool:
     return any(torch_layout.python_hooks(hook) is None for hook in hooks)
 
 
-class Told:
-    """Stands for a hook that torch calls, and tells of it."""
+class ObservedHook:
+    """Takes the place of a hook that torch calls, and reports the call."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ def _several(values: Any) -> Gradients:
 
 
 @contextlib.contextmanager
-def told(
+def observed(
     ref: NodeRef,
     *,
     report: HookReport,
@@ -203,17 +203,17 @@ def told(
         is_ours: whether the calling thread works on the graph task that the report is for.
         clock: gives the present moment in ns.
     """
-    replaced: list[tuple[dict[Any, Any], Any, Told]] = []
+    replaced: list[tuple[dict[Any, Any], Any, ObservedHook]] = []
     for kind, hooks in _python_hooks(ref):
         for key, hook in hooks.items():
-            hooks[key] = stand_in = Told(hook, kind, report, is_ours, clock)
-            replaced.append((hooks, key, stand_in))
+            hooks[key] = replacement = ObservedHook(hook, kind, report, is_ours, clock)
+            replaced.append((hooks, key, replacement))
     try:
         yield
     finally:
-        for hooks, key, stand_in in replaced:
-            if hooks.get(key) is stand_in:
-                hooks[key] = stand_in.hook
+        for hooks, key, replacement in replaced:
+            if hooks.get(key) is replacement:
+                hooks[key] = replacement.hook
 
 
 def _python_hooks(ref: NodeRef) -> list[tuple[str, dict[Any, Any]]]:

@@ -57,7 +57,7 @@ class InputBuffer(list[Tensor | None]):
 
 
 def held_bytes(tensor: Tensor) -> int:
-    """Bytes in memory of the tensor's elements; 0 where that can't be told (nested, ...)."""
+    """Bytes in memory of the tensor's elements; 0 where that is not known (nested, ...)."""
     try:
         if tensor.layout is torch.strided:
             if tensor.is_contiguous():

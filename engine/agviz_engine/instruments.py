@@ -33,7 +33,7 @@ clock = time.monotonic_ns
 
 
 def method_name(event_type: type[Event]) -> str:
-    """Name of the Instrument method that hears ``event_type``: ``QueuePush`` -> ``queue_push``."""
+    """Name of the Instrument method for ``event_type``: ``QueuePush`` -> ``queue_push``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event_type.__name__).lower()
 
 
@@ -79,7 +79,7 @@ class Live:
         self.skips_hooks = False
 
     def replace_input(self, slot: int, gradient: Tensor) -> None:
-        """While ``NodeStarted`` is heard: give the node another gradient than the one that came.
+        """While ``NodeStarted`` is observed: give the node another gradient than the one that came.
 
         Args:
             slot: input number; a gradient must have come there.
@@ -92,14 +92,14 @@ class Live:
         from agviz_engine.python_hook import check_single_result
 
         def replacement() -> None:
-            """Stands for a hook in those words."""
+            """Replaces a hook in those words."""
 
         check_single_result(self.inputs[slot], gradient, replacement)
         self.inputs = (*self.inputs[:slot], gradient, *self.inputs[slot + 1 :])
         self.replaced.add(slot)
 
     def skip_hooks(self) -> None:
-        """While ``NodeStarted`` is heard: have none of the node's Python hooks called this time.
+        """While ``NodeStarted`` is observed: have none of the node's Python hooks called this time.
 
         Those made in C++ (``retain_grad``, DDP's) are called all the same.
         """
@@ -159,7 +159,7 @@ class Measurer(Protocol):
         """A node put out ``outputs``, and still has what it saved."""
 
     def look(self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]) -> None:
-        """The same of a custom Function's node that torch runs and then releases itself.
+        """Look at a custom Function's node that torch runs and then releases itself.
 
         What is found waits in ``graph_task.looked`` until :meth:`outputs` is called.
         """
@@ -200,7 +200,7 @@ class Measurer(Protocol):
 
 
 class Registry:
-    """All installed instruments, and for each kind of event the methods that hear it.
+    """All installed instruments, and for each kind of event the methods that observe it.
 
     The attribute named after an event (:func:`method_name`) is a tuple of listeners; an empty
     tuple means that the event need not be built.

@@ -51,7 +51,7 @@ _C = cast("Any", torch._C)
 _is_anomaly_enabled = _C.is_anomaly_enabled
 _is_anomaly_check_nan_enabled = _C.is_anomaly_check_nan_enabled
 _set_anomaly_enabled = _C.set_anomaly_enabled
-"""The mode of the C++ engine itself, whatever the program is told of it later."""
+"""The mode of the C++ engine itself, whatever the program is shown of it later."""
 ENGINE: Any = _C._ImperativeEngine()
 """The native engine: every instance of this type is a handle to the one C++ engine."""
 
@@ -72,7 +72,7 @@ class _Run:
     """One one-node run.
 
     Its hooks are on the node itself, so that runs of the same node on other threads, or inside
-    this one, hear them too: they look whether it is theirs.
+    this one, get them too: they look whether it is theirs.
     """
 
     __slots__ = ("begin", "levels", "look", "outputs", "undefined")
@@ -184,7 +184,7 @@ def warned_of(error: BaseException) -> bool:
 
 
 def is_anomaly_hidden() -> bool:
-    """Whether anomaly mode is on, but the program is told that it is off."""
+    """Whether anomaly mode is on, but the program is shown that it is off."""
     return _is_anomaly_enabled() and not _C.is_anomaly_enabled()
 
 

@@ -43,7 +43,7 @@ class Columns(NamedTuple):
     """-1 in place of ``UINT64_MAX``, which leaves have."""
     topological_nrs: array[int]
     input_shapes: list[str]
-    """Of the gradients that each expects, like ``[3, 4];[5]``; empty where not known."""
+    """Shapes of the gradients that each expects, like ``[3, 4];[5]``; empty: not known."""
 
 
 class NodeRef:
@@ -57,7 +57,7 @@ class NodeRef:
 
     A node of a custom Function has no ``__call__``; torch runs it, and releases it. Where
     ``saves_tensors`` is false, there is nothing for the engine to release. What a node is like is
-    told by its class, because a graph may have very many nodes.
+    known by its class, because a graph may have very many nodes.
     """
 
     __slots__ = ("base", "device", "index", "next_edges", "node", "num_inputs")
@@ -91,7 +91,7 @@ class NodeRef:
 
     @staticmethod
     def columns(refs: Sequence[NodeRef]) -> Columns:
-        """Of each, in their order: name, sequence number, topological number, input shapes."""
+        """Name, sequence number, topological number and input shapes of each, in their order."""
         names = [_names.get(type(ref.node)) or _name_of(ref) for ref in refs]
         numbers = [signed_sequence_nr[ref.base] if ref.base else ref.sequence_nr for ref in refs]
         lengths = [

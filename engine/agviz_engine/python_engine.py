@@ -1,6 +1,6 @@
 """PythonEngine: what torch's Python code calls, ``run_backward`` and its checks.
 
-Stands in for ``torch._C._ImperativeEngine`` (``python_engine.cpp``) under
+Replaces ``torch._C._ImperativeEngine`` (``python_engine.cpp``) under
 ``torch.autograd.Variable._execution_engine`` while agviz's engine is installed.
 """
 

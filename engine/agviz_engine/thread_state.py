@@ -43,7 +43,7 @@ READY_QUEUE: Final = "ready_queue"
 LEAVING: Final = "leaving"
 """The thread that called backward waits for device threads to leave the graph task."""
 STAND_IN: Final = "stand_in"
-"""The thread waits for one of the pool that stands in for it."""
+"""The thread waits for one of the pool that takes its place."""
 
 
 Doing: TypeAlias = (
@@ -127,7 +127,7 @@ class EngineThread:
     def outside_call_function(self) -> Iterator[None]:
         """Let checkpointing be as valid as around the graph task.
 
-        Torch's ``CheckpointValidGuard`` stands in ``call_function`` only: hooks of a tensor whose
+        Torch's ``CheckpointValidGuard`` is in ``call_function`` only: hooks of a tensor whose
         gradient is captured, and final callbacks, are called without it.
         """
         inside, self.checkpoint_valid = self.checkpoint_valid, self.outer_checkpoint_valid

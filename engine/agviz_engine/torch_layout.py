@@ -103,7 +103,7 @@ FUNCTION_BASE: type = cast("Any", torch._C)._FunctionBase
 
 
 def node_base(node: Node, cdata: int = _CPP_FUNCTION_CDATA) -> int:
-    """Word number of the C++ object behind ``node``, whose pointer stands at byte ``cdata``.
+    """Word number of the C++ object behind ``node``, whose pointer is at byte ``cdata``.
 
     The node's word ``i`` is ``MEMORY[node_base(node) + i]``, as long as ``node`` is alive.
     """
@@ -515,12 +515,12 @@ def pre_hooks(node: int) -> list[int]:
 
 
 def tensor_pre_hooks(node: int) -> list[int]:
-    """The same of its tensor hooks."""
+    """Addresses of the tensor hooks of a node."""
     return _hook_list(node, NODE.tensor_pre_hooks)
 
 
 def post_hooks(node: int) -> list[int]:
-    """The same of its post-hooks."""
+    """Addresses of the post-hooks of a node."""
     return _hook_list(node, NODE.post_hooks)
 
 
@@ -585,7 +585,7 @@ class ImplLayout(NamedTuple):
     """How the ``TensorImpl`` of a plain tensor lies in memory."""
 
     sizes: int
-    """Byte at which the number of dimensions stands; sizes, strides and the rest follow."""
+    """Byte at which the number of dimensions is; sizes, strides and the rest follow."""
     keys: int
     """Its dispatch keys, as one number."""
     dtypes: dict[int, torch.dtype]
@@ -597,7 +597,7 @@ class ImplLayout(NamedTuple):
 
 
 def _sizes_words(*shape: int) -> list[int]:
-    """Where the number of dimensions stands, with sizes, strides and the rest behind it."""
+    """Address of the number of dimensions, with sizes, strides and the rest behind it."""
     tensor = torch.empty(2, *shape, device="cpu")[1]
     dimensions, all_words = len(shape), words(tensor_base(tensor), _IMPL_SEARCHED + _DTYPE)
     found = []
@@ -760,7 +760,7 @@ def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
 
 
 def _contiguous_strides(sizes: bytes) -> bytes:
-    """Of a contiguous tensor, where the strides of dimensions of size 1 are the usual ones."""
+    """Strides of a contiguous tensor, the usual ones where a dimension has size 1."""
     strides = _contiguous.get(sizes)
     if strides is None:
         if len(_contiguous) >= _SHAPES_KEPT:
@@ -1023,7 +1023,7 @@ def _asked(ref: NodeInMemory) -> str:
     try:
         shapes = ";".join([str(metadata.shape) for metadata in ref.node._input_metadata])
     except (AttributeError, RuntimeError):
-        return ""  # a GraphRoot has none, and torch can't tell that of a strided nested tensor
+        return ""  # a GraphRoot has none, and torch does not know that of a strided nested tensor
     has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
     return "" if has_symbols else shapes
 

@@ -27,7 +27,7 @@ class Call(NamedTuple):
     node: int
     """-1 for a final callback, and for a wait outside of nodes."""
     name: str
-    """Of the hook or callback; empty for a node, and where torch calls several hooks in one go."""
+    """Hook or callback; empty for a node, and where torch calls several hooks in one go."""
     file: str
     """Where that is defined; empty where it was not written in Python."""
     line: int

@@ -132,7 +132,7 @@ def _is_plain(gradient: Tensor) -> bool:
 def _check_layout(index: int, kind: Kind, gradient: Tensor, format_error: FormatError) -> None:
     """A sparse gradient fits any layout, and a strided one fits sparse inputs.
 
-    A tensor subclass tells Python its own layout, not that of the C++ tensor torch looks at.
+    A tensor subclass shows Python its own layout, not that of the C++ tensor torch looks at.
     """
     if gradient.layout is kind.layout or gradient.is_sparse or type(gradient) is not Tensor:
         return
