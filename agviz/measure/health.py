@@ -39,6 +39,8 @@ from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS, storage_address, t
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agviz_engine.torch_layout import Block
+
 _C = cast("Any", torch._C)
 interrupt.packages.add(__package__)  # none may leave autograd switched off behind it
 _profiler_enabled = _C._autograd._profiler_enabled
@@ -147,11 +149,11 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
 FINITE: Final = 3
 """Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
 ``max``, ``mean`` and ``norm``."""
-_plain_by_block: dict[tuple[bytes], Plain] = {}
+_plain_by_block: dict[Block, Plain] = {}
 """By the block of a tensor (:func:`~agviz_engine.torch_layout.tensor_block`)."""
 
 
-def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
+def _looked_at(gradient: Tensor, block: Block) -> Plain | None:
     """Whether a tensor with this block is plain; if so, it is known from now on."""
     dtype, numel = gradient.dtype, gradient.numel()
     if (

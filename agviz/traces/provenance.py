@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.capturing import Way
     from agviz_engine.node import NodeRef
+    from agviz_engine.torch_layout import Block
 
 log = logging.getLogger("agviz")
 
@@ -309,7 +310,7 @@ def _add_saved(found: list[Saved], name: str, raw: Any) -> None:
 
 
 @functools.cache
-def _plain_tensors() -> tuple[tuple[type, ...], Callable[[Any], tuple[bytes]]]:
+def _plain_tensors() -> tuple[tuple[type, ...], Callable[[Any], Block]]:
     """Types of plain tensors, and what gives their block."""
     import torch
 
@@ -318,7 +319,7 @@ def _plain_tensors() -> tuple[tuple[type, ...], Callable[[Any], tuple[bytes]]]:
     return (torch.Tensor, torch.nn.Parameter), tensor_block
 
 
-_facts: dict[tuple[bytes], tuple[str, str, int | None]] = {}
+_facts: dict[Block, tuple[str, str, int | None]] = {}
 """Of plain tensors, by their block: equal blocks are those of tensors that are alike."""
 
 
