@@ -151,6 +151,17 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
+def is_apart(tensor: Tensor) -> bool:
+    """Whether each element has memory of its own, as far as sizes and strides tell."""
+    end = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride < end:
+                return False
+            end += stride * (size - 1)
+    return True
+
+
 def _few(values: list[float]) -> PartNumbers:
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) == len(values):

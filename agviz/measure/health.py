@@ -27,7 +27,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
 from agviz.measure import kernel
-from agviz.measure.elements import FEW, PartNumbers, is_dense, numbers_of
+from agviz.measure.elements import FEW, PartNumbers, is_apart, is_dense, numbers_of
 from agviz.measure.kernel import of_thread, unpack
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
@@ -38,6 +38,8 @@ from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS, storage_address, t
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from agviz_engine.torch_layout import Block
 
 _C = cast("Any", torch._C)
 interrupt.packages.add(__package__)  # none may leave autograd switched off behind it
@@ -54,7 +56,7 @@ _len_dispatch_stack = _C._len_torch_dispatch_stack
 class Plain:
     """A kind of tensor whose elements compiled code reads one after the other."""
 
-    __slots__ = ("dtype", "may_be_freed", "measure", "nbytes", "numel", "tensor_type")
+    __slots__ = ("dtype", "is_dense", "may_be_freed", "measure", "nbytes", "numel", "tensor_type")
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Plain:
         measure: Callable[..., None],
         tensor_type: tuple[Any, ...],
         *,
+        is_dense: bool,
         may_be_freed: bool,
     ) -> None:
         self.dtype = dtype
@@ -70,6 +73,8 @@ class Plain:
         self.tensor_type = tensor_type
         """As :attr:`agviz.measure.values.Health.tensor_type`."""
         self.numel, self.nbytes = tensor_type[4], tensor_type[5]
+        self.is_dense = is_dense
+        """Whether the elements lie side by side; if not, a copy is read, and they are few."""
         self.may_be_freed = may_be_freed
         """Whether its address would not show that its storage was resized to nothing."""
 
@@ -129,6 +134,10 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     address = gradient.data_ptr()
     if not address or (plain.may_be_freed and not gradient.untyped_storage().nbytes()):
         return None
+    if not plain.is_dense:
+        with unseen():
+            gradient = gradient.contiguous()
+        address = gradient.data_ptr()
     if numel < _REMEMBERED:
         part = of_thread.part
         plain.measure(address, numel, part)
@@ -147,20 +156,22 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
 FINITE: Final = 3
 """Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
 ``max``, ``mean`` and ``norm``."""
-_plain_by_block: dict[tuple[bytes], Plain] = {}
+_plain_by_block: dict[Block, Plain] = {}
 """By the block of a tensor (:func:`~agviz_engine.torch_layout.tensor_block`)."""
 
 
-def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
+def _looked_at(gradient: Tensor, block: Block) -> Plain | None:
     """Whether a tensor with this block is plain; if so, it is known from now on."""
     dtype, numel = gradient.dtype, gradient.numel()
     if (
         _dispatch_keys(gradient).raw_repr() != PLAIN_KEYS
         or gradient.dim() > DIMENSIONS
-        or not (gradient.is_contiguous() or is_dense(gradient))
         or dtype not in kernel.MEASURE
         or not numel
     ):
+        return None
+    dense = gradient.is_contiguous() or is_dense(gradient)
+    if not dense and (numel >= _REMEMBERED or not is_apart(gradient)):
         return None
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
     tensor_type = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel, ""
@@ -168,7 +179,8 @@ def _looked_at(gradient: Tensor, block: tuple[bytes]) -> Plain | None:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
     measure = kernel.MEASURE[dtype]
-    found = _plain_by_block[block] = Plain(dtype, measure, tensor_type, may_be_freed=may_be_freed)
+    found = Plain(dtype, measure, tensor_type, is_dense=dense, may_be_freed=may_be_freed)
+    _plain_by_block[block] = found
     return found
 
 

@@ -56,8 +56,8 @@ class Measuring:
                 if found[FINITE] == plain.numel:  # most are: no Health is built
                     seq, task = next_seq(), graph_task.id
                     if rows is not None:
-                        place = seq, clock(), thread, task, CHECKED, ref.index
-                        rows((*place, output, 0, 0, 0, ABSENT))
+                        now, node = clock(), ref.index
+                        rows((seq, now, thread, task, CHECKED, node, output, 0, 0, 0, ABSENT))
                     journal((seq, task, plain.tensor_type, 0, 0, 0, *found[FINITE + 1 :]))
                     continue
             if known is None:

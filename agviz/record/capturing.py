@@ -92,12 +92,12 @@ def _compiled() -> Way | None:
         allow(most)
         return some  # type: ignore[no-any-return]
 
-    _kinds.append(type(nothing))
+    _empty[type(nothing)] = nothing
     return Way(one, renewed)
 
 
-_kinds: list[type] = []
-"""The type of what compiled code captures, once that is loaded."""
+_empty: dict[type, object] = {}
+"""The empty stack of compiled code by its type, which is that of all it captures; once loaded."""
 
 
 def by_torch() -> Way:
@@ -120,11 +120,11 @@ def unwrapped(found: object) -> Any:
 
     Anything else is given back as it is.
     """
+    kind = type(found)
+    if kind in _empty:
+        return None if found is _empty[kind] else found
     if isinstance(found, _Wrapped):
         (found,) = (each for each in gc.get_referents(found) if each is not _Wrapped)
-    elif type(found) in _kinds:
-        begin, end = memory(found)
-        return found if begin < end else None
     return found
 
 
@@ -135,7 +135,7 @@ def _words(address: int, count: int) -> list[int]:
 def memory(captured: object, words: Callable[[int, int], list[int]] = _words) -> tuple[int, int]:
     """Where the positions of a captured stack begin and end."""
     at = id(captured) + object.__basicsize__
-    if type(captured) in _kinds:
+    if type(captured) in _empty:
         (count,) = words(at, 1)
         begin = at + _WORD
         return begin, begin + count * ctypes.sizeof(_Position)

@@ -18,7 +18,6 @@ import warnings
 import weakref
 from bisect import bisect_right
 from collections import Counter, deque
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from agviz.record.parameter_norms import ParameterNorms
@@ -83,8 +82,45 @@ class _Place(NamedTuple):
         return f"{self.root.label}.{self.path}" if has_roots else self.path
 
 
-_Marks = list[tuple[int, _Place | None]]
-"""From this sequence number on, nodes belong to this module (None: to none). Ascending."""
+class _Marks:
+    """From which sequence number on nodes belong to which module (None: to none).
+
+    Two lists and no pair for each mark: a program makes thousands in each pass, and the garbage
+    collector would visit every pair again and again.
+    """
+
+    __slots__ = ("columns",)
+
+    def __init__(self, numbers: list[int], places: list[_Place | None]) -> None:
+        self.columns = numbers, places
+        """Numbers, ascending, and the module from each on. Where another thread adds a mark, there
+        may be one module more."""
+
+    def add(self, number: int, place: _Place | None) -> None:
+        """Nodes belong to ``place`` from ``number`` on."""
+        numbers, places = self.columns
+        if numbers and numbers[-1] == number:
+            places[-1] = place
+            return
+        places.append(place)
+        numbers.append(number)
+        if len(numbers) > _MOST_MARKS:
+            older = _MOST_MARKS // 2
+            self.columns = numbers[older:], places[older:]
+
+    def between(self, first: int, last: int) -> _Marks:
+        """Those that say something of the numbers from ``first`` to ``last``."""
+        numbers, places = self.columns
+        begin = max(0, bisect_right(numbers, first) - 1)
+        end = bisect_right(numbers, last)
+        return _Marks(numbers[begin:end], places[begin:end])
+
+    def find(self, number: int) -> tuple[float, float, _Place | None]:
+        """What they say of a number, and from which to which one they say the same."""
+        numbers, places = self.columns
+        place = bisect_right(numbers, number)
+        first, found = (numbers[place - 1], places[place - 1]) if place else (-math.inf, None)
+        return first, numbers[place] if place < len(numbers) else math.inf, found
 
 
 class _Stretch(NamedTuple):
@@ -119,12 +155,12 @@ class _Marked(NamedTuple):
 
     def stretch(self, number: int) -> _Stretch:
         """What they say of a number, and of those around it."""
-        first, end, own = _find(self.own, number)
+        first, end, own = self.own.find(number)
         if own is not None:
             return _Stretch(first, end, own.full(has_roots=self.has_roots))
         others = set()
         for marks in self.all:
-            begins, ends, place = _find(marks, number)
+            begins, ends, place = marks.find(number)
             first, end = max(first, begins), min(end, ends)
             if place is not None:
                 others.add(place.full(has_roots=self.has_roots))
@@ -136,7 +172,7 @@ class _Thread(threading.local):
 
     def __init__(self, known: deque[_Marks]) -> None:
         self.stack: list[tuple[Module, _Place]] = []
-        self.marks: _Marks = []
+        self.marks = _Marks([], [])
         known.append(self.marks)
 
 
@@ -203,15 +239,16 @@ class Names:
 
     def parameter(self, variable: Tensor) -> str | None:
         """Name of a parameter, the first where it has several; None where it is not known."""
-        import torch
-
         place = self._known(self._parameters, variable)
-        if place is None and isinstance(variable, torch.nn.Parameter):
-            self._unknown_parameters += 1
-            if _is_power_of_two(self._unknown_parameters):  # a walk is dear
-                for root in list(self._roots):
-                    self._walk(root)
-                place = self._known(self._parameters, variable)
+        if place is None:
+            import torch
+
+            if isinstance(variable, torch.nn.Parameter):
+                self._unknown_parameters += 1
+                if _is_power_of_two(self._unknown_parameters):  # a walk is dear
+                    for root in list(self._roots):
+                        self._walk(root)
+                    place = self._known(self._parameters, variable)
         return None if place is None else self._full(place)
 
     def parameters(self, *, with_norms: bool = False) -> KnownParameters | None:
@@ -231,7 +268,7 @@ class Names:
             places = [place for _, place in alive]
             facts = [_facts(parameter) for parameter, _ in alive]
             had_grad = ["01"[parameter.grad is not None] for parameter, _ in alive]
-            made_of = places, facts, self._number_of_roots()
+            made_of = places, facts, self._has_several_roots()
             if self._told is None or self._told_of != made_of:
                 self._told_of = made_of
                 norms = self._norms.of([parameter for parameter, _ in alive], measure=with_norms)
@@ -305,9 +342,9 @@ class Names:
 
     def _marked(self, first: int, last: int) -> _Marked:
         own, *others = (
-            _between(marks, first, last) for marks in (self._thread.marks, *list(self._threads))
+            marks.between(first, last) for marks in (self._thread.marks, *list(self._threads))
         )
-        return _Marked(own, others, self._number_of_roots() > 1)
+        return _Marked(own, others, self._has_several_roots())
 
     def _entered(self, module: Module, args: Any) -> None:  # noqa: ARG002
         if self._is_compiling():
@@ -321,12 +358,7 @@ class Names:
             else:
                 place = self._place(module, stack[-1][1] if stack else None)
             stack.append((module, place))
-            number = self._next_number()
-            marks = thread.marks
-            if marks and marks[-1][0] == number:
-                marks[-1] = (number, place)
-            else:
-                marks.append((number, place))
+            thread.marks.add(self._next_number(), place)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
 
@@ -342,15 +374,7 @@ class Names:
                 while stack[-1][0] is not module:
                     del stack[-1]
             del stack[-1]
-            place = stack[-1][1] if stack else None
-            number = self._next_number()
-            marks = thread.marks
-            if marks[-1][0] == number:
-                marks[-1] = (number, place)
-                return
-            marks.append((number, place))
-            if len(marks) > _MOST_MARKS:
-                del marks[: _MOST_MARKS // 2]
+            thread.marks.add(self._next_number(), stack[-1][1] if stack else None)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
 
@@ -419,11 +443,13 @@ class Names:
         return entry[1] if entry is not None and entry[0]() is thing else None
 
     def _full(self, place: _Place) -> str:
-        return place.full(has_roots=self._number_of_roots() > 1)
+        return place.full(has_roots=self._has_several_roots())
 
-    def _number_of_roots(self) -> int:
-        """Number of roots alive that have parameters."""
-        return sum(root.has_parameters and root.module() is not None for root in self._roots)
+    def _has_several_roots(self) -> bool:
+        """Whether several of those with parameters are alive."""
+        if len(self._roots) < 2:
+            return False
+        return sum(root.has_parameters and root.module() is not None for root in self._roots) > 1
 
 
 def _facts(parameter: Any) -> tuple[tuple[int, ...] | None, torch.dtype, bool]:
@@ -439,19 +465,6 @@ def _forget(known: dict[int, tuple[weakref.ref[Any], _Place]], key: int, dead: A
     entry = known.get(key)
     if entry is not None and entry[0] is dead:
         del known[key]
-
-
-def _between(marks: _Marks, first: int, last: int) -> _Marks:
-    """The marks that say something of the numbers from ``first`` to ``last``."""
-    begin, end = (bisect_right(marks, number, key=itemgetter(0)) for number in (first, last))
-    return marks[max(0, begin - 1) : end]
-
-
-def _find(marks: _Marks, number: int) -> tuple[float, float, _Place | None]:
-    """What the marks say of a number, and from which to which one they say the same."""
-    place = bisect_right(marks, number, key=itemgetter(0))
-    first, found = marks[place - 1] if place else (-math.inf, None)
-    return first, marks[place][0] if place < len(marks) else math.inf, found
 
 
 def _plain(path: str) -> str:

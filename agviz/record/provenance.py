@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agviz.record.capturing import Way
     from agviz.traces.rows import Frame
     from agviz_engine.node import NodeRef
+    from agviz_engine.torch_layout import Block
 
 log = logging.getLogger("agviz")
 
@@ -159,7 +160,10 @@ class Provenance:
 
     def __init__(self) -> None:
         self._is_listening = False
-        self._names: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+        self._names: weakref.WeakKeyDictionary[type, tuple[tuple[str, str], ...]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """By type of node: attributes that give what it saved, and torch's names of that."""
         self.files = Files()
         self._frames: dict[tuple[CodeType, int], Frame] = {}
         """By code and instruction; that keeps the code alive, and its address from another's."""
@@ -204,8 +208,9 @@ class Provenance:
                     captured.append(None)
                     continue
                 captured.append(self.captured(ref.node))
-                for number, each in enumerate(self.saved(ref.node)):
-                    saved += ref.index, number, *each
+                if ref.saves_tensors or ref.is_custom_function:
+                    for number, each in enumerate(self.saved(ref.node)):
+                        saved += ref.index, number, *each
         except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
             self._give_up(error)
         return Origins(graph_task, functools.partial(self._resolved, captured), saved)
@@ -265,39 +270,64 @@ class Provenance:
             self._frames[position] = made
         return made
 
-    def saved(self, node: Any) -> Iterator[Saved]:
+    def saved(self, node: Any) -> list[Saved]:
         """The tensors that ``node`` saved and still has. No hook and no subclass is asked."""
         kind = type(node)
         names = self._names.get(kind)
         if names is None:
             names = self._names[kind] = tuple(
-                name for name in dir(kind) if name.startswith("_raw_saved_")
+                (name, name.removeprefix("_raw_saved_"))
+                for name in dir(kind)
+                if name.startswith("_raw_saved_")
             )
-        for attribute in names:
-            name = attribute.removeprefix("_raw_saved_")
+        found: list[Saved] = []
+        for attribute, name in names:
             try:
                 raw = getattr(node, attribute)
             except RuntimeError:
                 continue  # released already
             if isinstance(raw, tuple | list):
                 for number, one in enumerate(raw):
-                    yield from _saved(f"{name}[{number}]", one)
+                    _add_saved(found, f"{name}[{number}]", one)
             else:
-                yield from _saved(name, raw)
+                _add_saved(found, name, raw)
+        return found
 
 
-def _saved(name: str, raw: Any) -> Iterator[Saved]:
-    import torch
-
+def _add_saved(found: list[Saved], name: str, raw: Any) -> None:
     try:
         data = raw.data
     except RuntimeError:
         return
     if data is None:
         return  # an undefined tensor, or one that was released
+    plain_types, tensor_block = _plain_tensors()
+    facts = _facts.get(tensor_block(data)) if type(data) in plain_types else None
+    found.append(Saved(name, *(facts or _facts_of(data))))
+
+
+@functools.cache
+def _plain_tensors() -> tuple[tuple[type, ...], Callable[[Any], Block]]:
+    """Types of plain tensors, and what gives their block."""
+    import torch
+
+    from agviz_engine.torch_layout import tensor_block
+
+    return (torch.Tensor, torch.nn.Parameter), tensor_block
+
+
+_facts: dict[Block, tuple[str, str, int | None]] = {}
+"""Of plain tensors, by their block: equal blocks are those of tensors that are alike."""
+
+
+def _facts_of(data: Any) -> tuple[str, str, int | None]:
+    """Shape, dtype and bytes, as in :class:`Saved`."""
+    import torch
+
+    from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS
+
     if not isinstance(data, torch.Tensor):
-        yield Saved(name, "", "", None)
-        return
+        return "", "", None
     with torch._C.DisableTorchFunctionSubclass():
         try:
             shape = list(data.shape)
@@ -306,9 +336,15 @@ def _saved(name: str, raw: Any) -> Iterator[Saved]:
             strided = plain and data.layout is torch.strided
             nbytes = data.numel() * data.element_size() if strided else None
         except (RuntimeError, NotImplementedError):  # a nested tensor has no shape
-            yield Saved(name, "", "", None)
-            return
-    yield Saved(name, str(shape) if plain else "", dtype, nbytes)
+            return "", "", None
+    facts = str(shape) if plain else "", dtype, nbytes
+    plain_types, tensor_block = _plain_tensors()
+    keys = torch._C._dispatch_keys(data).raw_repr()
+    if type(data) in plain_types and keys == PLAIN_KEYS and len(shape) <= DIMENSIONS:
+        if len(_facts) >= _MOST_KNOWN:
+            _facts.clear()
+        _facts[tensor_block(data)] = facts
+    return facts
 
 
 def _parsed(stack: Iterable[object]) -> Iterator[tuple[str, int, str]]:

@@ -198,21 +198,30 @@ class Emitter:
 
     # -- queues ---------------------------------------------------------------------------------
 
-    def queued(self, kind: int, graph_task: GraphTask, ref: NodeRef, moment: Moment) -> None:
+    def queued(
+        self,
+        kind: int,
+        thread: EngineThread,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        moment: Moment,
+    ) -> None:
         """A task entered a queue (``PUSH``) or left it only to be skipped (``POP``)."""
         registry = self._registry
         seq, now, queue, size = moment
-        place = seq, now, current().thread_id, graph_task.id
-        row = *place, kind, ref.index, queue, size, ABSENT, ABSENT, ABSENT
+        thread_id, task = thread.thread_id, graph_task.id
+        row = seq, now, thread_id, task, kind, ref.index, queue, size, ABSENT, ABSENT, ABSENT
         if registry.journal is not None:
             registry.journal(row)
         if registry.queue_push if kind == PUSH else registry.queue_pop:
             self.dispatch(graph_task, ref, row)
 
-    def skipped(self, graph_task: GraphTask, ref: NodeRef, moment: Moment | None) -> None:
+    def skipped(
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, moment: Moment | None
+    ) -> None:
         """A task left its queue after its graph task had failed."""
         if moment is not None:
-            self.queued(POP, graph_task, ref, moment)
+            self.queued(POP, thread, graph_task, ref, moment)
         self.node_skipped(graph_task, ref, "error")
 
     def took(
@@ -230,8 +239,8 @@ class Emitter:
         """
         registry = self._registry
         seq, now, queue, size = moment
-        place = seq, now, thread.thread_id, graph_task.id
-        row = *place, TOOK, ref.index, queue, size, ABSENT, ABSENT, ABSENT
+        thread_id, task = thread.thread_id, graph_task.id
+        row = seq, now, thread_id, task, TOOK, ref.index, queue, size, ABSENT, ABSENT, ABSENT
         if registry.journal is not None:
             registry.journal(row)
         if not (registry.queue_pop or registry.node_started):
@@ -270,8 +279,19 @@ class Emitter:
     ) -> None:
         """A node has its outputs, and dropped what it had saved where ``released``."""
         registry = self._registry
-        head = next_two()[0], clock(), thread.thread_id, graph_task.id, ENDED, ref.index
-        row = *head, len(outputs), int(released), ABSENT, ABSENT, ABSENT
+        row = (
+            next_two()[0],
+            clock(),
+            thread.thread_id,
+            graph_task.id,
+            ENDED,
+            ref.index,
+            len(outputs),
+            int(released),
+            ABSENT,
+            ABSENT,
+            ABSENT,
+        )
         if registry.journal is not None:
             registry.journal(row)
         if registry.saved_tensors_released or registry.node_finished:

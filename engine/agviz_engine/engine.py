@@ -336,7 +336,7 @@ class Engine:
 
     def _push_root(self, graph_task: GraphTask, root: NodeRef, buffer: InputBuffer) -> None:
         try:
-            self._push(graph_task, root, buffer)
+            self._push(current(), graph_task, root, buffer)
         except BaseException:  # an instrument was interrupted
             self._leave(graph_task)
             raise
@@ -531,7 +531,7 @@ class Engine:
             return  # it was to wake this thread
         if graph_task.has_error:
             task.inputs = None
-            self.emit.skipped(graph_task, ref, task.moment)
+            self.emit.skipped(thread, graph_task, ref, task.moment)
             return
         thread.current_node = ref
         thread.doing = thread.around, NODE, graph_task, ref, None
@@ -968,7 +968,7 @@ class Engine:
             for row, consumer, gradient in met:
                 measurer.given(graph_task, ref, gradient, row, consumer)
         for consumer, buffer in ready:
-            self._push(graph_task, consumer, buffer)
+            self._push(thread, graph_task, consumer, buffer)
 
     def _distribute(  # noqa: C901, PLR0912 - calls for each gradient would cost more than what they do
         self,
@@ -1032,7 +1032,7 @@ class Engine:
                             now = clock()
             finally:
                 if rows is not None:
-                    head = (
+                    rows += (
                         next_two()[0],
                         now,
                         thread.thread_id,
@@ -1040,8 +1040,11 @@ class Engine:
                         DELIVERED,
                         index,
                         ref.index,
+                        remaining,
+                        slot,
+                        added,
+                        nbytes,
                     )
-                    rows += *head, remaining, slot, added, nbytes
             if held is not None:
                 held.append(buffer[slot] if nbytes >= 0 else None)
             if added and met is not None and rows is not None:
@@ -1071,7 +1074,9 @@ class Engine:
             return graph_task.cpu_ready_queue
         return self.device_threads.queue(device)
 
-    def _push(self, graph_task: GraphTask, ref: NodeRef, buffer: InputBuffer) -> None:
+    def _push(
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, buffer: InputBuffer
+    ) -> None:
         if ref.device == events.CPU_QUEUE:
             queue = graph_task.cpu_ready_queue
         else:
@@ -1086,7 +1091,7 @@ class Engine:
             return
         with queue.lock:  # so that no pop of this task can draw an earlier number
             moment = next_seq(), clock(), queue.index, queue.push(task)
-        self.emit.queued(PUSH, graph_task, ref, moment)
+        self.emit.queued(PUSH, thread, graph_task, ref, moment)
 
     def _pop(self, queue: ReadyQueue[GraphTask]) -> NodeTask[GraphTask]:
         if not self.registry.takes:

@@ -36,7 +36,7 @@ import itertools
 import struct
 from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -673,18 +673,37 @@ _unpack_tensor = cast(
     struct.Struct(f"=Q{_SIZES}s{_SIZES}s{_OFFSET_AND_NUMEL * _WORD}xH6xQ").unpack_from,
 )
 """Number of dimensions, sizes and strides as they lie in memory, number of the dtype, keys."""
-_read_block = cast(
-    "Callable[[memoryview, int], tuple[bytes]]",
-    struct.Struct(f"={(_KEYS + 1) * _WORD}s").unpack_from,
-)
-"""All that in one piece, with the numbers behind the last dimension, which mean nothing.
+Block: TypeAlias = tuple[bytes, bytes, bytes]
+"""All that, in three pieces: number of dimensions and sizes, strides, the rest.
 
-Equal blocks are those of tensors that are alike; most that are alike have equal ones. So a block
-that was looked through once need not be again.
+Equal blocks are those of tensors that are alike, and a block that was looked through once need not
+be again. What lies behind the last size and the last stride was never set, and is left out.
 """
+
+
+class _ByDimensions(dict[int, "Callable[[memoryview, int], Any]"]):
+    """What unpacks something with sizes, by the number of dimensions; made when first asked for."""
+
+    def __init__(self, layout: Callable[[int, int], str]) -> None:
+        self._layout = layout
+        """Of the bytes that sizes take up, and of those reserved for more."""
+
+    def __missing__(self, dimensions: int) -> Callable[[memoryview, int], Any]:
+        used = min(dimensions, DIMENSIONS) * _WORD
+        unpack = struct.Struct(self._layout(used, _SIZES - used)).unpack_from
+        if dimensions <= DIMENSIONS:
+            self[dimensions] = unpack
+        return unpack
+
+
+_read_block = _ByDimensions(
+    lambda used, unused: (
+        f"={_WORD + used}s{unused}x{used}s{unused}x{(_OFFSET_AND_NUMEL + 2) * _WORD}s"
+    )
+)
 _contiguous: dict[bytes, bytes] = {}
 """Strides by sizes."""
-_contiguous_blocks: set[tuple[bytes]] = set()
+_contiguous_blocks: set[Block] = set()
 """Those of plain, contiguous tensors."""
 
 
@@ -696,9 +715,11 @@ def _remember(found: set[_T], what: _T) -> bool:
     return True
 
 
-def tensor_block(tensor: Tensor) -> tuple[bytes]:
+def tensor_block(tensor: Tensor) -> Block:
     """What :func:`are_alike` compares: equal blocks are those of tensors that are alike."""
-    return _read_block(BYTES, MEMORY[(id(tensor) >> 3) + POINTER] + SIZES)
+    address = MEMORY[(id(tensor) >> 3) + POINTER] + SIZES
+    block: Block = _read_block[MEMORY[address >> 3]](BYTES, address)
+    return block
 
 
 def storage_address(tensor: Tensor) -> int:
@@ -716,17 +737,15 @@ def are_alike(gradient: Tensor, variable: Tensor) -> bool:
 
     Both must be of type Tensor itself or Parameter.
     """
+    block = tensor_block(gradient)
+    if block == tensor_block(variable) and block in _contiguous_blocks:
+        return True
+    return _are_alike(gradient, variable) and _remember(_contiguous_blocks, block)
+
+
+def _are_alike(gradient: Tensor, variable: Tensor) -> bool:
     address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
     other = MEMORY[(id(variable) >> 3) + POINTER] + SIZES
-    block = _read_block(BYTES, address)
-    if block != _read_block(BYTES, other):
-        return _are_alike(address, other)
-    return block in _contiguous_blocks or (
-        _are_alike(address, other) and _remember(_contiguous_blocks, block)
-    )
-
-
-def _are_alike(address: int, other: int) -> bool:
     dimensions, sizes, strides, code, keys = _unpack_tensor(BYTES, address)
     theirs = _unpack_tensor(BYTES, other)
     if keys != PLAIN_KEYS or dimensions > DIMENSIONS:
@@ -886,13 +905,12 @@ def _check_undefined(layout: MetadataLayout) -> None:
 _ARRAY, _STRIDE = calibrate_metadata()
 _TAIL = _STRIDE - 1
 _BYTES_EACH = _STRIDE * _WORD
-_unpack_metadata = cast(
-    "Callable[[memoryview, int], tuple[bytes, int, bytes, bytes]]",
-    struct.Struct(
-        # options, number of dimensions, the first of them, what _TAIL_MASK leaves of the tail
-        f"=8s8xI4x{_INLINE_DIMENSIONS * _WORD}s"
-        f"{(_TAIL - _SHAPE_INLINE - _INLINE_DIMENSIONS) * _WORD}x5s"
-    ).unpack_from,
+_Metadata: TypeAlias = tuple[bytes, int, bytes, bytes]
+"""Options, number of dimensions, sizes, what _TAIL_MASK leaves of the tail."""
+_read_metadata = _ByDimensions(
+    lambda used, unused: (
+        f"=8s8xI4x{used}s{unused}x{(_TAIL - _SHAPE_INLINE - _INLINE_DIMENSIONS) * _WORD}x5s"
+    )
 )
 _kinds: dict[tuple[int, int], Kind] = {}
 
@@ -918,7 +936,7 @@ def expectation(ref: NodeInMemory, slot: int) -> tuple[Kind, tuple[int, ...] | N
         kind = _kinds[options, tail] = _kind(ref.node, slot, options, tail)
         is_plain = kind.layout is torch.strided and not (kind.is_nested or kind.is_tensor_subclass)
         if is_plain and kind.is_cpu and kind.dtype in _CODES:
-            facts = _unpack_metadata(BYTES, begin * _WORD)
+            facts = _metadata(begin * _WORD)
             _plain[facts[0], facts[-1]] = _CODES[kind.dtype]
     if kind.is_nested:
         return kind, None
@@ -932,12 +950,19 @@ def expectation(ref: NodeInMemory, slot: int) -> tuple[Kind, tuple[int, ...] | N
 _CODES: dict[torch.dtype | None, int] = {dtype: code for code, dtype in DTYPES.items()}
 _plain: dict[tuple[bytes, bytes], int] = {}
 """``ScalarType`` number of the kinds that :func:`fits_plainly` can judge."""
-_texts: dict[tuple[bytes, int, bytes, bytes], str] = {}
+_texts: dict[_Metadata, str] = {}
 """Of the only shape, by what lies in memory."""
-_fitting: set[tuple[Any, tuple[bytes]]] = set()
+_fitting: set[tuple[_Metadata, Block]] = set()
 """What was found to fit: of metadata and of a tensor, all that is asked for it."""
-_reduced: dict[tuple[Any, tuple[bytes]], tuple[int, ...]] = {}
+_reduced: dict[tuple[_Metadata, Block], tuple[int, ...]] = {}
 """The same, where only the shape differs: what is expected."""
+
+
+def _metadata(address: int) -> _Metadata:
+    """What a node expects of the input whose metadata lies there."""
+    dimensions = MEMORY[(address >> 3) + _SHAPE_SIZE] & 0xFFFFFFFF
+    metadata: _Metadata = _read_metadata[dimensions](BYTES, address)
+    return metadata
 
 
 def fits_plainly(ref: NodeInMemory, slot: int, gradient: Tensor) -> bool:
@@ -948,10 +973,8 @@ def fits_plainly(ref: NodeInMemory, slot: int, gradient: Tensor) -> bool:
     """
     if type(gradient) is not Tensor:
         return False
-    address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
-    expected = _unpack_metadata(BYTES, MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH)
-    facts = expected, _read_block(BYTES, address)
-    return facts in _fitting or (_do_fit(expected, address) and _remember(_fitting, facts))
+    facts = _metadata(MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH), tensor_block(gradient)
+    return facts in _fitting or (_do_fit(facts[0], gradient) and _remember(_fitting, facts))
 
 
 def reduced_shape(ref: NodeInMemory, slot: int, gradient: Tensor) -> tuple[int, ...] | None:
@@ -962,11 +985,9 @@ def reduced_shape(ref: NodeInMemory, slot: int, gradient: Tensor) -> tuple[int, 
     """
     if type(gradient) is not Tensor:
         return None
-    address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
-    expected = _unpack_metadata(BYTES, MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH)
-    facts = expected, _read_block(BYTES, address)
+    facts = _metadata(MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH), tensor_block(gradient)
     shape = _reduced.get(facts)
-    if shape is None and _differs_in_shape(expected, address):
+    if shape is None and _differs_in_shape(facts[0], gradient):
         shape = expectation(ref, slot)[1]
         if shape is not None:
             if len(_reduced) >= _TEXTS_KEPT:
@@ -975,25 +996,27 @@ def reduced_shape(ref: NodeInMemory, slot: int, gradient: Tensor) -> tuple[int, 
     return shape
 
 
-def _differs_in_shape(expected: tuple[bytes, int, bytes, bytes], address: int) -> bool:
+def _differs_in_shape(expected: _Metadata, gradient: Tensor) -> bool:
     options, dimensions, _, tail = expected
+    address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
     own_dimensions, _, _, code, keys = _unpack_tensor(BYTES, address)
     return (
         _plain.get((options, tail)) == code
         and keys == PLAIN_KEYS
         and max(dimensions, own_dimensions) <= _INLINE_DIMENSIONS
-        and not _do_fit(expected, address)
+        and not _do_fit(expected, gradient)
     )
 
 
-def _do_fit(expected: tuple[bytes, int, bytes, bytes], address: int) -> bool:
+def _do_fit(expected: _Metadata, gradient: Tensor) -> bool:
     options, dimensions, sizes, tail = expected
+    address = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
     own_dimensions, own_sizes, _, code, keys = _unpack_tensor(BYTES, address)
     end = dimensions << 3
     return (
         own_dimensions == dimensions
         and _plain.get((options, tail)) == code
-        and own_sizes[:end] == sizes[:end]
+        and own_sizes[:end] == sizes
         and keys == PLAIN_KEYS
         and dimensions <= _INLINE_DIMENSIONS
     )
@@ -1003,11 +1026,11 @@ def shapes_text(ref: NodeInMemory) -> str:
     """The shapes of all inputs, like ``[3, 4];[5]``; empty where they are not known."""
     if ref.num_inputs != 1 or not ref.base:
         return _asked(ref)
-    facts = _unpack_metadata(BYTES, MEMORY[ref.base + _ARRAY])
+    facts = _metadata(MEMORY[ref.base + _ARRAY])
     return _texts.get(facts) or _text(ref, facts)
 
 
-def _text(ref: NodeInMemory, facts: tuple[bytes, int, bytes, bytes]) -> str:
+def _text(ref: NodeInMemory, facts: _Metadata) -> str:
     options, dimensions, _, tail = facts
     _, shape = expectation(ref, 0)  # which makes its kind known
     is_plain = (options, tail) in _plain and dimensions <= _INLINE_DIMENSIONS

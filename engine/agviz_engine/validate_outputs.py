@@ -46,44 +46,34 @@ def validate_outputs(
                 f"invalid number of gradients - expected {len(edges)}, but got {len(gradients)}"
             )
         )
-    for edge, gradient in zip(edges, gradients, strict=True):
+    for i, edge in enumerate(edges):
+        gradient = gradients[i]
         if edge is not None and gradient is not None:
             consumer, slot = edge
             if not fits_plainly(consumer, slot, gradient):
-                return _validate_each(edges, gradients, format_error)
+                fitted = _fitted(i, consumer, slot, gradient, format_error)
+                gradients = (*gradients[:i], fitted, *gradients[i + 1 :])
     return gradients
 
 
-def _validate_each(
-    edges: Sequence[tuple[NodeRef, int] | None],
-    gradients: tuple[Tensor | None, ...],
-    format_error: FormatError,
-) -> tuple[Tensor | None, ...]:
-    for i, edge in enumerate(edges):
-        gradient = gradients[i]
-        if edge is None or gradient is None:
-            continue
-        consumer, slot = edge
-        if fits_plainly(consumer, slot, gradient):
-            continue
-        reduced = reduced_shape(consumer, slot, gradient)
-        if reduced is not None:
-            summed = _reduce(i, reduced, gradient, format_error)
-            gradients = (*gradients[:i], summed, *gradients[i + 1 :])
-            continue
-        kind, shape = expectation(consumer, slot)
-        if (
-            type(gradient) is not Tensor
-            or kind.is_nested
-            or gradient.is_nested
-            or shape != gradient.shape
-            or kind.dtype is not gradient.dtype
-            or kind.device != gradient.device
-            or kind.layout is not gradient.layout
-        ):
-            conformed = _conform(i, consumer, slot, kind, gradient, format_error)
-            gradients = (*gradients[:i], conformed, *gradients[i + 1 :])
-    return gradients
+def _fitted(
+    index: int, consumer: NodeRef, slot: int, gradient: Tensor, format_error: FormatError
+) -> Tensor:
+    reduced = reduced_shape(consumer, slot, gradient)
+    if reduced is not None:
+        return _reduce(index, reduced, gradient, format_error)
+    kind, shape = expectation(consumer, slot)
+    if (
+        type(gradient) is not Tensor
+        or kind.is_nested
+        or gradient.is_nested
+        or shape != gradient.shape
+        or kind.dtype is not gradient.dtype
+        or kind.device != gradient.device
+        or kind.layout is not gradient.layout
+    ):
+        return _conform(index, consumer, slot, kind, gradient, format_error)
+    return gradient
 
 
 def _conform(
