@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_FRAMES: Final = 400
 _MOST_KNOWN: Final = 40_000
+"""Names of files that are remembered."""
 _MOST_BYTES: Final = 5_000_000
 """Of a file of source."""
 _RUNNERS: Final = {"pytest", "_pytest", "pluggy", "pytest_timeout"}
