@@ -136,7 +136,7 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
         return None
     if not plain.is_dense:
         with unseen():
-            gradient = gradient.contiguous()
+            gradient = gradient.contiguous()  # which has to live until it was read
         address = gradient.data_ptr()
     if numel < _REMEMBERED:
         part = of_thread.part
