@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.engine_state import EngineState
     from agviz.traces.state import BackwardState
+    from agviz_engine.emissions import Moment
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.ready_queue import NodeTask
 
@@ -47,26 +48,26 @@ def pop_order(queue: ReadyQueue[GraphTask]) -> list[QueuedTask]:
 def seen_in_queues(monkeypatch: pytest.MonkeyPatch) -> dict[Op, list[QueuedTask]]:
     """For every push and pop of a node, what the queue held afterwards."""
     seen: dict[Op, list[QueuedTask]] = {}
-    push, pop = ReadyQueue.push, ReadyQueue.pop
+    push, pop = ReadyQueue.push_observed, ReadyQueue.pop_observed
 
     def note(queue: ReadyQueue[GraphTask], what: str, task: NodeTask[GraphTask]) -> None:
         if task.base is not None and task.node is not None:
             seen[what, task.base.id, task.node.index] = pop_order(queue)
 
-    def watched_push(queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask]) -> int:
-        with queue.lock:
-            size = push(queue, task)
+    def watched_push(queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask]) -> Moment:
+        with queue._lock:
+            moment = push(queue, task)
             note(queue, "push", task)
-            return size
+            return moment
 
     def watched_pop(queue: ReadyQueue[GraphTask], *given: Any) -> NodeTask[GraphTask]:
-        with queue.lock:
+        with queue._lock:
             task = pop(queue, *given)
             note(queue, "pop", task)
             return task
 
-    monkeypatch.setattr(ReadyQueue, "push", watched_push)
-    monkeypatch.setattr(ReadyQueue, "pop", watched_pop)
+    monkeypatch.setattr(ReadyQueue, "push_observed", watched_push)
+    monkeypatch.setattr(ReadyQueue, "pop_observed", watched_pop)
     return seen
 
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from agviz.measure import saved
 from agviz.measure.health import FINITE, found_at_once, health_in, health_of
-from agviz_engine.emissions import ABSENT, CHECKED, expand, next_seq
+from agviz_engine.emissions import ABSENT, CHECKED, clock, expand, next_seq
 from agviz_engine.emit import Emitter
-from agviz_engine.instruments import clock
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from agviz.errors import TraceError
 from agviz.record.journal import Journal
 from agviz.record.new_file import remove
 from agviz.record.stores import Store
-from agviz_engine.instruments import clock
+from agviz_engine.emissions import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,6 +22,7 @@ This module imports neither torch nor anything of the engine but its events.
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz_engine.events import (
@@ -72,6 +73,7 @@ JOURNALED: Final = frozenset(
 """Events that come with nearly every node: an instrument with a journal gets their rows."""
 
 _numbers: Final = itertools.count()
+clock = time.monotonic_ns
 next_seq: Callable[[], int] = _numbers.__next__
 next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__next__
 """Two numbers that follow each other whatever other threads do: no Python code runs in between."""

@@ -19,12 +19,13 @@ from agviz_engine.emissions import (
     PUSH,
     ROW,
     TOOK,
+    clock,
     expand,
     next_seq,
     next_two,
 )
 from agviz_engine.errors import text_of
-from agviz_engine.instruments import Live, Registry, clock, method_name
+from agviz_engine.instruments import Live, Registry, method_name
 from agviz_engine.thread_state import current, is_traced, next_thread
 
 if TYPE_CHECKING:

@@ -45,14 +45,14 @@ from agviz_engine.emissions import (
     PUSH,
     RELEASED,
     ROW,
+    clock,
     expand,
-    next_seq,
     next_two,
 )
 from agviz_engine.emit import Emitter
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.input_buffer import InputBuffer, held_bytes
-from agviz_engine.instruments import Live, Registry, clock
+from agviz_engine.instruments import Live, Registry
 from agviz_engine.node import node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
@@ -1089,17 +1089,12 @@ class Engine:
         if not self.registry.pushes:
             queue.push(task)
             return
-        with queue.lock:  # so that no pop of this task can draw an earlier number
-            moment = next_seq(), clock(), queue.index, queue.push(task)
-        self.emit.queued(PUSH, thread, graph_task, ref, moment)
+        self.emit.queued(PUSH, thread, graph_task, ref, queue.push_observed(task))
 
     def _pop(self, queue: ReadyQueue[GraphTask]) -> NodeTask[GraphTask]:
-        if not self.registry.takes:
-            return queue.pop(waiting_for_task)
-        with queue.lock:
-            task = queue.pop(waiting_for_task)
-            task.moment = next_two()[0], clock(), queue.index, queue.size()
-        return task
+        if self.registry.takes:
+            return queue.pop_observed(waiting_for_task)
+        return queue.pop(waiting_for_task)
 
 
 def _raise_error_of(graph_task: GraphTask) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz_engine")
-
-clock = time.monotonic_ns
 
 
 def method_name(event_type: type[Event]) -> str:

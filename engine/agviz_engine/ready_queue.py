@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import threading
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+
+from agviz_engine.emissions import clock, next_seq, next_two
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.node import NodeRef
 
-_SHUTDOWN = (-2, 0, 0)
-_EMPTY = (-1, 0, 0)
+_SHUTDOWN = -2
+_EMPTY = -1
 
 
 class _Base(Protocol):
@@ -36,7 +38,7 @@ class NodeTask(Generic[Base]):
     task, which ends a device thread.
     """
 
-    __slots__ = ("base", "inputs", "key", "moment", "node")
+    __slots__ = ("base", "inputs", "moment", "node")
 
     def __init__(self, base: Base | None, node: NodeRef | None, inputs: InputBuffer | None) -> None:
         self.base = base
@@ -44,10 +46,6 @@ class NodeTask(Generic[Base]):
         self.inputs = inputs
         self.moment: Moment | None = None
         """When it left its queue; None: nobody observes that, or it was emitted."""
-        if node is not None and base is not None:
-            self.key = (0, -base.reentrant_depth, -node.sequence_nr)
-        else:
-            self.key = _EMPTY if base is not None else _SHUTDOWN
 
     def __lt__(self, _other: NodeTask[Base]) -> bool:
         """Tasks with equal keys are not less than each other, see :class:`ReadyQueue`."""
@@ -59,6 +57,19 @@ class NodeTask(Generic[Base]):
         return self.base is None
 
 
+_Entry: TypeAlias = tuple[int, int, int, NodeTask[Base]]
+"""A task behind what orders it; the least is the first."""
+
+
+def _entry(task: NodeTask[Base]) -> _Entry[Base]:
+    base, node = task.base, task.node
+    if base is None:
+        return _SHUTDOWN, 0, 0, task
+    if node is None:
+        return _EMPTY, 0, 0, task
+    return 0, -base.reentrant_depth, -node.sequence_nr, task
+
+
 class ReadyQueue(Generic[Base]):
     """A priority queue of tasks that one thread, and the reentrant calls on it, work off.
 
@@ -66,33 +77,40 @@ class ReadyQueue(Generic[Base]):
     first. ``heapq`` and ``std::priority_queue`` sift alike, so that ties (all AccumulateGrad nodes
     have the same sequence number) leave in torch's order; a counter of insertions would break that.
 
-    ``index`` is the queue's device index: ``CPU_QUEUE`` for a calling thread's own queue. Whoever
-    has to know what happened at the very moment of a push or pop holds ``lock`` around it.
+    ``index`` is the queue's device index: ``CPU_QUEUE`` for a calling thread's own queue. Where a
+    push or pop is observed, its moment is drawn under the queue's lock: no pop of a task draws an
+    earlier number than its push.
     """
 
-    __slots__ = ("_heap", "_not_empty", "_preferred", "_waiting", "index", "lock")
+    __slots__ = ("_heap", "_lock", "_not_empty", "_preferred", "_waiting", "index")
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self._heap: list[tuple[int, int, int, NodeTask[Base]]] = []
-        self.lock = threading.RLock()
-        self._not_empty = threading.Condition(self.lock)
+        self._heap: list[_Entry[Base]] = []
+        self._lock = threading.RLock()
+        self._not_empty = threading.Condition(self._lock)
         self._waiting = 0
         self._preferred: NodeTask[Base] | None = None
 
-    def push(self, task: NodeTask[Base]) -> int:
+    def push(self, task: NodeTask[Base]) -> None:
         """Add ``task`` and wake a waiting thread (``ReadyQueue::push``).
 
         Who pushes counts the task as outstanding before, where torch's ``push`` does it itself.
-
-        Returns:
-            The number of tasks in the queue, ``task`` included.
         """
-        with self.lock:
-            heapq.heappush(self._heap, (*task.key, task))
+        entry = _entry(task)
+        with self._lock:
+            heappush(self._heap, entry)
             if self._waiting:
                 self._not_empty.notify()
-            return len(self._heap)
+
+    def push_observed(self, task: NodeTask[Base]) -> Moment:
+        """The same, and the moment at which it happened, with the length of the queue after it."""
+        entry = _entry(task)
+        with self._lock:
+            heappush(self._heap, entry)
+            if self._waiting:
+                self._not_empty.notify()
+            return next_seq(), clock(), self.index, len(self._heap)
 
     def push_shutdown_task(self) -> None:
         """Make the queue's thread end before it takes up anything else (``pushShutdownTask``)."""
@@ -106,12 +124,26 @@ class ReadyQueue(Generic[Base]):
         Args:
             waiting: entered while it waits.
         """
-        with self.lock:
+        with self._lock:
             if not self._heap:
                 self._wait(waiting)
             if self._preferred is not None:
                 return self._take_preferred(self._preferred)
-            return heapq.heappop(self._heap)[3]
+            return heappop(self._heap)[3]
+
+    def pop_observed(
+        self, waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    ) -> NodeTask[Base]:
+        """The same; the task has the moment at which it happened, and the length after it."""
+        with self._lock:
+            if not self._heap:
+                self._wait(waiting)
+            if self._preferred is not None:
+                task = self._take_preferred(self._preferred)
+            else:
+                task = heappop(self._heap)[3]
+            task.moment = next_two()[0], clock(), self.index, len(self._heap)
+            return task
 
     def _wait(self, waiting: Callable[[], AbstractContextManager[None]]) -> None:
         with waiting():
@@ -128,7 +160,7 @@ class ReadyQueue(Generic[Base]):
         Returns:
             Whether the node is waiting here.
         """
-        with self.lock:
+        with self._lock:
             for *_, task in self._heap:
                 if task.base is graph_task and task.node is node:
                     self._preferred = task
@@ -138,7 +170,7 @@ class ReadyQueue(Generic[Base]):
     def _take_preferred(self, task: NodeTask[Base]) -> NodeTask[Base]:
         self._preferred = None
         self._heap = [entry for entry in self._heap if entry[3] is not task]
-        heapq.heapify(self._heap)
+        heapify(self._heap)
         return task
 
     def discard(self, graph_task: Base) -> None:
@@ -146,10 +178,10 @@ class ReadyQueue(Generic[Base]):
 
         Torch leaves such tasks in the queue, where their expired ``weak_ptr`` makes them no-ops.
         """
-        with self.lock:
+        with self._lock:
             kept = [entry for entry in self._heap if entry[3].base is not graph_task]
             if len(kept) != len(self._heap):
-                heapq.heapify(kept)
+                heapify(kept)
                 self._heap = kept
             if self._preferred is not None and self._preferred.base is graph_task:
                 self._preferred = None
@@ -164,5 +196,5 @@ class ReadyQueue(Generic[Base]):
 
     def snapshot(self) -> list[NodeTask[Base]]:
         """The waiting tasks in heap order, the next one first."""
-        with self.lock:
+        with self._lock:
             return [entry[3] for entry in self._heap]

