@@ -54,6 +54,8 @@ _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM
 _ROWS_PER_QUERY: Final = 128
 """So few at once that the garbage collector does not get to see them."""
 _ROWS_PER_ANCHOR: Final = 100
+_MOST_STRETCHES: Final = 200
+"""In a statement; where more arrived at a node, it looks at what lies between, too."""
 _STRETCHES_KEPT: Final = 8
 """Stretches between anchors of which rows are kept, for whoever goes on event by event."""
 ROW_OF_EVENT: Final = f"(SELECT event.seq FROM event WHERE {OF_EVENT})"  # noqa: S608
@@ -222,18 +224,22 @@ class EventReader:
             mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in rows)})"
         if not self._are_stored:
             return mine
-        found = []
-        if not kinds or {*rows} - {*_ARRIVALS}:
-            found.append(self._own(graph_task, node, mine))
-            found.append(self._near(graph_task, node, f"arrivals = 0 AND {mine}"))
-        if not kinds or not {*_ARRIVALS}.isdisjoint(rows):
-            found.append(self._near(graph_task, node, f"arrivals = 1 AND {mine}"))
-        return f"event.seq IN ({' UNION ALL '.join(found)})"
+        return f"event.seq IN ({' UNION ALL '.join(self._places(graph_task, node, rows, mine))})"
+
+    def _places(
+        self, graph_task: int, node: int, kinds: Collection[int], mine: str
+    ) -> Iterator[str]:
+        """SQL of the events of a node that fulfil the condition ``mine``, in parts."""
+        if not kinds or {*kinds} - {*_ARRIVALS}:
+            yield self._own(graph_task, node, mine)
+            yield self._near(graph_task, node, mine)
+        if not kinds or not {*_ARRIVALS}.isdisjoint(kinds):
+            yield self._arriving(graph_task, node, mine)
 
     def _about_node(self, graph_task: int, node: int) -> str:
         """The SQL condition of the events of a node and of gradients that it gave to a consumer."""
         gave = f"event.graph_task = {graph_task:d} AND event.a = {node:d} AND {ARRIVAL}"
-        mine = self.of_node(graph_task, node)
+        mine = _of_node(graph_task, node)
         if not self._are_stored:
             return f"({mine} OR {gave})"
         moments = self._moments_of(graph_task, node)
@@ -243,8 +249,9 @@ class EventReader:
             f"SELECT seq FROM event WHERE {gave}"  # noqa: S608 - numbers
             f" AND seq BETWEEN {block:d} AND {block + 2 * BLOCK - 1:d}"
         )
-        near = self._near(graph_task, node, f"arrivals = 0 AND {gave}")
-        return f"({mine} OR event.seq IN ({after} UNION ALL {near}))"
+        near = self._near(graph_task, node, gave)
+        own = self._places(graph_task, node, (), mine)
+        return f"event.seq IN ({' UNION ALL '.join((*own, after, near))})"
 
     def _own(self, graph_task: int, node: int, condition: str) -> str:
         """SQL of the events that fulfil a condition, of those that moved a node on or between."""
@@ -264,24 +271,31 @@ class EventReader:
 
         Empty where none did.
         """
+        intervals = self._intervals(graph_task) if self._is_closed() else None
+        if intervals is not None:
+            gradients = intervals.gradients(node) if 0 <= node < intervals.size else []
+            return [(slot, len(gradients), nbytes, seq) for seq, slot, nbytes in gradients[-1:]]
         mine = f"{_of_node(graph_task, node)} AND {GRADIENT}"
-        places = [f"{self.of_node(graph_task, node, [_ACCUMULATED])} AND {GRADIENT}"]
+        rows = self._database.integers(
+            f"SELECT {SLOT}, {NBYTES}, {AT} FROM event WHERE {mine} ORDER BY seq DESC LIMIT 1"  # noqa: S608
+        )
         count = f"SELECT count(*) FROM event WHERE {mine}"  # noqa: S608 - numbers
-        if self._are_stored:
-            blocks = f"graph_task = {graph_task:d} AND node = {node:d} AND arrivals = 1"
-            last = f"block = (SELECT max(block) FROM node_block WHERE {blocks} AND gradients > 0)"  # noqa: S608
-            near = self._near(graph_task, node, f"arrivals = 1 AND {last} AND {mine}")
-            places.insert(0, f"event.seq IN ({near})")
-            count = f"SELECT ifnull(sum(gradients), 0) FROM node_block WHERE {blocks}"  # noqa: S608
-        for where in places:
-            rows = self._database.integers(
-                f"SELECT {SLOT}, {NBYTES}, {AT} FROM event WHERE {where}"  # noqa: S608
-                " ORDER BY seq DESC LIMIT 1"
-            )
-            if rows:
-                ((slot, nbytes, seq),) = rows
-                return [(slot, self._database.value(count), nbytes, seq)]
-        return []
+        return [(slot, self._database.value(count), nbytes, seq) for slot, nbytes, seq in rows]
+
+    def _arriving(self, graph_task: int, node: int, condition: str) -> str:
+        """SQL of the events that fulfil a condition, of those that arrived at a node."""
+        intervals = self._intervals(graph_task)
+        is_there = intervals is not None and 0 <= node < intervals.size
+        seqs = intervals.arrivals(node) if intervals is not None and is_there else []
+        each = len(seqs) // _MOST_STRETCHES + 1
+        stretches = [seqs[place : place + each] for place in range(0, len(seqs), each)]
+        if not stretches:
+            return "SELECT NULL WHERE FALSE"
+        listed = ", ".join(f"({stretch[0]:d}, {stretch[-1]:d})" for stretch in stretches)
+        return (
+            f"SELECT event.seq FROM (VALUES {listed}) AS stretch CROSS JOIN event"  # noqa: S608 - numbers
+            f" ON event.seq BETWEEN stretch.column1 AND stretch.column2 WHERE {condition}"
+        )
 
     def _near(self, graph_task: int, node: int, condition: str) -> str:
         """SQL of the events that fulfil a condition in some blocks of a node."""
@@ -296,7 +310,7 @@ class EventReader:
     def _are_stored(self) -> bool:
         """Whether the file says where the events of nodes are."""
         return self._is_closed() and bool(
-            self._database.value("SELECT EXISTS (SELECT 1 FROM node_block)")
+            self._database.value("SELECT EXISTS (SELECT 1 FROM timeline)")
         )
 
     def _moments_of(self, graph_task: int, node: int) -> Moments | None:

@@ -620,6 +620,24 @@ class Intervals:
         first = {0: found.pop(0)} if 0 in found else {}
         return first | found
 
+    def arrivals(self, node: int) -> list[int]:
+        """``seq`` of the rows of what arrived at a node."""
+        begin, moments = self.span.begin_seq, self._arrivals.moments
+        return [begin + moments[place] for place in self._arrivals.at(node, self.size, NEVER)]
+
+    def gradients(self, node: int) -> list[tuple[int, int, int]]:
+        """``seq``, slot and bytes of the gradients that arrived at a node."""
+        of, begin = self._arrivals, self.span.begin_seq
+        return [
+            (
+                begin + of.moments[place] + (of.remaining[place] != NO_DECREMENT),
+                of.slots[place],
+                of.nbytes[place],
+            )
+            for place in of.at(node, self.size, NEVER)
+            if of.nbytes[place] >= 0
+        ]
+
     def buffers(self, seq: int) -> dict[int, dict[int, int]]:
         """All InputBuffers that hold a gradient, by node: bytes by slot."""
         at = self.moment(seq)

@@ -414,16 +414,15 @@ CREATE TABLE held (
     end_t INTEGER                  -- when it ran on; NULL: it did not while recorded
 )""",
     # Where events are that concern a node; an index of the events would be three times as large.
-    # Those between QueuePop and the end of the node, and the gradients it gave in the block of its
-    # end or the next one, are found without. Empty until the recording is closed.
+    # Those between QueuePop and the end of the node, what arrived at it, and the gradients it gave
+    # in the block of its end or the next one, are found by its timeline. Empty until the recording
+    # is closed.
     "node_block": """
 CREATE TABLE node_block (
     graph_task INTEGER NOT NULL,
     node INTEGER NOT NULL,         -- node of an event, or producer of a gradient that arrives
-    arrivals INTEGER NOT NULL,     -- 1: DependencyDecremented, GradientAccumulated at the node
     block INTEGER NOT NULL,        -- seq / BLOCK of some of these events
-    gradients INTEGER NOT NULL,    -- how many of them are GradientAccumulated at the node
-    PRIMARY KEY (graph_task, node, arrivals, block)
+    PRIMARY KEY (graph_task, node, block)
 ) WITHOUT ROWID""",
     # Of each graph task (-1: of what belongs to none, -2: of all) the first row in event, the first
     # of its own in every 100, and the end. Empty until the recording is closed.
@@ -544,16 +543,14 @@ FILL_EXECUTED = (
 """How many nodes were executed of graph tasks that did not finish, once moments are found."""
 
 FILL_NODE_BLOCK = (
-    f"INSERT INTO node_block SELECT event.graph_task, event.node, 0, seq / {BLOCK}, 0"  # noqa: S608 - our words
+    f"INSERT INTO node_block SELECT event.graph_task, event.node, seq / {BLOCK}"  # noqa: S608 - our words
     " FROM event LEFT JOIN temp.moments USING (graph_task, node) WHERE event.node IS NOT NULL"
     f" AND kind NOT IN {(*MOVES, ARRIVED, DELIVERED)}"
     " AND NOT ifnull(seq BETWEEN popped AND ended, 0)"
-    f" UNION SELECT event.graph_task, a, 0, seq / {BLOCK}, 0 FROM event LEFT JOIN temp.moments"
+    f" UNION SELECT event.graph_task, a, seq / {BLOCK} FROM event LEFT JOIN temp.moments"
     " ON moments.graph_task = event.graph_task AND moments.node = a"
     f" WHERE {ARRIVAL} AND a >= 0"
     f" AND NOT ifnull(seq / {BLOCK} BETWEEN ended / {BLOCK} AND ended / {BLOCK} + 1, 0)"
-    f" UNION SELECT graph_task, node, 1, seq / {BLOCK}, sum({GRADIENT}) FROM event"
-    f" WHERE {ARRIVAL} GROUP BY 1, 2, 3, 4"
 )
 """The rows of node_block, once moments are found."""
 
