@@ -87,7 +87,9 @@ def shape(tree: Path) -> Shape:
         functions=_several(trees, (ast.FunctionDef, ast.AsyncFunctionDef)),
         late=[each for each in own if each.is_late],
         late_foreign=sum(each.is_late for each in imports) - sum(each.is_late for each in own),
-        rings=_rings({(each.importer, each.target) for each in own}),
+        rings=_rings(
+            {(each.importer, each.target) for each in own if each.target != "agviz"}  # the version
+        ),
         deepest=_deepest(bases := _bases(trees)),
         most=max((_above(name, bases) for name in sorted(bases)), key=len, default=[]),
     )

@@ -145,7 +145,7 @@ class EventReader:
             counts, rows = self._stretch(graph_task, anchors, before)
             first = bisect_right(counts, skipped)
             last = bisect_left(counts, skipped + limit - len(found))
-            wanted = chain.from_iterable(map(self._decode, rows[first : last + 1]))
+            wanted = chain.from_iterable(self._decode(row[:-1]) for row in rows[first : last + 1])
             begin = skipped - (counts[first - 1] if first else 0)
             found += islice(wanted, begin, begin + limit - len(found))
             before, skipped = before + 1, 0
@@ -154,7 +154,7 @@ class EventReader:
     def _stretch(
         self, graph_task: int | None, anchors: Anchors, place: int
     ) -> tuple[list[int], list[codec.Row]]:
-        """Number of events up to each row between two anchors, and the rows."""
+        """Number of events up to each row between two anchors, and the rows, with that of each."""
         key = _key(graph_task), place
         known = self._stretches.get(key)
         if known is None:
@@ -166,7 +166,7 @@ class EventReader:
             counts = list(accumulate(row[-1] or 0 for row in rows))
             if len(self._stretches) >= _STRETCHES_KEPT:
                 self._stretches.clear()
-            known = self._stretches[key] = counts, [row[:-1] for row in rows]
+            known = self._stretches[key] = counts, rows
         return known
 
     def position(self, graph_task: int | None, seq: int) -> int:
@@ -213,7 +213,8 @@ class EventReader:
     def count(self, graph_task: int | None) -> int:
         """Number of events."""
         if self._is_closed():
-            return self._anchors(graph_task).total
+            last = "SELECT coalesce(max(position), 0) FROM anchor WHERE graph_task = ?"
+            return self._database.value(last, _key(graph_task))
         return self._counted.get(_key(graph_task), Anchors([], [])).total
 
     def of_node(self, graph_task: int, node: int, kinds: Collection[int] = ()) -> str:
