@@ -6,7 +6,7 @@ that still grows, or whose recording was cut off.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.record.journal import Journal
 from agviz.record.writer import Introduction
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agviz.record.writer import Writer
+
+
+_BYTES_AT_ONCE: Final = 2**20
+"""Bytes that are kept in memory before they are written."""
 
 
 def store(path: Path, writer: Writer) -> None:
@@ -42,7 +46,14 @@ def store(path: Path, writer: Writer) -> None:
         ]
         writer.write(Journal(), unknown)
         writer.store("anchor", list(events.to_store()))
-        for rows in Timeline(database, is_closed=True).to_store(events.lasts()):
-            writer.store("timeline", rows)  # one by one: they are as large as the memory of a pass
+        rows: list[tuple[int, bytes]] = []
+        nbytes = 0
+        for row in Timeline(database, is_closed=True).to_store(events.lasts()):
+            rows.append(row)
+            nbytes += len(row[1])
+            if nbytes > _BYTES_AT_ONCE:
+                writer.store("timeline", rows)
+                rows, nbytes = [], 0
+        writer.store("timeline", rows)
     finally:
         database.close()

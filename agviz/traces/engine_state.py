@@ -29,9 +29,9 @@ class _Leaving(NamedTuple):
 class PopOrder(Sequence[QueuedTask]):
     """The tasks of a queue in the order in which they would be popped, found as far as asked for.
 
-    That is the order in which they left later, but where tasks tie and others came in between, or
-    where some never left: then the queue is replayed. A queue may hold as many tasks as the graph
-    has nodes, and its readers see a few of them.
+    That is the order in which they left later, but where tasks tie and others came in between,
+    where some never left, or where nodes were left out: then the queue is replayed. A queue may
+    hold as many tasks as the graph has nodes, and its readers see a few of them.
 
     Args:
         length: number of tasks.
@@ -259,13 +259,14 @@ class EngineState:
         name = max(queue, CPU_QUEUE)
         under_way = [task for task in users if self.seq < task.span.end_seq]
         length = sum(task.queue_length(name, self.seq) for task in under_way)
-        stuck = sum(task.stuck(name, self.seq) for task in under_way)
+        # Of nodes that are left out it is not known how they were among others that tie.
+        is_uncertain = any(task.left_out or task.stuck(name, self.seq) for task in under_way)
         each = [_leaving(task, name, self.seq) for task in under_way]
         leaving = heapq.merge(*each) if len(each) > 1 else each[0] if each else iter(())
         replay = self._replays.setdefault(queue, QueueReplay())
         return PopOrder(
             length,
-            iter(()) if stuck else leaving,
+            iter(()) if is_uncertain else leaving,
             min(self._next_begin, *(_next_push(task, name, self.seq) for task in users)),
             lambda: replay.order_at(self.seq, users, name),
         )

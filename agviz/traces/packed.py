@@ -28,7 +28,7 @@ def pack(columns: Iterable[Sequence[int] | Column]) -> bytes:
     """The blob of some columns. Raises OverflowError: a number needs more than 64 bits."""
     headers, contents = [], []
     for column in columns:
-        low, high = min(column, default=0), max(column, default=0)
+        low, high = (min(column), max(column)) if column else (0, 0)
         if low == high:
             headers.append(_HEADER.pack(0, len(column)))
             contents.append(_ONE.pack(low))

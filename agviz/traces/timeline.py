@@ -203,6 +203,8 @@ class Timeline:
         self._spans = Spans(self._read_spans() if is_closed else ())
         self._tasks: dict[int, Intervals] = {}
         """In order of their last use."""
+        self._nodes = 0
+        """Number of their nodes."""
         self._replays: dict[int, QueueReplay] = {}
         self._episode = -1
         """Which the replays are of."""
@@ -250,7 +252,7 @@ class Timeline:
                 live[number] = total
                 yield LiveBytes(seq, times.get(seq, 0), sum_of_all)
             for number in tasks:
-                self._tasks.pop(number, None)
+                self._forget(number)
 
     def _times(self, episode: Sequence[TaskSpan], first: int, last: int) -> dict[int, int]:
         """When gradients arrived and left between two events, by ``seq``."""
@@ -278,8 +280,8 @@ class Timeline:
         span = self._spans.by_id.get(graph_task)
         return None if span is None else self._columns([span])[graph_task]
 
-    def to_store(self, lasts: Mapping[int, int]) -> Iterator[list[tuple[int, bytes]]]:
-        """Rows for the table ``timeline``, of one graph task after the other.
+    def to_store(self, lasts: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+        """Rows for the table ``timeline``.
 
         Args:
             lasts: ``seq`` of the last event of each.
@@ -299,24 +301,31 @@ class Timeline:
                 )
                 self._read_arrivals(task, last)
                 blob = task.pack()
-                yield [
-                    (number * PARTS + part, blob[begin : begin + PART_BYTES])
-                    for part, begin in enumerate(range(0, len(blob), PART_BYTES))
-                ]
+                for part, begin in enumerate(range(0, len(blob), PART_BYTES)):
+                    yield number * PARTS + part, blob[begin : begin + PART_BYTES]
 
     def _columns(self, spans: Sequence[TaskSpan]) -> dict[int, Intervals]:
         """What happened to the nodes of some graph tasks, by id."""
         tasks = {}
         for span in spans:
-            task = self._tasks.pop(span.id, None) or self._stored(span)
+            task = self._forget(span.id) or self._stored(span)
             task.span = span
             last = min(self._until, span.last_seq)
             if task.until < last:
                 self._follow(task, last)
             tasks[span.id] = task
         self._tasks |= tasks
-        self._let_go_of(len(tasks))
+        self._nodes += sum(task.size for task in tasks.values())
+        while self._nodes > _NODES_KEPT and len(self._tasks) > len(tasks):
+            self._forget(next(iter(self._tasks)))  # what was not asked for lately
         return tasks
+
+    def _forget(self, graph_task: int) -> Intervals | None:
+        """What is known of a graph task, which is known no longer."""
+        task = self._tasks.pop(graph_task, None)
+        if task is not None:
+            self._nodes -= task.size
+        return task
 
     def _stored(self, span: TaskSpan) -> Intervals:
         """Those of a recording that was closed; else nothing has happened yet."""
@@ -326,12 +335,6 @@ class Timeline:
         if not blob:
             return Intervals(span, self._database.damaged)
         return Intervals.unpack(span, blob, self._database.damaged)
-
-    def _let_go_of(self, kept: int) -> None:
-        """Drop what was not asked for lately, but for as many as were asked for now."""
-        nodes = sum(task.size for task in self._tasks.values())
-        while nodes > _NODES_KEPT and len(self._tasks) > kept:
-            nodes -= self._tasks.pop(next(iter(self._tasks))).size
 
     def _describe(self, task: Intervals) -> None:
         rows = self._database.integers(_NODES, task.span.id)
@@ -365,14 +368,17 @@ class Timeline:
         self, columns: str, condition: str, task: Intervals, last: int
     ) -> Iterator[list[tuple[int, ...]]]:
         """The events of a graph task that were not read yet, some at a time."""
-        low = task.until
-        while rows := self._database.integers(
-            f"SELECT {columns} FROM event WHERE +graph_task = ? AND seq > ? AND seq <= ?"  # noqa: S608 - our words
-            f" AND {condition} ORDER BY seq LIMIT ?",
-            *(task.span.id, low, last, _ROWS_PER_QUERY),
-        ):
-            low = rows[-1][0]
-            yield rows
+        low, are_more = task.until, True
+        while are_more:
+            rows = self._database.integers(
+                f"SELECT {columns} FROM event WHERE +graph_task = ? AND seq > ? AND seq <= ?"  # noqa: S608 - our words
+                f" AND {condition} ORDER BY seq LIMIT ?",
+                *(task.span.id, low, last, _ROWS_PER_QUERY),
+            )
+            if rows:
+                low = rows[-1][0]
+                yield rows
+            are_more = len(rows) == _ROWS_PER_QUERY
 
 
 def live_bytes(changes: Iterable[LiveBytes], steps: Steps) -> Iterator[Bytes]:
