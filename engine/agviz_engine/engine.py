@@ -816,7 +816,7 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run a custom Function's node; torch runs its hooks and checks its outputs."""
-        with self._hooks_told(graph_task, ref):
+        with self._hooks_observed(graph_task, ref):
             if not native_run.legacy_vmap_level() and any(g is not None for g in inputs):
                 return self._run_node(graph_task, ref, inputs)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, None)
@@ -827,7 +827,7 @@ class Engine:
             finally:
                 hidden.restore()
 
-    def _hooks_told(
+    def _hooks_observed(
         self, graph_task: GraphTask, ref: NodeRef
     ) -> contextlib.AbstractContextManager[None]:
         report = self._hook_report(graph_task, ref)
@@ -857,7 +857,7 @@ class Engine:
             if create_graph or not accumulate_grad.steal(variable, inputs, self.activity):
                 node(*inputs)
         elif function_hook.has_native_hooks(ref):
-            with self._hooks_told(graph_task, ref):
+            with self._hooks_observed(graph_task, ref):
                 self._run_node(graph_task, ref, inputs)
         else:
             report = self._hook_report(graph_task, ref)
@@ -872,7 +872,7 @@ class Engine:
                 given = inputs
                 if not create_graph and had_post_hooks[ref.base]:
                     given = accumulate_grad.beside_post_hooks(inputs, before)
-                with self._hooks_told(graph_task, ref):
+                with self._hooks_observed(graph_task, ref):
                     node(*given)
             function_hook.call_hooks(ref, "post", (), inputs, clock=clock, report=report)
         if self.registry.leaves or measurer is not None:
