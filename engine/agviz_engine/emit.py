@@ -288,7 +288,7 @@ class Emitter:
             ENDED,
             ref.index,
             len(outputs),
-            int(released),
+            1 if released else 0,
             ABSENT,
             ABSENT,
             ABSENT,

@@ -90,8 +90,8 @@ A host and a one-node run in it are two native levels: at 60 torch would change 
 _NOTHING = contextlib.nullcontext()
 _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
-_HELD_BY_DISTRIBUTE = 3
-"""Holders of an output in ``_distribute``: the tuple of outputs, ``zip``'s own, a variable."""
+_HELD_BY_DISTRIBUTE = 2
+"""Holders of an output in ``_distribute``: the tuple of outputs and a variable."""
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
 """Begins the name of a node's record in torch's profiler."""
 
@@ -438,10 +438,13 @@ class Engine:
         the host of ``graph_task`` and must not raise. A task of another graph task, which can turn
         up where device threads and reentrant calls meet, gets a host of its own.
         """
-        thread = current()
+        thread, registry = current(), self.registry
         queue = thread.local_ready_queue
         while not graph_task.future_completed:
-            task = self._pop(queue)
+            if registry.takes:
+                task = queue.pop_observed(waiting_for_task)
+            else:
+                task = queue.pop(waiting_for_task)
             base = task.base
             if base is graph_task:
                 self._work(thread, task, graph_task)
@@ -690,10 +693,11 @@ class Engine:
         Returns:
             The gradients, and the node's hooks where an instrument had them left out.
         """
-        buffer = cast("InputBuffer", task.inputs)
-        task.inputs = None
-        inputs = tuple(buffer)
-        buffer.clear()
+        buffer, task.inputs = task.inputs, None
+        inputs: Gradients = ()
+        if buffer:
+            inputs = tuple(buffer)
+            buffer.clear()
         if task.moment is None:
             return inputs, None
         moment, task.moment = task.moment, None
@@ -999,10 +1003,11 @@ class Engine:
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
         exec_info, streams = graph_task.exec_info, graph_task.streams
         now = clock() if rows is not None else 0
-        for edge, output in zip(ref.next_edges, outputs, strict=True):
+        for i, edge in enumerate(ref.next_edges):
             if edge is None:
                 continue
             consumer, slot = edge
+            output = outputs[i]
             index = consumer.index
             remaining = dependencies[index] = dependencies[index] - 1
             buffer = not_ready.get(index)
@@ -1027,9 +1032,10 @@ class Engine:
                         if graph_task.create_graph and _C.is_anomaly_enabled():
                             anomaly.assign_parent(ref, buffer)
                     if rows is not None:
-                        nbytes = held_bytes(cast("Tensor", buffer[slot]))
                         if added:
+                            output = cast("Tensor", buffer[slot])
                             now = clock()
+                        nbytes = held_bytes(output)
             finally:
                 if rows is not None:
                     rows += (

@@ -125,24 +125,26 @@ class ReadyQueue(Generic[Base]):
             waiting: entered while it waits.
         """
         with self._lock:
-            if not self._heap:
+            heap = self._heap
+            if not heap:
                 self._wait(waiting)
-            if self._preferred is not None:
-                return self._take_preferred(self._preferred)
-            return heappop(self._heap)[3]
+            if self._preferred is None:
+                return heappop(heap)[3]
+            return self._take_preferred(self._preferred)
 
     def pop_observed(
         self, waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     ) -> NodeTask[Base]:
         """The same; the task has the moment at which it happened, and the length after it."""
         with self._lock:
-            if not self._heap:
+            heap = self._heap
+            if not heap:
                 self._wait(waiting)
-            if self._preferred is not None:
-                task = self._take_preferred(self._preferred)
+            if self._preferred is None:
+                task = heappop(heap)[3]
             else:
-                task = heappop(self._heap)[3]
-            task.moment = next_two()[0], clock(), self.index, len(self._heap)
+                task = self._take_preferred(self._preferred)
+            task.moment = next_two()[0], clock(), self.index, len(heap)
             return task
 
     def _wait(self, waiting: Callable[[], AbstractContextManager[None]]) -> None:
@@ -169,7 +171,7 @@ class ReadyQueue(Generic[Base]):
 
     def _take_preferred(self, task: NodeTask[Base]) -> NodeTask[Base]:
         self._preferred = None
-        self._heap = [entry for entry in self._heap if entry[3] is not task]
+        self._heap[:] = [entry for entry in self._heap if entry[3] is not task]
         heapify(self._heap)
         return task
 
@@ -182,7 +184,7 @@ class ReadyQueue(Generic[Base]):
             kept = [entry for entry in self._heap if entry[3].base is not graph_task]
             if len(kept) != len(self._heap):
                 heapify(kept)
-                self._heap = kept
+                self._heap[:] = kept
             if self._preferred is not None and self._preferred.base is graph_task:
                 self._preferred = None
 

@@ -973,7 +973,13 @@ def fits_plainly(ref: NodeInMemory, slot: int, gradient: Tensor) -> bool:
     """
     if type(gradient) is not Tensor:
         return False
-    facts = _metadata(MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH), tensor_block(gradient)
+    # _metadata and tensor_block, written out: every gradient comes through here
+    address = MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH
+    own = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+    facts = (
+        _read_metadata[MEMORY[(address >> 3) + _SHAPE_SIZE] & 0xFFFFFFFF](BYTES, address),
+        _read_block[MEMORY[own >> 3]](BYTES, own),
+    )
     return facts in _fitting or (_do_fit(facts[0], gradient) and _remember(_fitting, facts))
 
 
