@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 import agviz
 from agviz.errors import TraceError
+from agviz.record.parameter_norms import ParameterNorms
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -159,3 +160,17 @@ class _Once(torch.autograd.Function):
     @once_differentiable
     def backward(_ctx: Any, *gradients: Any) -> Any:
         return gradients[0] * 2
+
+
+def test_a_norm_is_not_that_of_a_parameter_that_is_gone() -> None:
+    norms, memory = ParameterNorms(), bytearray(64)
+    gone = nn.Parameter(torch.frombuffer(memory, dtype=torch.float32))
+    place = id(gone)
+    assert norms.of([gone], measure=True) == [0.0]
+    del gone
+    others: list[nn.Parameter] = []
+    while not others or id(others[-1]) != place:  # what is kept leaves that place for a next one
+        others.append(nn.Parameter(torch.frombuffer(memory, dtype=torch.float32)))
+        assert len(others) < 10_000, "no parameter took the place of the one that is gone"
+    others[-1].data.fill_(1.0)
+    assert norms.of(others[-1:], measure=True) == [4.0]

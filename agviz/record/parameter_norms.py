@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+    from torch.multiprocessing.reductions import StorageWeakRef
 
 _MOST_NUMBERS: Final = 2**28
 """That are measured at once; it takes some tenths of a second."""
@@ -19,9 +20,11 @@ class ParameterNorms:
     """Euclidean norms of parameters as they were when first asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, tuple[int, ...]], float | None] = {}
-        """By what distinguishes parameters without a reference to them, which swapping forbids: two
-        of the same memory and shape have the same norm."""
+        self._known: dict[
+            tuple[int, int, tuple[int, ...]], tuple[StorageWeakRef, float | None]
+        ] = {}
+        """By what distinguishes parameters without a reference to them, which swapping forbids. The
+        storage tells whether a parameter is gone whose memory another one has now."""
 
     def of(self, parameters: Sequence[Tensor], *, measure: bool) -> list[float | None]:
         """The norm of each; None where it is not known, or not finite.
@@ -37,11 +40,16 @@ class ParameterNorms:
             new = {
                 key: parameter
                 for key, parameter in zip(keys, parameters, strict=True)
-                if key is not None and key not in self._known
+                if key is not None and not self._is_known(key)
             }
+            storages = [_storage(parameter) for parameter in new.values()]
             measured = _measured(list(new.values()))
-            self._known.update(zip(new, measured, strict=True))
-        return [None if key is None else self._known.get(key) for key in keys]
+            self._known.update(zip(new, zip(storages, measured, strict=True), strict=True))
+        return [self._known[key][1] if key and self._is_known(key) else None for key in keys]
+
+    def _is_known(self, key: tuple[int, int, tuple[int, ...]]) -> bool:
+        known = self._known.get(key)
+        return known is not None and not known[0].expired()
 
 
 def _key(parameter: Tensor) -> tuple[int, int, tuple[int, ...]] | None:
@@ -55,6 +63,12 @@ def _key(parameter: Tensor) -> tuple[int, int, tuple[int, ...]] | None:
     if not (parameter.is_floating_point() or parameter.is_complex()) or not parameter.numel():
         return None
     return id(parameter), parameter.data_ptr(), tuple(parameter.shape)
+
+
+def _storage(parameter: Tensor) -> StorageWeakRef:
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return StorageWeakRef(parameter.untyped_storage())
 
 
 def _measured(parameters: Sequence[Tensor]) -> list[float | None]:
