@@ -13,7 +13,7 @@ import torch
 from agviz.measure.health import unseen
 from agviz.zero_rules import zeros
 from agviz_engine import deep_graphs
-from agviz_engine.node import NodeRef, node_ref
+from agviz_engine.located_node import node_ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from agviz.analysis.causes import Cause
+    from agviz_engine.node import NodeRef
 
 
 def root_nodes(tensors: Iterable[Tensor]) -> list[Node]:

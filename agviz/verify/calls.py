@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge, Node
 from agviz.verify.state import gradient_of
 from agviz.verify.values import Value, take
 from agviz_engine.gradient_edge import leaf_edge
-from agviz_engine.node import node_ref
+from agviz_engine.located_node import node_ref
 from agviz_engine.torch_layout import retains_grad
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
         probe,
         uninstall,
     )
+    from agviz_engine.backward_call import native
     from agviz_engine.device_threads import DevicePolicy
     from agviz_engine.errors import UnsupportedTorchError
     from agviz_engine.instruments import Instrument, Live
-    from agviz_engine.python_engine import native
 
 __all__ = [
     "DevicePolicy",

@@ -51,9 +51,10 @@ from agviz_engine.emissions import (
 )
 from agviz_engine.emit import Emitter
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
+from agviz_engine.graph_walk import walk
 from agviz_engine.input_buffer import InputBuffer, held_bytes
 from agviz_engine.instruments import Live, Registry
-from agviz_engine.node import node_ref
+from agviz_engine.located_node import node_ref
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
 from agviz_engine.thread_local_state import ThreadLocalState
@@ -65,6 +66,7 @@ from agviz_engine.thread_state import (
     STAND_IN,
     EngineThread,
     current,
+    legacy_vmap_level,
     program_ran,
     waiting_for_task,
 )
@@ -221,7 +223,7 @@ class Engine:
         collecting = gc.isenabled()
         gc.disable()  # everything the walk makes is there to stay: a search for garbage is in vain
         try:
-            edges = self._walk(graph_task, roots)
+            edges = walk(graph_task, roots, node_ref, self._policy())
         finally:
             if collecting:
                 gc.enable()
@@ -229,58 +231,6 @@ class Engine:
         if self.registry.measurer is not None:
             graph_task.fan_in = list(graph_task.dependencies)
         self.emit.dependencies(graph_task, edges)
-
-    def _walk(self, graph_task: GraphTask, roots: Sequence[tuple[Node, int]]) -> int:
-        """Reach every node once, last found first.
-
-        Returns:
-            The number of edges.
-        """
-        nodes, dependencies = graph_task.nodes, graph_task.dependencies
-        refs: dict[Node, NodeRef] = {}
-        policy, oldest = self._policy(), graph_task.min_topological_nr
-        stack = self._add_roots(graph_task, roots, refs)
-        count = 0
-        while stack:
-            ref = stack.pop()
-            if policy is not None:
-                ref.device = policy(ref.node)
-                graph_task.threaded = graph_task.threaded or ref.device != events.CPU_QUEUE
-            if oldest and ref.topological_nr < oldest:
-                continue  # older than every input: no path leads from it to one
-            next_edges: list[Edge | None] = []
-            for consumer, nr in ref.node.next_functions:
-                if consumer is None:
-                    next_edges.append(None)
-                    continue
-                child = refs.get(consumer)
-                if child is None:
-                    child = refs[consumer] = node_ref(consumer, len(nodes))
-                    nodes.append(child)
-                    dependencies.append(1)
-                    stack.append(child)
-                else:
-                    dependencies[child.index] += 1
-                count += 1
-                next_edges.append((child, nr))
-            ref.next_edges = tuple(next_edges)
-        return count
-
-    @staticmethod
-    def _add_roots(
-        graph_task: GraphTask, roots: Sequence[tuple[Node, int]], refs: dict[Node, NodeRef]
-    ) -> list[NodeRef]:
-        nodes = graph_task.nodes
-        for node, nr in roots:
-            ref = refs.get(node)
-            if ref is None:
-                ref = refs[node] = graph_task.add(node_ref(node, len(nodes)))
-            graph_task.root_edges.append((ref, nr))
-        if len(roots) != 1:
-            nodes[0].next_edges = tuple(graph_task.root_edges)
-            for ref, _ in graph_task.root_edges:
-                graph_task.dependencies[ref.index] += 1
-        return list(refs.values())
 
     def _policy(self) -> DevicePolicy | None:
         """How nodes get to device threads, or None where all stay on the calling thread."""
@@ -494,7 +444,7 @@ class Engine:
         thread = current()
 
         def body() -> None:
-            with base.thread_locals.restored():
+            with cast("ThreadLocalState", base.thread_locals).restored():
                 while following[0].base is base:
                     self._work(thread, following[0], base)
                     if base.future_completed:
@@ -821,7 +771,7 @@ class Engine:
     ) -> Gradients:
         """Run a custom Function's node; torch runs its hooks and checks its outputs."""
         with self._hooks_observed(graph_task, ref):
-            if not native_run.legacy_vmap_level() and any(g is not None for g in inputs):
+            if not legacy_vmap_level() and any(g is not None for g in inputs):
                 return self._run_node(graph_task, ref, inputs)
             inputs = self._call_tensor_pre_hooks(graph_task, ref, inputs, None)
             inputs = function_hook.call_hooks(ref, "pre", inputs, clock=clock, report=None)

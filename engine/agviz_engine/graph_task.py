@@ -156,7 +156,7 @@ class GraphTask:
         accumulate_grad: bool,
         reentrant_depth: int,
         cpu_ready_queue: ReadyQueue[GraphTask],
-        thread_locals: ThreadLocalState,
+        thread_locals: ThreadLocalState | None = None,
     ) -> None:
         self.id = _next_id()
         self.keep_graph = keep_graph
@@ -165,6 +165,7 @@ class GraphTask:
         self.reentrant_depth = reentrant_depth
         self.cpu_ready_queue = cpu_ready_queue
         self.thread_locals = thread_locals
+        """For device threads of the engine; None where the native engine has its own."""
         self.parent = -1
         self.parent_node = -1
         self.nodes: list[NodeRef] = []

@@ -5,20 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from agviz_engine.torch_layout import (
-    FUNCTION_BASE,
-    NODE,
-    node_base,
-    num_inputs,
-    release_variables,
-    sequence_nr,
-    shapes_text,
-    signed_sequence_nr,
-    signed_topological_nr,
-    topological_nr,
-)
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +19,29 @@ ACCUMULATE_GRAD_SEQUENCE_NR = 2**64 - 1
 """``AccumulateGrad`` sets its own sequence number to ``UINT64_MAX``, so it runs at once."""
 
 
-_UNREGISTERED = "CppFunction"
-"""Type of all C++ nodes for which torch has made none of their own."""
-_names: dict[type, str] = {}
-"""Of the nodes of a type, where it is the same for all."""
+FUNCTION_BASE: type = cast("Any", torch._C)._FunctionBase
+"""Base class of the Python objects of custom Functions' nodes."""
+
+
+class NodeKind(Enum):
+    """What the engine has to know of a node before it calls it."""
+
+    OTHER = auto()
+    SAVING = auto()
+    """It may have saved tensors."""
+    ACCUMULATE_GRAD = auto()
+    CUSTOM_FUNCTION = auto()
+
+
+def kind_of(node_type: type) -> NodeKind:
+    """The kind of the nodes of a Python type."""
+    if issubclass(node_type, FUNCTION_BASE):
+        return NodeKind.CUSTOM_FUNCTION
+    if node_type.__name__ == "AccumulateGrad":
+        return NodeKind.ACCUMULATE_GRAD
+    is_generated = re.search(r"Backward\d+$", node_type.__name__) is not None
+    has_saved = any(name.startswith("_raw_saved_") for name in dir(node_type))
+    return NodeKind.SAVING if has_saved or not is_generated else NodeKind.OTHER
 
 
 class Columns(NamedTuple):
@@ -53,7 +62,8 @@ class NodeRef:
     met them. ``next_edges[i]`` is the consumer of output ``i`` and the number of the input it
     enters, or None where that output is not needed by anyone. ``device`` is the index of the
     ReadyQueue: -1 is the caller's. ``base`` is the word number of the C++ node
-    (:mod:`agviz_engine.torch_layout`), 0 for a node that torch does not know.
+    (:mod:`agviz_engine.torch_layout`), 0 for a node that torch does not know, and where nobody has
+    looked: :class:`~agviz_engine.located_node.LocatedNode` has.
 
     A node of a custom Function has no ``__call__``; torch runs it, and releases it. Where
     ``saves_tensors`` is false, there is nothing for the engine to release. What a node is like is
@@ -65,13 +75,13 @@ class NodeRef:
     is_custom_function = False
     saves_tensors = False
 
-    def __init__(self, node: Node, index: int, cdata: int) -> None:
+    def __init__(self, node: Node, index: int) -> None:
         self.node: Any = node
         self.index = index
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
         self.device = -1
-        self.base = base = node_base(node, cdata)
-        self.num_inputs = num_inputs[base] & 0xFFFFFFFF
+        self.base = 0
+        self.num_inputs = 0
 
     @property
     def name(self) -> str:
@@ -82,23 +92,31 @@ class NodeRef:
     @property
     def sequence_nr(self) -> int:
         """The later a node was made, the higher, and the sooner a queue gives it."""
-        return sequence_nr[self.base]
+        return cast("int", self.node._sequence_nr())
 
     @property
     def topological_nr(self) -> int:
-        """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
-        return topological_nr[self.base] if self.base else 0
+        """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch).
+
+        0: not known.
+        """
+        return 0
+
+    @property
+    def input_shapes(self) -> str:
+        """Shapes of the gradients that the node expects, like ``[3, 4];[5]``; empty: not known."""
+        return ""
 
     @staticmethod
     def columns(refs: Sequence[NodeRef]) -> Columns:
         """Name, sequence number, topological number and input shapes of each, in their order."""
-        names = [_names.get(type(ref.node)) or _name_of(ref) for ref in refs]
-        numbers = [signed_sequence_nr[ref.base] if ref.base else ref.sequence_nr for ref in refs]
-        lengths = [
-            signed_topological_nr[ref.base] if ref.base else ref.topological_nr for ref in refs
-        ]
-        shapes = [shapes_text(ref) for ref in refs]
-        return Columns(names, array("q", numbers), array("q", lengths), shapes)
+        numbers = [ref.sequence_nr for ref in refs]
+        return Columns(
+            [sys.intern(ref.name) for ref in refs],
+            array("q", [-1 if nr == ACCUMULATE_GRAD_SEQUENCE_NR else nr for nr in numbers]),
+            array("q", [ref.topological_nr for ref in refs]),
+            [ref.input_shapes for ref in refs],
+        )
 
     def returned_an(self, message: str) -> str:
         """Words around what ``validate_outputs`` found wrong with this node's outputs."""
@@ -107,69 +125,9 @@ class NodeRef:
     def release_variables(self) -> None:
         """Drop the saved tensors (``Node::release_variables`` of the node's own class).
 
-        Only for nodes with ``saves_tensors``.
+        Only for nodes with ``saves_tensors`` of which ``base`` is known.
         """
-        release_variables(self.base)
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<NodeRef {self.index} {self.name}>"
-
-
-class _Saving(NodeRef):
-    __slots__ = ()
-    saves_tensors = True
-
-
-class _AccumulateGrad(NodeRef):
-    __slots__ = ()
-    is_accumulate_grad = True
-
-
-class _CustomFunction(NodeRef):
-    __slots__ = ()
-    is_custom_function = True
-
-
-class _TypeFacts(NamedTuple):
-    cdata: int
-    """Byte offset of the pointer to the C++ node within the Python object."""
-    kind: type[NodeRef]
-
-
-class _FactsByType(dict[type, _TypeFacts]):
-    def __missing__(self, node_type: type) -> _TypeFacts:
-        if issubclass(node_type, FUNCTION_BASE):
-            # not kept: programs make such types, and let go of them
-            return _TypeFacts(NODE.function_cdata, _CustomFunction)
-        kind: type[NodeRef] = NodeRef
-        if node_type.__name__ == "AccumulateGrad":
-            kind = _AccumulateGrad
-        else:
-            is_generated = re.search(r"Backward\d+$", node_type.__name__) is not None
-            has_saved = any(name.startswith("_raw_saved_") for name in dir(node_type))
-            if has_saved or not is_generated:
-                kind = _Saving
-        facts = self[node_type] = _TypeFacts(object.__basicsize__, kind)
-        return facts
-
-
-_facts = _FactsByType()
-
-
-def node_ref(node: Node, index: int) -> NodeRef:
-    """A NodeRef for a torch node."""
-    cdata, kind = _facts[type(node)]
-    return kind(node, index, cdata)
-
-
-def base_of(node: Node) -> int:
-    """Word number of the C++ node behind ``node``."""
-    return node_base(node, _facts[type(node)].cdata)
-
-
-def _name_of(ref: NodeRef) -> str:
-    name = sys.intern(ref.name)
-    node_type = type(ref.node)
-    if ref.base and not ref.is_custom_function and node_type.__name__ != _UNREGISTERED:
-        _names[node_type] = name
-    return name

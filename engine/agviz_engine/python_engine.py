@@ -6,25 +6,22 @@ Replaces ``torch._C._ImperativeEngine`` (``python_engine.cpp``) under
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import sys
-import threading
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
 from agviz_engine import deep_graphs, interrupt, native_run
+from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_native
 from agviz_engine.gradient_edge import leaf_edge
-from agviz_engine.node import base_of
+from agviz_engine.located_node import base_of
 from agviz_engine.thread_state import current
 from agviz_engine.torch_layout import grad_accumulator, topological_nr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from agviz_engine.engine import Engine
     from agviz_engine.graph_task import Edge, GraphTask
@@ -34,47 +31,7 @@ _UNUSED = (
     "The differentiated Tensor at index {} appears to not have been used in the graph. Set "
     "allow_unused=True if this is the desired behavior."
 )
-UNJUDGED = "an argument that only torch can judge"
-"""Why a call is handed to the native engine whose arguments it may refuse."""
 _CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
-
-_prefers_native = threading.local()
-
-
-@contextlib.contextmanager
-def native() -> Iterator[None]:
-    """Let the native engine run what this thread calls inside, although ours is installed."""
-    before = getattr(_prefers_native, "on", False)
-    _prefers_native.on = True
-    try:
-        yield
-    finally:
-        _prefers_native.on = before
-
-
-def _unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep Dynamo from compiling the engine, as it can't compile torch's.
-
-    ``torch.compiler.disable`` does the same, but imports Dynamo, which takes a second.
-    """
-    eval_frame = _C._dynamo.eval_frame
-    skip = eval_frame._FrameExecStrategy(
-        eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT
-    )
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        before = eval_frame.set_eval_frame(None)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            eval_frame.set_eval_frame(before)
-
-    marked = cast("Any", call)
-    eval_frame.set_code_exec_strategy(marked.__code__, skip)
-    marked._torchdynamo_disable = True
-    marked._torchdynamo_disable_msg = "the autograd engine runs eagerly"
-    return call
 
 
 class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
@@ -85,7 +42,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         self.engine = engine
         self._warned_create_graph = False
 
-    @_unseen_by_dynamo
+    @unseen_by_dynamo
     def run_backward(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...] | None:
         """Run a backward pass (``THPEngine_run_backward``).
 
@@ -100,8 +57,8 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             BaseException: whatever a node or hook raised, unchanged.
         """
         with interrupt.held_back():
-            call = _parse(args, kwargs)
-            reason = UNJUDGED if call is None else _why_native()
+            call = parse(args, kwargs)
+            reason = UNJUDGED if call is None else why_native()
             if call is None or reason is not None:
                 return self._delegate(reason or "", args, kwargs)
             if call.accumulate_grad:
@@ -171,89 +128,6 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             self._warned_create_graph = True
             text = native_run.create_graph_warning()
             warnings.warn(text, UserWarning, stacklevel=_CALLER)
-
-
-class _Call(NamedTuple):
-    """The arguments of ``run_backward``, known to be such that torch would not refuse them."""
-
-    tensors: Any
-    grad_tensors: Any
-    keep_graph: bool
-    create_graph: bool
-    inputs: Any
-    allow_unreachable: bool
-    accumulate_grad: bool
-
-
-def _parse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-    """The arguments, or None where torch would have something to say about them."""
-    names = _Call._fields
-    if len(args) > len(names) or not kwargs.keys() <= set(names[len(args) :]):
-        return None
-    given: dict[str, Any] = {"inputs": (), "allow_unreachable": False, "accumulate_grad": False}
-    given.update(zip(names, args, strict=False))
-    given.update(kwargs)
-    if len(given) != len(names):
-        return None
-    for flag in ("keep_graph", "create_graph", "allow_unreachable", "accumulate_grad"):
-        if not isinstance(given[flag], int):
-            return None
-        given[flag] = bool(given[flag])
-    call = _Call(**given)
-    return call if _roots_fit(call) and _inputs_fit(call) else None
-
-
-def _roots_fit(call: _Call) -> bool:
-    tensors, gradients = call.tensors, call.grad_tensors
-    if not isinstance(tensors, tuple) or not isinstance(gradients, tuple):
-        return False
-    if len(tensors) != len(gradients) or not all(isinstance(g, Tensor) for g in gradients):
-        return False
-    if native_run.legacy_vmap_level() and (call.accumulate_grad or any(map(_is_batched, tensors))):
-        return False
-    return all(
-        _edge_fits(tensor)
-        if isinstance(tensor, GradientEdge)
-        else isinstance(tensor, Tensor) and (tensor.grad_fn is not None or tensor.requires_grad)
-        for tensor in tensors
-    )
-
-
-def _inputs_fit(call: _Call) -> bool:
-    if type(call.inputs) is not tuple or not (call.inputs or call.accumulate_grad):
-        return False
-    if native_run.legacy_vmap_level() and any(map(_is_batched, call.inputs)):
-        return False
-    return all(
-        _edge_fits(given)
-        if isinstance(given, GradientEdge)
-        else isinstance(given, Tensor) and given.requires_grad
-        for given in call.inputs
-    )
-
-
-def _edge_fits(edge: GradientEdge) -> bool:
-    node: object = edge.node
-    return isinstance(node, Node) and type(edge.output_nr) is int
-
-
-def _is_batched(value: Any) -> bool:
-    """Whether a tensor was wrapped by ``torch._vmap_internals.vmap``."""
-    if not isinstance(value, Tensor):
-        return False
-    return "Batched" in str(_C._dispatch_keys(value)).replace("FuncTorchBatched", "")
-
-
-def _why_native() -> str | None:
-    """Why a call has to be handed to the native engine, or None; empty where it was asked for."""
-    if getattr(_prefers_native, "on", False):
-        return ""
-    compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
-    if compiled_autograd is not None and compiled_autograd.compiled_autograd_enabled:
-        return "compiled autograd is enabled"
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        return "a CUDA graph is being captured"
-    return None
 
 
 def _root_edge(tensor: Any) -> tuple[Node, int]:

@@ -45,6 +45,7 @@ from torch.nn import Parameter
 
 from agviz_engine import support
 from agviz_engine.checked_memory import words
+from agviz_engine.node import FUNCTION_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,10 +97,6 @@ class Layout(NamedTuple):
     """Word of an ``AutogradMeta`` that points to the leaf's AccumulateGrad."""
     leaf_hooks: int
     """Word of an ``AutogradMeta``: end pointer of ``hooks_``, the leaf's tensor hooks."""
-
-
-FUNCTION_BASE: type = cast("Any", torch._C)._FunctionBase
-"""Base class of the Python objects of custom Functions' nodes."""
 
 
 def node_base(node: Node, cdata: int = _CPP_FUNCTION_CDATA) -> int:

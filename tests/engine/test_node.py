@@ -29,7 +29,7 @@ class _Columns(Instrument):
     def dependencies_computed(self, event: DependenciesComputed, live: Live) -> None:
         assert live.graph_task is not None
         nodes = live.graph_task.nodes
-        self.told += zip(*nodes[0].columns(nodes), strict=True)
+        self.told += zip(*nodes[-1].columns(nodes), strict=True)
         self.expected += map(_asked, nodes)
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from agviz_engine.graph_task import GraphTask
 from agviz_engine.input_buffer import InputBuffer
-from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR, NodeRef, node_ref
+from agviz_engine.located_node import node_ref
+from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.thread_local_state import ThreadLocalState
 from tests.engine.builders import Log, custom, leaf, node_of

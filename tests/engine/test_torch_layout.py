@@ -15,12 +15,14 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from agviz_engine import torch_layout
 from agviz_engine.gradient_edge import leaf_edge
-from agviz_engine.node import NodeRef, node_ref
+from agviz_engine.located_node import node_ref
 from agviz_engine.torch_layout import expectation, fits_plainly, shapes_text
 from tests.engine.builders import custom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agviz_engine.node import NodeRef
 
 _plain: dict[str, Callable[[], Tensor]] = {
     "contiguous": lambda: torch.ones(2, 3),

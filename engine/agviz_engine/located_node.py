@@ -1,0 +1,130 @@
+"""LocatedNode: a node whose C++ object was found in memory, so that asking it costs little."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from agviz_engine.node import FUNCTION_BASE, Columns, NodeKind, NodeRef, kind_of
+from agviz_engine.torch_layout import (
+    NODE,
+    node_base,
+    num_inputs,
+    release_variables,
+    sequence_nr,
+    shapes_text,
+    signed_sequence_nr,
+    signed_topological_nr,
+    topological_nr,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.autograd.graph import Node
+
+_UNREGISTERED = "CppFunction"
+"""Type of all C++ nodes for which torch has made none of their own."""
+_names: dict[type, str] = {}
+"""Of the nodes of a type, where it is the same for all."""
+
+
+class LocatedNode(NodeRef):
+    """A :class:`NodeRef` with the word number of its C++ node."""
+
+    __slots__ = ()
+
+    def __init__(self, node: Node, index: int, cdata: int) -> None:
+        self.node = node
+        self.index = index
+        self.next_edges = ()
+        self.device = -1
+        self.base = base = node_base(node, cdata)
+        self.num_inputs = num_inputs[base] & 0xFFFFFFFF
+
+    @property
+    def sequence_nr(self) -> int:
+        """The later a node was made, the higher, and the sooner a queue gives it."""
+        return sequence_nr[self.base]
+
+    @property
+    def topological_nr(self) -> int:
+        """Length of the longest path to a leaf (NOTE [ Topological Number ] in torch)."""
+        return topological_nr[self.base]
+
+    @staticmethod
+    def columns(refs: Sequence[NodeRef]) -> Columns:
+        """Name, sequence number, topological number and input shapes of each, in their order."""
+        names = [_names.get(type(ref.node)) or _name_of(ref) for ref in refs]
+        numbers = [signed_sequence_nr[ref.base] if ref.base else ref.sequence_nr for ref in refs]
+        lengths = [
+            signed_topological_nr[ref.base] if ref.base else ref.topological_nr for ref in refs
+        ]
+        shapes = [shapes_text(ref) for ref in refs]
+        return Columns(names, array("q", numbers), array("q", lengths), shapes)
+
+    def release_variables(self) -> None:
+        """Drop the saved tensors (``Node::release_variables`` of the node's own class)."""
+        release_variables(self.base)
+
+
+class _Saving(LocatedNode):
+    __slots__ = ()
+    saves_tensors = True
+
+
+class _AccumulateGrad(LocatedNode):
+    __slots__ = ()
+    is_accumulate_grad = True
+
+
+class _CustomFunction(LocatedNode):
+    __slots__ = ()
+    is_custom_function = True
+
+
+_CLASSES = {
+    NodeKind.OTHER: LocatedNode,
+    NodeKind.SAVING: _Saving,
+    NodeKind.ACCUMULATE_GRAD: _AccumulateGrad,
+    NodeKind.CUSTOM_FUNCTION: _CustomFunction,
+}
+
+
+class _TypeFacts(NamedTuple):
+    cdata: int
+    """Byte offset of the pointer to the C++ node within the Python object."""
+    kind: type[LocatedNode]
+
+
+class _FactsByType(dict[type, _TypeFacts]):
+    def __missing__(self, node_type: type) -> _TypeFacts:
+        if issubclass(node_type, FUNCTION_BASE):
+            # not kept: programs make such types, and let go of them
+            return _TypeFacts(NODE.function_cdata, _CustomFunction)
+        facts = _TypeFacts(object.__basicsize__, _CLASSES[kind_of(node_type)])
+        self[node_type] = facts
+        return facts
+
+
+_facts = _FactsByType()
+
+
+def node_ref(node: Node, index: int) -> LocatedNode:
+    """A LocatedNode for a torch node."""
+    cdata, kind = _facts[type(node)]
+    return kind(node, index, cdata)
+
+
+def base_of(node: Node) -> int:
+    """Word number of the C++ node behind ``node``."""
+    return node_base(node, _facts[type(node)].cdata)
+
+
+def _name_of(ref: NodeRef) -> str:
+    name = sys.intern(ref.name)
+    node_type = type(ref.node)
+    if ref.base and not ref.is_custom_function and node_type.__name__ != _UNREGISTERED:
+        _names[node_type] = name
+    return name
