@@ -31,9 +31,9 @@ from agviz.measure.elements import FEW, PartNumbers, is_apart, is_dense, numbers
 from agviz.measure.kernel import of_thread, unpack
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
-from agviz_engine import interrupt
+from agviz_engine import interrupt, native_run
 from agviz_engine.input_buffer import COMPRESSED, held_bytes
-from agviz_engine.thread_state import legacy_vmap_level, stretch
+from agviz_engine.thread_state import stretch
 from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS, storage_address, tensor_block
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def unwrapped(tensor: Tensor) -> Tensor:
     """``tensor`` without the wrappings of ``torch.func`` and of ``is_grads_batched``."""
     while _C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _C._functorch.get_unwrapped(tensor)
-    for level in range(legacy_vmap_level(), 0, -1):
+    for level in range(native_run.legacy_vmap_level(), 0, -1):
         tensor = cast("Any", torch)._remove_batch_dim(tensor, level, 1, 0)
     return tensor
 

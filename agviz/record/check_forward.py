@@ -37,7 +37,8 @@ from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
 from agviz_engine.api import engine
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.thread_state import current, legacy_vmap_level, program_ran
+from agviz_engine.native_run import legacy_vmap_level
+from agviz_engine.thread_state import current, program_ran
 from agviz_engine.torch_layout import grad_fn_base, grad_fn_word, sequence_nr
 
 if TYPE_CHECKING:

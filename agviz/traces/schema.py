@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -453,7 +453,7 @@ OF_GRAPH_TASK = tuple(
 COMPUTED, PUSHED, POPPED = range(1, 4)
 FAILED, SKIPPED, HOOK_CALLED = range(6, 9)
 ARRIVED, CAPTURED, CHECKED = 10, 11, 13
-STARTED, DELIVERED, FINISHED = range(25, 28)
+STARTED, DELIVERED, FINISHED = range(26, 29)
 """Kinds in ``event``: positions in agviz_engine.events.EVENT_TYPES, and steps (TOOK, DELIVERED and
 ENDED of agviz_engine.emissions). ARRIVED is the gradient of a root."""
 
@@ -485,7 +485,10 @@ SLOT = f"iif(event.kind = {DELIVERED}, event.c, event.b)"
 NBYTES = f"iif(event.kind = {DELIVERED}, event.e, event.d)"
 """Of a GradientAccumulated: the slot, and the bytes that it holds then."""
 
-IS_FIRST = f"(event.kind <> {FINISHED} OR ifnull(event.b, 0) <> 0)"
+IS_FIRST = (
+    f"((event.kind <> {FINISHED} OR ifnull(event.b, 0) <> 0)"
+    f" AND (event.kind <> {STARTED} OR ifnull(event.b, 0) >= 0))"
+)
 IS_SECOND = (
     f"(event.kind IN ({STARTED}, {FINISHED})"
     f" OR event.kind = {DELIVERED} AND ifnull(event.e, -1) >= 0)"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
-from agviz_engine.thread_state import legacy_vmap_level
+from agviz_engine.torch_modes import legacy_vmap_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

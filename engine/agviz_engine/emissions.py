@@ -6,7 +6,8 @@ event. Three steps of the loop are two events each, which always happen together
 ============= ========================================== =======================================
 emission      columns ``node``, ``a`` to ``e``           events
 ============= ========================================== =======================================
-``TOOK``      node, queue, size                          QueuePop, NodeStarted
+``TOOK``      node, queue, size                          QueuePop unless size is -1: not known;
+                                                         NodeStarted
 ``DELIVERED`` consumer, producer, remaining, slot,       DependencyDecremented;
               added, nbytes                              GradientAccumulated unless nbytes is -1:
                                                          the gradient is undefined
@@ -81,10 +82,10 @@ next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__n
 
 def _took(row: Sequence[Any]) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, queue, size, *_ = row
-    return (
-        QueuePop(seq, time_ns, thread, graph_task, queue, node, size),
-        NodeStarted(seq + 1, time_ns, thread, graph_task, node),
-    )
+    started = NodeStarted(seq + 1, time_ns, thread, graph_task, node)
+    if size < 0:
+        return (started,)
+    return QueuePop(seq, time_ns, thread, graph_task, queue, node, size), started
 
 
 def _delivered(row: Sequence[Any]) -> tuple[Event, ...]:

@@ -251,6 +251,15 @@ class Emitter:
         self.dispatch(graph_task, ref, row)
         return live if live.replaced or live.skips_hooks else None
 
+    def withdrawn(
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, expected: int
+    ) -> None:
+        """A node started that was not inferred to be the next."""
+        if self._registry.inference_withdrawn:
+            place = next_seq(), clock(), thread.thread_id, graph_task.id
+            event = events.InferenceWithdrawn(*place, ref.index, expected)
+            self.event(event, self.live(graph_task, ref))
+
     # -- nodes ----------------------------------------------------------------------------------
 
     def intervened(

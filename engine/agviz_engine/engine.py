@@ -66,11 +66,11 @@ from agviz_engine.thread_state import (
     STAND_IN,
     EngineThread,
     current,
-    legacy_vmap_level,
     program_ran,
     waiting_for_task,
 )
 from agviz_engine.torch_layout import had_hooks, had_post_hooks
+from agviz_engine.torch_modes import legacy_vmap_level
 from agviz_engine.validate_outputs import validate_outputs
 
 if TYPE_CHECKING:

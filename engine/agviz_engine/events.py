@@ -354,6 +354,22 @@ class DelegatedFailed(NamedTuple):
     message: str
 
 
+class InferenceWithdrawn(NamedTuple):
+    """A node of the native engine started that was not the next by what was inferred of its queues.
+
+    No push, pop or dependency count of the graph task is inferred from then on.
+    """
+
+    seq: int
+    time_ns: int
+    thread: int
+    graph_task: int
+    node: int
+    """The node that started."""
+    expected: int
+    """The node that was inferred to be the next, -1: none was inferred to be ready."""
+
+
 Event: TypeAlias = (
     GraphTaskBegun
     | DependenciesComputed
@@ -380,6 +396,7 @@ Event: TypeAlias = (
     | Delegated
     | Intervened
     | DelegatedFailed
+    | InferenceWithdrawn
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -408,5 +425,15 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     Delegated,
     Intervened,
     DelegatedFailed,
+    InferenceWithdrawn,
 )
 """All kinds, in an order that never changes: a kind's position is its number in trace files."""
+
+INFERRED: frozenset[type[Event]] = frozenset(
+    {
+        *(QueuePush, QueuePop, DependencyDecremented, GradientAccumulated),
+        *(SavedTensorsReleased, GradientCaptured),
+    }
+)
+"""What is inferred, not seen, where the native engine is observed
+(Note [Observed and inferred] in :mod:`agviz_engine.observe`)."""

@@ -12,6 +12,7 @@ and ``Engine.run_next``, each followed by an ``Intervened`` event.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Container, Sequence
@@ -196,6 +197,9 @@ class Measurer(Protocol):
         """A hook gave other gradients than it was given."""
 
 
+_generations = itertools.count(1)
+
+
 class Registry:
     """All installed instruments, and for each kind of event the methods that observe it.
 
@@ -228,6 +232,7 @@ class Registry:
     delegated: tuple[Listener, ...]
     intervened: tuple[Listener, ...]
     delegated_failed: tuple[Listener, ...]
+    inference_withdrawn: tuple[Listener, ...]
     gradient_measured: tuple[Listener, ...]
     saved_measured: tuple[Listener, ...]
     """Both are no events of their own, see :class:`Instrument`."""
@@ -249,8 +254,9 @@ class Registry:
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
-        self.generation = 0
-        """Grows with every instrument that comes or goes; threads announce themselves anew."""
+        self.generation = next(_generations)
+        """Another with every instrument that comes or goes, and of no other registry; threads
+        announce themselves anew."""
         self.reindex()
 
     @property
@@ -263,7 +269,7 @@ class Registry:
         if not any(instrument is known for known in self._instruments):
             self._instruments = (*self._instruments, instrument)
             instrument.registry = self
-            self.generation += 1
+            self.generation = next(_generations)
             self.reindex()
 
     def remove(self, instrument: Instrument) -> None:
@@ -271,7 +277,7 @@ class Registry:
         self._instruments = tuple(i for i in self._instruments if i is not instrument)
         if instrument.registry is self:
             instrument.registry = None
-        self.generation += 1
+        self.generation = next(_generations)
         self.reindex()
 
     def reindex(self) -> None:

@@ -37,7 +37,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz_engine.errors import AbortHost
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
-from agviz_engine.thread_state import legacy_vmap_level
 from agviz_engine.torch_layout import expectation, retains_grad
 
 if TYPE_CHECKING:
@@ -211,6 +210,13 @@ def inplace_hint() -> str:
     thread.start()
     thread.join()
     return "".join(said)
+
+
+def legacy_vmap_level() -> int:
+    """How many levels of ``torch._vmap_internals.vmap`` this thread is in."""
+    level: int = _C._vmapmode_increment_nesting() - 1
+    _C._vmapmode_decrement_nesting()
+    return level
 
 
 def _leave_legacy_vmap() -> int:

@@ -105,7 +105,12 @@ class NodeRef:
     @property
     def input_shapes(self) -> str:
         """Shapes of the gradients that the node expects, like ``[3, 4];[5]``; empty: not known."""
-        return ""
+        try:
+            shapes = ";".join([str(metadata.shape) for metadata in self.node._input_metadata])
+        except (AttributeError, RuntimeError):
+            return ""  # a GraphRoot has none, and torch does not know a strided nested tensor's
+        has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
+        return "" if has_symbols else shapes
 
     @staticmethod
     def columns(refs: Sequence[NodeRef]) -> Columns:

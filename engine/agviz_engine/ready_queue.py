@@ -188,6 +188,25 @@ class ReadyQueue(Generic[Base]):
             if self._preferred is not None and self._preferred.base is graph_task:
                 self._preferred = None
 
+    def pop_if_first(self, graph_task: Base, node: NodeRef) -> Moment | None:
+        """Take the task of ``node`` if the next pop gave it.
+
+        Returns:
+            The moment at which it was taken, with the length of the queue after it; None: another
+            is first.
+        """
+        with self._lock:
+            heap = self._heap
+            if not heap or heap[0][3].node is not node or heap[0][3].base is not graph_task:
+                return None
+            heappop(heap)
+            return next_two()[0], clock(), self.index, len(heap)
+
+    def first(self) -> NodeTask[Base] | None:
+        """The task that the next pop gives; None: none is waiting."""
+        with self._lock:
+            return self._heap[0][3] if self._heap else None
+
     def empty(self) -> bool:
         """Whether no task is waiting here."""
         return not self._heap

@@ -165,13 +165,6 @@ def waiting_for_task() -> Iterator[None]:
         thread.doing = doing
 
 
-def legacy_vmap_level() -> int:
-    """How many levels of ``torch._vmap_internals.vmap`` this thread is in."""
-    level: int = _C._vmapmode_increment_nesting() - 1
-    _C._vmapmode_decrement_nesting()
-    return level
-
-
 _TRACING = {"ProxyTorchDispatchMode", "FunctionalTensorMode", "FakeTensorMode"}
 
 

@@ -920,6 +920,10 @@ class NodeInMemory(Protocol):
     """Word number of the C++ node; 0 for a node that torch does not know."""
     num_inputs: int
 
+    @property
+    def input_shapes(self) -> str:
+        """Shapes of the gradients that the node expects, asked of torch."""
+
 
 def expectation(ref: NodeInMemory, slot: int) -> tuple[Kind, tuple[int, ...] | None]:
     """Kind and shape of the input ``slot`` of a node.
@@ -1028,7 +1032,7 @@ def _do_fit(expected: _Metadata, gradient: Tensor) -> bool:
 def shapes_text(ref: NodeInMemory) -> str:
     """The shapes of all inputs, like ``[3, 4];[5]``; empty where they are not known."""
     if ref.num_inputs != 1 or not ref.base:
-        return _asked(ref)
+        return ref.input_shapes
     facts = _metadata(MEMORY[ref.base + _ARRAY])
     return _texts.get(facts) or _text(ref, facts)
 
@@ -1038,20 +1042,11 @@ def _text(ref: NodeInMemory, facts: _Metadata) -> str:
     _, shape = expectation(ref, 0)  # which makes its kind known
     is_plain = (options, tail) in _plain and dimensions <= _INLINE_DIMENSIONS
     if not is_plain or shape is None or any(size > _LARGEST_SIZE for size in shape):
-        return _asked(ref)
+        return ref.input_shapes
     if len(_texts) >= _TEXTS_KEPT:
         _texts.clear()
     text = _texts[facts] = str(list(shape))
     return text
-
-
-def _asked(ref: NodeInMemory) -> str:
-    try:
-        shapes = ";".join([str(metadata.shape) for metadata in ref.node._input_metadata])
-    except (AttributeError, RuntimeError):
-        return ""  # a GraphRoot has none, and torch does not know that of a strided nested tensor
-    has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
-    return "" if has_symbols else shapes
 
 
 def stream_of(ref: NodeInMemory, slot: int) -> InputStream:

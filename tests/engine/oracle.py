@@ -213,7 +213,14 @@ def _warn_always() -> Iterator[None]:
 
 
 def _run(program: Program, recording: _Recording, seed: int) -> Outcome:
-    outcome = Outcome(orders=recording.orders)
+    outcome = outcome_of(program, seed)
+    outcome.orders = recording.orders
+    return outcome
+
+
+def outcome_of(program: Program, seed: int = 0) -> Outcome:
+    """Run ``program`` on the engine that is there."""
+    outcome = Outcome()
     torch.manual_seed(seed)
     with warnings.catch_warnings(record=True) as caught, _warn_always():
         warnings.simplefilter("always")

@@ -1,0 +1,93 @@
+"""ObservedNode: a node of the native engine's graph, known by what Python shows of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from agviz_engine.node import FUNCTION_BASE, NodeKind, NodeRef, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.autograd.graph import Node
+
+    from agviz_engine.graph_task import GraphTask
+
+
+class ObservedNode(NodeRef):
+    """A :class:`NodeRef` whose numbers were asked for once."""
+
+    __slots__ = ("_sequence_nr", "length")
+
+    def __init__(self, node: Node, index: int) -> None:
+        super().__init__(node, index)
+        metadata = cast("Any", node)._input_metadata
+        self.num_inputs = len(metadata)
+        self._sequence_nr: int = cast("Any", node)._sequence_nr()
+        self.length = 0
+        """The topological number, once :func:`measure_paths` has worked it out."""
+
+    @property
+    def sequence_nr(self) -> int:
+        """The later a node was made, the higher, and the sooner a queue gives it."""
+        return self._sequence_nr
+
+    @property
+    def topological_nr(self) -> int:
+        """Length of the longest path to a leaf."""
+        return self.length
+
+
+class _Saving(ObservedNode):
+    __slots__ = ()
+    saves_tensors = True
+
+
+class _AccumulateGrad(ObservedNode):
+    __slots__ = ()
+    is_accumulate_grad = True
+
+
+class _CustomFunction(ObservedNode):
+    __slots__ = ()
+    is_custom_function = True
+
+
+_CLASSES = {
+    NodeKind.OTHER: ObservedNode,
+    NodeKind.SAVING: _Saving,
+    NodeKind.ACCUMULATE_GRAD: _AccumulateGrad,
+    NodeKind.CUSTOM_FUNCTION: _CustomFunction,
+}
+_class_of: dict[type, type[ObservedNode]] = {}
+
+
+def observed_node(node: Node, index: int) -> ObservedNode:
+    """An ObservedNode for a torch node."""
+    node_type = type(node)
+    kind = _class_of.get(node_type)
+    if kind is None:
+        kind = _CLASSES[kind_of(node_type)]
+        if not issubclass(node_type, FUNCTION_BASE):  # programs make those, and let go of them
+            _class_of[node_type] = kind
+    return kind(node, index)
+
+
+def measure_paths(graph_task: GraphTask) -> None:
+    """Work out the topological number of every node: the longest path from it to a leaf."""
+    remaining = list(graph_task.dependencies)
+    order: list[NodeRef] = [ref for ref in graph_task.nodes if not remaining[ref.index]]
+    for ref in order:
+        for edge in ref.next_edges:
+            if edge is not None:
+                child = edge[0]
+                remaining[child.index] -= 1
+                if not remaining[child.index]:
+                    order.append(child)
+    for ref in reversed(order):
+        if isinstance(ref, ObservedNode):
+            ref.length = _longest(ref.next_edges)
+
+
+def _longest(edges: Sequence[tuple[NodeRef, int] | None]) -> int:
+    return max((edge[0].topological_nr + 1 for edge in edges if edge is not None), default=0)
