@@ -28,9 +28,9 @@ from agviz.drawing import draw
 from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.live import debugging
 from agviz.record.copies import MOST_BYTES
-from agviz.record.options import KEPT, Options, asked_to_check_forward
+from agviz.record.options import KEPT, Options, asked_to_check_forward, engine_asked_for
 from agviz.recorded import Recorded
-from agviz.recording import Recording, default_name, say_remark
+from agviz.recording import Recording, default_name
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         device_policy: DevicePolicy | None = None,
         provenance: bool = True,
         check_forward: bool | None = None,
+        engine: str | None = None,
     ) -> None:
         if model is not None and not hasattr(model, "named_parameters"):
             raise AgvizError(
@@ -133,6 +134,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
             on=frozenset({on} if isinstance(on, str) else on),
             keep=keep,
             timeout=timeout,
+            engine=engine_asked_for() if engine is None else engine,
         )
         self._is_named = path is not None
         if path is None:
@@ -158,7 +160,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         self.path = self._recording.path
         try:
             self._recording.start()
-            say_remark()
+            self._recording.say_remark()
             if self._model is not None:
                 self._recording.names.learn(self._model)
         except BaseException:
@@ -281,7 +283,7 @@ def enable(path: str | PathLike[str] | None = None, options: Options | None = No
             raise TraceError("there is no place to record into; name a file that can be written")
         try:
             recording.start()
-            say_remark()
+            recording.say_remark()
         except BaseException:
             recording.stop()
             raise

@@ -15,7 +15,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import agviz_engine
 from agviz import hang_report
 from agviz.after_import import after_import
 from agviz.analysis.coverage import coverage
@@ -35,6 +34,7 @@ from agviz.signals import SignalListener
 from agviz.traces.reader import Trace
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
+from agviz_engine.engines import EXACT, choose
 from agviz_engine.errors import UnsupportedTorchError
 from agviz_engine.instruments import Instrument, Live, Registry
 from agviz_engine.support import remark
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from agviz.record.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
+    from agviz_engine.engines import Chosen
 
 _LONGEST_NAME: Final = 200
 """Bytes: SQLite adds to it, and a file system takes 255."""
@@ -78,6 +79,8 @@ class Recording(Instrument):
         self._steps = OptimizerSteps(self._stepped)
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
+        self.chosen: Chosen | None = None
+        """The engine that serves; None: the recording has not started."""
         self.recorder: Recorder | None = None
         """None: its file is not open yet."""
         self._device_policy = device_policy
@@ -138,6 +141,8 @@ class Recording(Instrument):
             replace=self._replace or self.path == beside(self.path),
             **self._about,
         )
+        if self.chosen is not None:
+            self.recorder.runs_on(self.chosen.name)
         self.recorder.forward = self.forward
         self.recorder.grad_mode = self.grad_mode
         self.recorder.file.when_timed_out = self._timed_out
@@ -156,13 +161,13 @@ class Recording(Instrument):
         Raises:
             agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
         """
-        from agviz_engine.api import engine
-
-        registry = self._registry = engine().registry
+        chosen = self.chosen = choose(self.options.engine)
+        registry = self._registry = chosen.registry
         if self.recorder is not None:
+            self.recorder.runs_on(chosen.name)
             self._observer = self._listener(self.recorder, registry)
         self._installed.enter_context(
-            agviz_engine.installed(
+            chosen.installed(
                 self._observer or self,
                 device_policy=self._device_policy,
                 nonfinite_check=self.options.values != "none" or NONFINITE in self.options.on,
@@ -194,8 +199,24 @@ class Recording(Instrument):
             say(f"{in_the_way(error)}; the program goes on without being recorded")
             return False
         if self.recorder is not None:
-            say_remark()
+            self.say_remark()
         return True
+
+    def say_remark(self) -> None:
+        """Say once which engine serves, where it is not the one to expect."""
+        import torch
+
+        if self.chosen is None:
+            return
+        if self.chosen.name == EXACT:
+            found = remark(torch.__version__)
+        elif self.chosen.why_not_exact:
+            found = f"{self.chosen.why_not_exact}; so torch's own engine is observed"
+        else:
+            found = ""
+        if found and found not in _remarks:
+            _remarks.add(found)
+            say(found)
 
     @property
     def script(self) -> str:
@@ -341,7 +362,7 @@ class Recording(Instrument):
             if recorder is not None:
                 self._observer = self._listener(recorder, registry)
                 registry.add(self._observer)
-                say_remark()
+                self.say_remark()
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What observes the engine on the recorder's behalf."""
@@ -555,16 +576,6 @@ def in_the_way(error: Exception) -> str:
 
 
 _remarks: set[str] = set()
-
-
-def say_remark() -> None:
-    """Say once what to know of a torch that fits but is not the one that agviz is tested with."""
-    import torch
-
-    found = remark(torch.__version__)
-    if found and found not in _remarks:
-        _remarks.add(found)
-        say(found)
 
 
 def say(sentence: str) -> None:

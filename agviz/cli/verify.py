@@ -34,10 +34,11 @@ from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
 from agviz.cli.run import argument
 from agviz.record.options import read_steps
-from agviz.recording import say, say_remark
+from agviz.recording import say
 from agviz.verify.findings import ComparisonOutcome, ComparisonReport
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes, plural
+from agviz_engine.support import remark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,10 @@ class _Verifying:
             self.refused = clean(str(error))
             say(f"{self.refused}; the program goes on, and nothing is compared")
             return
-        say_remark()
+        import torch
+
+        if untested := remark(torch.__version__):
+            say(untested)
         self.stop = verification.stop
 
     def _run_program(self) -> bool:

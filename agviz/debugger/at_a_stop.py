@@ -13,7 +13,7 @@ from agviz.debugger.tensors import TensorError
 from agviz.errors import AgvizError
 from agviz.measure.health import measure, unseen
 from agviz.measure.saved import measured as saved_of
-from agviz_engine.api import engine
+from agviz_engine.api import engine, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from agviz.debugger.debugger import Debugger
     from agviz.debugger.stops import Stop
+    from agviz_engine.engine import Engine
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.node import NodeRef
 
@@ -76,6 +77,7 @@ def change(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any
 
 def skip_hooks(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
     """Have none of the node's Python hooks called."""
+    _exact_engine("hooks can be left out")
     _check_before(stop, "hooks can be left out")
     stop.live.skip_hooks()
     return {}
@@ -84,7 +86,7 @@ def skip_hooks(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str,
 def ready_nodes(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
     """The nodes of this graph task that wait in the queue of the stopped node, as they are."""
     task, ref = _place(stop)
-    waiting = engine().ready_queue(task, ref.device).snapshot()
+    waiting = _exact_engine("which nodes wait").ready_queue(task, ref.device).snapshot()
     nodes = [each.node.index for each in waiting if each.base is task and each.node is not None]
     return {"nodes": nodes}
 
@@ -93,7 +95,8 @@ def run_next(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, A
     """Have a ready node run next on its thread, after the one that is stopped."""
     task, _ = _place(stop)
     index = field(request, "node", int)
-    if not 0 <= index < len(task.nodes) or not engine().run_next(task, task.nodes[index]):
+    exact = _exact_engine("another node runs next")
+    if not 0 <= index < len(task.nodes) or not exact.run_next(task, task.nodes[index]):
         raise AgvizError(f"node {index} does not wait in a queue")
     return {}
 
@@ -123,6 +126,12 @@ def _shell(debugger: Debugger, stop: Stop) -> Shell:
     return stop.shell
 
 
+def _exact_engine(what: str) -> Engine:
+    if not is_installed():
+        raise AgvizError(f"{what} only with agviz's own engine; this is torch's, observed")
+    return engine()
+
+
 def _place(stop: Stop) -> tuple[GraphTask, NodeRef]:
     task, ref = stop.live.graph_task, stop.live.node
     if task is None or ref is None:
@@ -147,7 +156,7 @@ def _tensors(stop: Stop) -> Iterator[tuple[str, str, Tensor]]:
     if live.gradient is not None:
         yield "gradient", "", live.gradient
     ref = live.node
-    if ref is None or not ref.base:
+    if ref is None or ref.is_graph_root:
         return
     if ref.is_accumulate_grad:
         variable = ref.node.variable

@@ -78,15 +78,15 @@ class LiveNode:
         """Path of the module whose forward made it, or that has the parameter; empty: none."""
         if self._ref.is_accumulate_grad:
             return self.parameter.rpartition(".")[0]
-        if not self._ref.base:
-            return ""  # the GraphRoot, which torch does not know
+        if self._ref.is_graph_root:
+            return ""
         return self._subject.names.module(self._ref.sequence_nr) or ""
 
     @cached_property
     def stack(self) -> tuple[Frame, ...]:
         """Where the forward made it, outermost frame first."""
         provenance = self._subject.provenance
-        if provenance is None or not self._ref.base:
+        if provenance is None or self._ref.is_graph_root:
             return ()
         (stack,) = provenance.resolve([provenance.captured(self._ref.node)])
         return stack

@@ -118,6 +118,7 @@ class FileThread:
         self._opened: Future[None] = Future()
         """Whether the file could be opened, as soon as that is known."""
         self._flushes: deque[threading.Event] = deque()
+        self._noted: deque[tuple[str, str]] = deque()
         self._closing, self._wake = threading.Event(), threading.Event()
         self._writing = threading.RLock()
         self._stopped = ""
@@ -307,8 +308,15 @@ class FileThread:
             why = f"their bound of {copier.room.most:,} bytes was reached"
             self._facts["values_stopped"] = why
             writer.write_meta({"values_stopped": why})
+        while self._noted:
+            writer.write_meta(dict([self._noted.popleft()]))
         for written in flushes:
             written.set()
+
+    def note(self, fact: str, value: str) -> None:
+        """Have a fact about the recording replaced in the file."""
+        self._noted.append((fact, value))
+        self.wake()
 
     def _write_down(self, writer: Writer, side: list[SideRow], counts: tuple[int, int]) -> None:
         """Write the first ``counts`` values of the journal, and what belongs to them."""

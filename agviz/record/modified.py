@@ -60,7 +60,7 @@ def modified(
         memory: gives the number of a tensor's storage, -1 where it has none.
     """
     match = _MESSAGE.match(message)
-    if match is None or not ref.base:
+    if match is None or ref.is_graph_root:
         return None
     shape, version, expected = match[1], int(match[2]), int(match[3])
     for name, tensor in _plainly_saved(ref.node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from agviz.errors import AgvizError
@@ -13,6 +13,7 @@ from agviz.record.capture_level import LEVELS, CaptureLevel
 from agviz.record.copies import MOST_BYTES
 from agviz.record.recorder import LEAST_BYTES
 from agviz.record.stores import OCCASIONS
+from agviz_engine.engines import AUTO, ENGINES
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 FILE_BYTES: Final = 2_000_000_000
@@ -24,6 +25,11 @@ FALSE: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
 """What a variable of the environment is set to that is off, in any case; ``agviz.pth`` has them."""
 KEPT: Final = 3
 """Backward passes a flight recorder keeps unless chosen otherwise."""
+
+
+def engine_asked_for() -> str:
+    """What ``AGVIZ_ENGINE`` is set to; ``auto`` where it is not."""
+    return os.environ.get("AGVIZ_ENGINE", "").strip().lower() or AUTO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +63,8 @@ class Options:
     """Seconds: a backward pass that is under way for so long is reported on stderr."""
     stop_on_timeout: bool = False
     """Whether the program is ended then."""
+    engine: str = field(default_factory=engine_asked_for)
+    """Which engine runs: ``exact``, ``native`` or ``auto`` (:mod:`agviz_engine.engines`)."""
 
     def __post_init__(self) -> None:
         if self.max_bytes and self.max_bytes < LEAST_BYTES:
@@ -71,6 +79,8 @@ class Options:
             )
         if self.stop_on_timeout and self.timeout is None:
             raise AgvizError("there is no timeout on which to stop; say after how many seconds")
+        if self.engine not in ENGINES:
+            raise AgvizError(f"engine {self.engine!r} is none of {', '.join(ENGINES)}")
         if self.values not in LEVELS:
             raise AgvizError(f"values={self.values!r} is none of {', '.join(LEVELS)}")
         if strange := self.on - set(OCCASIONS):

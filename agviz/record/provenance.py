@@ -204,7 +204,7 @@ class Provenance:
         saved: list[int | str | None] = []
         try:
             for ref in refs:
-                if not ref.base:  # the GraphRoot, which torch does not know
+                if ref.is_graph_root:
                     captured.append(None)
                     continue
                 captured.append(self.captured(ref.node))

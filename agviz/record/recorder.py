@@ -159,6 +159,7 @@ class Recorder(Instrument):
             "python": platform.python_version(),
             "torch": "" if torch is None else str(torch.__version__),
             "agviz": __version__,
+            "engine": "",
             "choice": ", ".join(filter(None, (self.store.choice, str(self._selection)))),
             "check_forward": check_forward,
             "values": values,
@@ -207,6 +208,10 @@ class Recorder(Instrument):
         if self.registry is not None:
             self.registry.reindex()
         self.store.forget()
+
+    def runs_on(self, engine: str) -> None:
+        """Note which engine is observed: ``exact`` or ``native``."""
+        self.file.note("engine", engine)
 
     @property
     def is_recording(self) -> bool:

@@ -67,6 +67,7 @@ class Contents:
                 python=clean(_is_a(str, facts["python"])),
                 torch=clean(_is_a(str, facts["torch"])),
                 agviz=clean(_is_a(str, facts["agviz"])),
+                engine=clean(_is_a(str, facts["engine"])),
                 choice=clean(_is_a(str, facts["choice"])),
                 check_forward=_is_a(bool, facts["check_forward"]),
                 values=clean(_is_a(str, facts["values"])),

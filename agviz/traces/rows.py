@@ -88,6 +88,9 @@ class Meta(NamedTuple):
     torch: str
     """Version; empty where torch was not imported when the recording began."""
     agviz: str
+    engine: str
+    """``exact``: agviz's own, all of which is seen; ``native``: torch's, observed, with events that
+    are inferred (:data:`agviz_engine.events.INFERRED`); empty: none was at work yet."""
     choice: str
     """What was recorded where not all was, in words; empty where everything was."""
     check_forward: bool

@@ -40,6 +40,7 @@ SHORT: Final[dict[type[e.Event], str]] = {
     e.Delegated: "delegated",
     e.DelegatedFailed: "refused",
     e.Intervened: "changed",
+    e.InferenceWithdrawn: "withdrawn",
 }
 """A word for each kind of event, where there is no room for the name of its class."""
 
@@ -103,6 +104,8 @@ def describe(event: e.Event, recording: LoadedPass) -> str:  # noqa: C901, PLR09
             return f"{node(index)} runs without its hooks"
         case e.Intervened(node=index):
             return f"{node(index)} was chosen to run next"
+        case e.InferenceWithdrawn(node=index, expected=expected):
+            return f"{node(index)} started, {node(expected) if expected >= 0 else 'none'} was due"
         case e.NodeStarted() | e.LeafAccumulated() | e.SavedTensorsReleased():
             place = recording.place(event.node) if 0 <= event.node < recording.nodes else ""
             return f"{node(event.node)} {place}".rstrip()

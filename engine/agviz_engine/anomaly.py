@@ -8,13 +8,12 @@ only where something is wrong.
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import re
 import traceback
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -34,53 +33,6 @@ _MODIFIED = re.compile(
     r"operation: .* expected version \d+ instead\."
 )
 _CALLER = 5  # stacklevel of a warning for the line in graph.py that calls run_backward
-
-
-class NonFinite(NamedTuple):
-    """Numbers of elements; real and imaginary parts of complex tensors count apart."""
-
-    nan: int
-    posinf: int
-    neginf: int
-
-    def __bool__(self) -> bool:
-        return bool(self.nan or self.posinf or self.neginf)
-
-
-FINITE = NonFinite(0, 0, 0)
-
-
-def check_non_finite(gradient: Tensor) -> NonFinite:
-    """Count NaN and infinities in ``gradient``, of any dtype and layout.
-
-    Integer tensors and tensors whose values can't be read (meta, fake) are finite.
-    """
-    with torch.no_grad():
-        values = _plain_values(gradient)
-        if values is None:
-            return FINITE
-        low, high = torch.aminmax(values)
-        if math.isfinite(low.item()) and math.isfinite(high.item()):
-            return FINITE
-        return NonFinite(
-            int(torch.isnan(values).sum()),
-            int(torch.isposinf(values).sum()),
-            int(torch.isneginf(values).sum()),
-        )
-
-
-def _plain_values(gradient: Tensor) -> Tensor | None:
-    if gradient.is_meta or not (gradient.is_floating_point() or gradient.is_complex()):
-        return None
-    if gradient.is_nested or type(gradient) is not Tensor:
-        return None
-    if gradient.is_sparse:
-        gradient = gradient._values()
-    elif gradient.layout is not torch.strided:
-        gradient = gradient.values() if hasattr(gradient, "values") else gradient
-    if gradient.is_complex():
-        gradient = torch.view_as_real(gradient.resolve_conj())
-    return gradient if gradient.numel() else None
 
 
 def check_nan(ref: NodeRef, outputs: tuple[Tensor | None, ...]) -> None:

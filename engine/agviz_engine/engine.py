@@ -39,7 +39,6 @@ from agviz_engine.device_threads import (
 )
 from agviz_engine.emissions import (
     ARRIVED,
-    CHECKED,
     DELIVERED,
     LEAF,
     PUSH,
@@ -55,6 +54,7 @@ from agviz_engine.graph_walk import walk
 from agviz_engine.input_buffer import InputBuffer, held_bytes
 from agviz_engine.instruments import Live, Registry
 from agviz_engine.located_node import node_ref
+from agviz_engine.nonfinite_check import check_outputs
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.streams import GraphStreams
 from agviz_engine.thread_local_state import ThreadLocalState
@@ -624,7 +624,7 @@ class Engine:
             if outputs:  # while the node has what it saved
                 measurer.outputs(graph_task, ref, outputs)
         elif self.nonfinite_check and registry.checks:
-            self._check_non_finite(graph_task, ref, outputs)
+            check_outputs(self.emit, graph_task, ref, outputs)
         released = ref.saves_tensors and not graph_task.keep_graph
         if released:
             ref.release_variables()
@@ -690,13 +690,6 @@ class Engine:
         """Emit that a node dropped what it had saved, though it fails before it ends."""
         if self.registry.ends:
             self.emit.dispatch(graph_task, ref, self.emit.row(graph_task, RELEASED, ref))
-
-    def _check_non_finite(self, graph_task: GraphTask, ref: NodeRef, outputs: Gradients) -> None:
-        for i, output in enumerate(outputs):
-            if output is not None:
-                found = anomaly.check_non_finite(output)
-                row = self.emit.row(graph_task, CHECKED, ref, i, *found)
-                self.emit.dispatch(graph_task, ref, row, output)
 
     def _capture(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> bool:
         """Take what ``grad()`` wants of the incoming gradients.

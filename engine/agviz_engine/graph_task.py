@@ -61,6 +61,7 @@ class GraphRoot(NodeRef):
     """
 
     __slots__ = ("_sequence_nr",)
+    is_graph_root = True
 
     def __init__(self, sequence_nr: int) -> None:
         self.hand_out(())

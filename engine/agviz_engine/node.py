@@ -71,6 +71,8 @@ class NodeRef:
     """
 
     __slots__ = ("base", "device", "index", "next_edges", "node", "num_inputs")
+    is_graph_root = False
+    """Whether it is a GraphRoot, which torch does not know as a node of Python."""
     is_accumulate_grad = False
     is_custom_function = False
     saves_tensors = False

@@ -14,7 +14,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
@@ -245,6 +245,12 @@ def _warning(warning: warnings.WarningMessage) -> tuple[str, str, str, int]:
 def _is_engine(file: str) -> bool:
     """Whether a line of this file stands for the C++ engine, which has no line in Python."""
     return file in {__file__, torch.autograd.graph.__file__} or "agviz_engine" in Path(file).parts
+
+
+def outcome_with(around: AbstractContextManager[Any], program: Program, seed: int = 0) -> Outcome:
+    """Run ``program`` inside ``around``, on the engine that is there."""
+    with around:
+        return outcome_of(program, seed)
 
 
 def native_outcome(program: Program, seed: int = 0) -> Outcome:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from agviz_engine import Instrument, events, installed
-from agviz_engine.anomaly import NonFinite, check_non_finite
+from agviz_engine.nonfinite_check import NonFinite, check_non_finite
 from tests.engine.builders import apply, custom, leaf, node_of, throw
 from tests.engine.oracle import assert_same, our_outcome
 

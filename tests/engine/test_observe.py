@@ -9,15 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agviz_engine import events, installed
 from agviz_engine.instruments import Instrument, Live
 from agviz_engine.observe.observing_engine import observed
 from tests.engine.fuzz_programs import CALLS, FORWARD, HOOKS, Machine, Step
-from tests.engine.oracle import Outcome, assert_outcomes_equal, native_outcome, outcome_of
+from tests.engine.oracle import assert_outcomes_equal, native_outcome, our_outcome, outcome_with
 from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from agviz_engine import events
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 
@@ -36,16 +35,12 @@ class Kept(Instrument):
     def any_event(self, event: events.Event, _live: Live) -> None:
         self.seen.append(event)
 
-
-def run(program: Callable[[], Any], engine: Any, seed: int = 0) -> tuple[Outcome, list[Any]]:
-    """What came out, and the events with ids as of a process that does nothing else."""
-    kept = Kept()
-    with engine(kept):
-        outcome = outcome_of(program, seed)
-    return outcome, list(plain(kept.seen))
+    def plain(self) -> list[Any]:
+        """The events, with ids as of a process that does nothing else."""
+        return list(_plain(self.seen))
 
 
-def plain(seen: list[events.Event]) -> Any:
+def _plain(seen: list[events.Event]) -> Any:
     tasks: dict[int, int] = collections.defaultdict(lambda: len(tasks))
     threads: dict[int, int] = collections.defaultdict(lambda: len(threads))
     for event in seen:
@@ -96,12 +91,12 @@ def assert_same_until_failure(theirs: list[Any], ours: list[Any]) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_observing_changes_nothing_and_gives_the_same_events(name: str) -> None:
-    native = native_outcome(PROGRAMS[name])
-    exact, theirs = run(PROGRAMS[name], installed)
-    outcome, ours = run(PROGRAMS[name], observed)
+    native, seen, exact = native_outcome(PROGRAMS[name]), Kept(), Kept()
+    outcome = outcome_with(observed(seen), PROGRAMS[name])
     assert_outcomes_equal(native, outcome)
-    assert exact.error is None
-    assert ours == without_unknown(theirs, ours)
+    assert our_outcome(PROGRAMS[name], 0, exact).error is None
+    ours = seen.plain()
+    assert ours == without_unknown(exact.plain(), ours)
 
 
 @pytest.mark.hypothesis
@@ -121,10 +116,11 @@ def test_drawn_programs(steps: list[Step], seed: int) -> None:
     def program() -> Any:
         return Machine(seed).run(steps)
 
-    native = native_outcome(program)
-    _, theirs = run(program, installed)
-    outcome, ours = run(program, observed)
+    native, seen, exact = native_outcome(program), Kept(), Kept()
+    outcome = outcome_with(observed(seen), program)
     assert_outcomes_equal(native, outcome)
+    our_outcome(program, 0, exact)
+    ours, theirs = seen.plain(), exact.plain()
     if any(name == "GraphTaskFailed" for name, _ in theirs):
         assert_same_until_failure(theirs, ours)
     else:

@@ -17,6 +17,7 @@ from agviz_engine import events
 from agviz_engine.emissions import ARRIVED, DELIVERED, LEAF, PUSH, clock, expand, next_two
 from agviz_engine.errors import text_of
 from agviz_engine.graph_task import GraphRoot
+from agviz_engine.nonfinite_check import check_outputs
 from agviz_engine.ready_queue import NodeTask
 from agviz_engine.tensor_facts import held_bytes
 from agviz_engine.thread_state import NODE, current
@@ -310,8 +311,11 @@ class ObservedPass:
         """A node has its outputs, which go to their consumers."""
         graph_task, registry = self.graph_task, self.engine.registry
         graph_task.executed += 1
-        if outputs and registry.measurer is not None:
-            registry.measurer.outputs(graph_task, ref, outputs)
+        if registry.measurer is not None:
+            if outputs:
+                registry.measurer.outputs(graph_task, ref, outputs)
+        elif self.engine.nonfinite_check and registry.checks:
+            check_outputs(self.engine.emit, graph_task, ref, outputs)
         released = ref.saves_tensors and not graph_task.keep_graph
         if registry.ends:
             self.engine.emit.ended(thread, graph_task, ref, outputs, released=released)

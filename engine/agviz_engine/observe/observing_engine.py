@@ -28,6 +28,7 @@ from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.graph_walk import walk
 from agviz_engine.instruments import Registry
+from agviz_engine.observe import hidden_mode
 from agviz_engine.observe.observed_node import measure_paths, observed_node
 from agviz_engine.observe.observed_pass import UNCLAIMED, ObservedPass
 from agviz_engine.ready_queue import ReadyQueue
@@ -60,6 +61,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         super().__init__()
         self.registry = Registry()
         self.emit = Emitter(self.registry)
+        self.nonfinite_check = False
         self._passes: dict[int, ObservedPass] = {}
         """By torch's number of the graph task, once that is known."""
         self._unclaimed: list[ObservedPass] = []
@@ -104,7 +106,8 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         thread.around = thread.doing
         try:
             observed.begin()
-            results = _native.run_backward(*args, **kwargs)
+            with hidden_mode.unfelt():
+                results = _native.run_backward(*args, **kwargs)
         except BaseException as error:
             if (
                 _UNUSED.search(text_of(error)) and not observed.running
@@ -277,13 +280,21 @@ def observing_engine() -> ObservingEngine:
 
 
 @contextlib.contextmanager
-def observed(*instruments: Instrument) -> Iterator[ObservingEngine]:
-    """Let instruments observe the native engine for the length of a ``with`` block."""
+def observed(*instruments: Instrument, nonfinite_check: bool = False) -> Iterator[ObservingEngine]:
+    """Let instruments observe the native engine for the length of a ``with`` block.
+
+    Args:
+        instruments: observers to add.
+        nonfinite_check: look for NaN and Inf in every output; instruments observe what is found.
+    """
+    observing = observing_engine()
+    before, observing.nonfinite_check = observing.nonfinite_check, nonfinite_check
     install(*instruments)
     try:
-        yield observing_engine()
+        yield observing
     finally:
         uninstall(*instruments)
+        observing.nonfinite_check = before
 
 
 def install(*instruments: Instrument) -> None:

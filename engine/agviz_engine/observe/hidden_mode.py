@@ -1,0 +1,94 @@
+"""Anomaly mode that the program is shown as off: provenance turns it on for the stacks of nodes.
+
+Under it the native engine warns where a node fails, and torch's message about a modified saved
+tensor has other words. The program gets neither: what it asked for is torch without the mode. It
+stays on meanwhile, because a recomputed forward makes nodes in the middle of a backward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import torch
+
+from agviz_engine import torch_modes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_C = cast("Any", torch._C)
+_MODIFIED: Final = re.compile(
+    r"(one of the variables needed for gradient computation has been modified by an inplace "
+    r"operation: .* expected version \d+ instead\.) Hint: the backtrace further above "
+)
+_FAILED: Final = r"Error detected in .*"
+"""What the native engine warns with where a node failed, before the forward's traceback."""
+_lock: Final = threading.Lock()
+_filters: list[Any] = []
+"""The filter, once for each pass under way."""
+
+
+@contextlib.contextmanager
+def unfelt() -> Iterator[None]:
+    """Let the native engine run as if the mode were what the program is shown.
+
+    Raises:
+        BaseException: what is raised inside, with the words that it has without the mode.
+    """
+    if not torch_modes.is_anomaly_enabled() or _C.is_anomaly_enabled():
+        yield
+        return
+    _ignore()
+    try:
+        yield
+    except RuntimeError as error:
+        said = _MODIFIED.match(str(error)) if type(error) is RuntimeError else None
+        if said is not None:
+            error.args = (said[1] + _hint(),)
+        raise
+    finally:
+        _heed()
+
+
+def _ignore() -> None:
+    """Ignore the warning; a filter of the program that comes later goes before this one."""
+    with _lock:
+        warnings.filterwarnings("ignore", _FAILED, UserWarning)
+        _filters.append(warnings.filters[0])
+
+
+def _heed() -> None:
+    with _lock:
+        ours = _filters.pop()
+        if not _filters:
+            kept = [known for known in warnings.filters if known != ours]
+            warnings.filters[:] = kept  # type: ignore[index]
+            cast("Any", warnings)._filters_mutated()
+
+
+@functools.cache
+def _hint() -> str:
+    """What torch's message about a modified saved tensor ends with, without the mode."""
+    said: list[str] = []
+
+    def ask() -> None:
+        result: Any = torch.ones((), requires_grad=True).exp()
+        result.detach().zero_()
+        check_nan = torch_modes.is_anomaly_check_nan_enabled()
+        torch_modes.set_anomaly_enabled(False)
+        try:
+            result = result.grad_fn._saved_result
+        except RuntimeError as error:
+            said.append(str(error).partition(" instead.")[2])
+        finally:
+            torch_modes.set_anomaly_enabled(True, check_nan)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return "".join(said)
