@@ -60,7 +60,7 @@ def modified(
         memory: gives the number of a tensor's storage, -1 where it has none.
     """
     match = _MESSAGE.match(message)
-    if match is None or not ref.base:
+    if match is None:
         return None
     shape, version, expected = match[1], int(match[2]), int(match[3])
     for name, tensor in _plainly_saved(ref.node):
@@ -78,11 +78,16 @@ def _plainly_saved(node: Any) -> Iterator[tuple[str, Tensor]]:
     """Name and tensor of what a node has saved, but for what a hook has packed."""
     import torch
 
+    from agviz.measure.saved_tensors import raw_saved
+
     for attribute in dir(type(node)):
         if not attribute.startswith("_raw_saved_"):
             continue
         name = attribute.removeprefix("_raw_saved_")
-        raw = getattr(node, attribute)
+        try:
+            raw = raw_saved(node, attribute)
+        except RuntimeError:  # an older release shows only what was not written to
+            continue
         named = [(name, raw)]
         if isinstance(raw, tuple | list):
             named = [(f"{name}[{number}]", one) for number, one in enumerate(raw)]
