@@ -13,6 +13,7 @@ capture of CUDA graphs, and from modules that would leave their fast path becaus
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -247,7 +248,8 @@ class CheckForward:
     def stay_out_of_compiled_code(self) -> None:
         """Take the mode off where Dynamo runs code; called once that is imported."""
         module = cast("Any", sys.modules["torch._dynamo.eval_frame"])
-        for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+        names = "set_eval_frame", "_maybe_set_eval_frame"  # the first is not in all releases
+        for name in filter(functools.partial(hasattr, module), names):
             own = getattr(module, name)
 
             def switched(callback: Any, own: Callable[..., Any] = own) -> Any:

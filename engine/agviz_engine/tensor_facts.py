@@ -1,8 +1,8 @@
 """Facts that are asked of very many tensors: read in memory, or asked of torch.
 
 :mod:`agviz_engine.torch_layout` reads them where it knows how this torch lays out its objects.
-Where it does not, the functions of the same meaning below ask torch for them, which takes some
-microseconds instead of some tenths. Which of the two it is, is decided here, once.
+Where it does not, the functions of the same meaning below ask torch for them, which takes half a
+microsecond longer. Which of the two it is, is decided here, once.
 """
 
 from __future__ import annotations
