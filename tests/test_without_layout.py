@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from agviz.measure import saved_tensors
 from agviz.measure.saved_tensors import PackingHooks
+from agviz.record.modified import modified
 from agviz_engine import tensor_facts, torch_layout
 
 if TYPE_CHECKING:
@@ -147,6 +149,30 @@ def test_nothing_is_left_of_it() -> None:
     assert (saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__) == own
 
 
+def test_a_tensor_that_was_written_to_is_named(
+    hooks: PackingHooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.rand(4, 3, requires_grad=True)
+    other, given = x.t().clone(), x * 1
+    made = [x.exp(), x @ other, cast("Any", Kept).apply(given)]
+    changed = [made[0], other, given]
+    found = []
+    for output, tensor in zip(made, changed, strict=True):
+        tensor.detach().zero_()
+        with pytest.raises(RuntimeError) as raised:
+            output.sum().backward(retain_graph=True)
+        ref: Any = SimpleNamespace(node=output.grad_fn, index=3)
+        with monkeypatch.context() as patch:
+            found.append(modified(7, ref, str(raised.value), lambda _: "p", lambda _: 5))
+            patch.setattr(saved_tensors, "packing_hooks", hooks)
+            patch.setattr(saved_tensors, "raw_saved", saved_tensors._unpacked)
+            found.append(modified(7, ref, str(raised.value), lambda _: "p", lambda _: 5))
+    for shown, refused in zip(found[::2], found[1::2], strict=True):
+        assert shown is not None
+        name = shown.name.partition("[")[0]
+        assert refused == shown._replace(name=name, parameter="", memory=-1)
+
+
 class Kept(torch.autograd.Function):
     """Saves a tensor, and none."""
 
@@ -157,7 +183,8 @@ class Kept(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient / 2
+        x: Tensor = ctx.saved_tensors[0]
+        return gradient.div(2) + x.mul(0)
 
 
 def test_unpacking_shows_what_newer_releases_show(

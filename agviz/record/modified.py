@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MESSAGE: Final = re.compile(
     r"one of the variables needed for gradient computation has been modified by an inplace "
-    r"operation: \[\S+ (\[[\d, ]*\])\].* is at version (\d+); expected version (\d+) instead\."
+    r"operation: \[(\S+) (\[[\d, ]*\])\].* is at version (\d+); expected version (\d+) instead\."
 )
 
 
@@ -62,7 +62,7 @@ def modified(
     match = _MESSAGE.match(message)
     if match is None:
         return None
-    shape, version, expected = match[1], int(match[2]), int(match[3])
+    kind, shape, version, expected = match[1], match[2], int(match[3]), int(match[4])
     for name, tensor in _plainly_saved(ref.node):
         if str(list(tensor.shape)) != shape or tensor._version != version:
             continue
@@ -71,7 +71,32 @@ def modified(
         dtype = str(tensor.dtype).removeprefix("torch.")
         facts = shape, dtype, version, expected, parameter(tensor), memory(tensor)
         return Modified(graph_task, ref.index, name, *facts)
-    return None
+    refused, dtype = _refused(ref.node, match[0]), _dtype(kind)
+    if not refused or not dtype:
+        return None
+    return Modified(graph_task, ref.index, refused, shape, dtype, version, expected, "", -1)
+
+
+def _refused(node: Any, complaint: str) -> str:
+    """Name of what an older release does not show with the same complaint; empty: nothing."""
+    from agviz.measure.saved_tensors import raw_saved
+
+    for attribute in dir(type(node)):
+        if attribute.startswith("_raw_saved_"):
+            try:
+                raw_saved(node, attribute)
+            except RuntimeError as error:
+                if str(error).startswith(complaint):
+                    return attribute.removeprefix("_raw_saved_")
+    return ""
+
+
+def _dtype(kind: str) -> str:
+    """The dtype of tensors that torch calls ``torch.FloatTensor``; empty: not known."""
+    import torch
+
+    known = getattr(torch, kind.rpartition(".")[2], None)
+    return str(getattr(known, "dtype", "")).removeprefix("torch.")
 
 
 def _plainly_saved(node: Any) -> Iterator[tuple[str, Tensor]]:
