@@ -3,10 +3,15 @@
 ``torch.autograd.graph.get_gradient_edge`` takes a view of the leaf for it. Modes and profiles
 would show that, not every subclass can be viewed, and a view of a functorch leaf belongs to another
 level. A custom Function knows the edges of its inputs before it computes anything.
+
+Tensors that a ``grad`` or ``vjp`` of functorch wrapped go another way: where that has ended, torch
+2.14 and newer take the wrapper off before a custom Function gets it, and what was in it has no such
+edge. A node made in C++ is given the tensor as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,17 +26,26 @@ if TYPE_CHECKING:
 
 _C = cast("Any", torch._C)
 _allowed_in_transforms = cast("Any", utils).enable_single_level_autograd_function
+_SingleLevelFunction = cast("Any", torch.autograd.function)._SingleLevelFunction
 
 
-class _Finder(torch.autograd.Function):
+class _Found(Exception):  # noqa: N818 - nothing went wrong
+    """Ends the forward: a node that never got an output is shown to no ``node_creation_hook``."""
+
+
+class _Finder(_SingleLevelFunction):  # type: ignore[misc, valid-type]
+    """Not a ``Function``: those follow functorch's rules, which ask for ``setup_context``."""
+
     @staticmethod
     def forward(ctx: Any, _leaf: Tensor) -> None:
         _found.edge = ctx.next_functions[0]
+        raise _Found
 
 
 _found = threading.local()
-_find: Callable[[Tensor], None] = super(torch.autograd.Function, _Finder).apply
-"""``apply`` without functorch's rules for Functions."""
+_error: Callable[[Tensor], Any] = _C._functions.DelayedError("", 1)
+_is_wrapped_by_grad = _C._functorch.is_gradtrackingtensor
+_find: Callable[[Tensor], None] = _Finder.apply
 
 
 def leaf_edge(leaf: Tensor) -> tuple[Node, int]:
@@ -41,7 +55,10 @@ def leaf_edge(leaf: Tensor) -> tuple[Node, int]:
         _C._autograd._enable_record_function(False)
     try:
         with torch.enable_grad(), _allowed_in_transforms():
-            _find(leaf)
+            if _is_wrapped_by_grad(leaf):
+                return cast("tuple[Node, int]", _error(leaf).grad_fn.next_functions[0])
+            with contextlib.suppress(_Found):
+                _find(leaf)
         return cast("tuple[Node, int]", _found.__dict__.pop("edge"))
     finally:
         if profiled:

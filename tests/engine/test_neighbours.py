@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -406,6 +408,15 @@ def _square(x: Tensor) -> Tensor:
     return cast("Tensor", apply(_Square, x))
 
 
+@pytest.fixture(scope="module")
+def decompositions() -> None:
+    """What forward mode needs is compiled when first used, which some releases warn of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._decomp.decompositions_for_jvp")
+
+
+@pytest.mark.usefixtures("decompositions")
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_functorch(name: str, device_policy: DevicePolicy | None) -> None:
     ours = assert_same(TRANSFORMS[name], device_policy=device_policy, order=False)
