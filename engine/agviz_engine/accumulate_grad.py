@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
+from agviz_engine.releases import is_dense, is_grad_layout_enforced
 from agviz_engine.thread_state import current
 from agviz_engine.torch_layout import are_alike
 
@@ -134,13 +134,13 @@ def _has_stealable_layout(gradient: Tensor, variable: Tensor) -> bool:
     if gradient.layout is not torch.strided or variable.layout is not torch.strided:
         return False
     return gradient.dtype == variable.dtype and (
-        _obeys_layout_contract(gradient, variable) or not _C._is_grad_layout_enforcement_enabled()
+        _obeys_layout_contract(gradient, variable) or not is_grad_layout_enforced()
     )
 
 
 def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
     """``utils::obeys_layout_contract`` for strided tensors of one shape."""
-    if variable.is_contiguous() or not is_non_overlapping_and_dense_or_false(variable):
+    if variable.is_contiguous() or not is_dense(variable):
         return gradient.is_contiguous()
     return all(
         ours == wanted or size == 1

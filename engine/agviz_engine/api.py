@@ -107,7 +107,6 @@ _PRIVATE_NAMES = (
     "_current_autograd_node",
     "_get_graph_exec_group",
     "_is_fwd_grad_enabled",
-    "_is_grad_layout_enforcement_enabled",
     "_is_multithreading_enabled",
     "_is_view_replay_enabled",
     "_len_torch_dispatch_stack",

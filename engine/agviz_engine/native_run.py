@@ -128,11 +128,17 @@ class _Host(torch.autograd.Function):
             body()
 
 
+_hosts: list[Tensor] = []
+"""Outputs of the hosts: their nodes may not live without them
+(:func:`agviz_engine.releases.function_keeps_node`)."""
+
+
 def _host_edge(sequence_nr: int) -> GradientEdge:
     with torch.enable_grad():
         output = cast("Any", _Host).apply(torch.ones((), requires_grad=True))
-    node = cast("Any", output.grad_fn)
+    node = output.grad_fn
     node._set_sequence_nr(sequence_nr)
+    _hosts.append(output)
     return GradientEdge(node, 0)
 
 
