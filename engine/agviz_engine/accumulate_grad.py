@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
+_sparse_tensor = torch.ops.aten._sparse_coo_tensor_unsafe.default
+"""What torch calls, too: ``torch.sparse_coo_tensor`` warns in some releases whatever it is told."""
 _use_count = cast("Callable[[Tensor], int]", cast("Any", Tensor)._use_count)
 _PLAIN = (Tensor, Parameter)
 _REFERENCES = 3
@@ -120,14 +122,7 @@ def _is_stealable(gradient: Tensor, variable: Tensor) -> bool:
 
 def _shallow_copy(gradient: Tensor) -> Tensor:
     """A sparse tensor of its own around the same indices and values."""
-    return torch.sparse_coo_tensor(
-        gradient._indices(),
-        gradient._values(),
-        gradient.shape,
-        dtype=gradient.dtype,
-        device=gradient.device,
-        check_invariants=False,
-    )
+    return cast("Tensor", _sparse_tensor(gradient._indices(), gradient._values(), gradient.shape))
 
 
 def _has_stealable_layout(gradient: Tensor, variable: Tensor) -> bool:

@@ -212,10 +212,33 @@ def inplace_hint() -> str:
             except RuntimeError as error:
                 said.append(str(error).partition(" instead.")[2])
 
+    _apart(ask)
+    return "".join(said)
+
+
+@functools.cache
+def unused_input_text() -> str:
+    """What torch says of an input that is not in the graph; ``{}`` is in place of its number."""
+    said: list[str] = []
+
+    def ask() -> None:
+        root, used, unused = [torch.ones((), requires_grad=True) for _ in range(3)]
+        try:
+            ENGINE.run_backward(
+                (root * used,), (_ONE,), False, False, (used, unused), allow_unreachable=False
+            )
+        except RuntimeError as error:
+            said.append(str(error).replace("index 1 ", "index {} "))
+
+    _apart(ask)
+    return "".join(said)
+
+
+def _apart(ask: Callable[[], None]) -> None:
+    """Call it on a thread of its own, where no mode and no hook of the program is in force."""
     thread = threading.Thread(target=ask)
     thread.start()
     thread.join()
-    return "".join(said)
 
 
 def legacy_vmap_level() -> int:

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from agviz_engine.graph_task import Edge, GraphTask
 
 _C = cast("Any", torch._C)
-_UNUSED = (
-    "The differentiated Tensor at index {} appears to not have been used in the graph. Set "
-    "allow_unused=True if this is the desired behavior."
-)
 UNJUDGED = "an argument that only torch can judge"
 """Why a call is handed to the native engine whose arguments it may refuse."""
 _CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
@@ -128,7 +124,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                 return None
             for index, gradient in enumerate(captured):
                 if gradient is None and not call.allow_unreachable:
-                    raise RuntimeError(_UNUSED.format(index))
+                    raise RuntimeError(native_run.unused_input_text().format(index))
             return tuple(captured)
 
     def _delegate(

@@ -164,6 +164,7 @@ def test_the_samples_have_everything() -> None:
     assert sum(health.numbers > 0 and health.min is None for health in found) > 1
 
 
+@pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 @pytest.mark.parametrize("layout", ["coo", "uncoalesced", "csr", "csc", "bsr", "bsc"])
 def test_of_sparse_tensors_the_stored_values_count(layout: str) -> None:
     dense = torch.tensor([[0.0, 3.0], [-4.0, math.nan]])
