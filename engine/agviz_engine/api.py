@@ -16,7 +16,7 @@ from torch.autograd.variable import Variable
 from agviz_engine import support
 
 with support.fitting():  # these look for what torch has, and where, when they are imported
-    from agviz_engine import native_run, torch_layout
+    from agviz_engine import native_run, releases, torch_layout
     from agviz_engine.device_threads import DevicePolicy, real_device
     from agviz_engine.engine import Engine
     from agviz_engine.python_engine import PythonEngine, native
@@ -97,6 +97,7 @@ def probe() -> dict[str, str]:
             f"{name} {value}" for name, value in torch_layout.NODE._asdict().items()
         ),
         "torch::autograd::InputMetadata": f"{metadata.stride} words for each input",
+        "this release": "; ".join(f"{what}: {how}" for what, how in releases.found().items()),
     }
 
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 from torch._functorch import utils
+from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.autograd.graph import Node
 
@@ -50,16 +51,38 @@ _find: Callable[[Tensor], None] = _Finder.apply
 
 def leaf_edge(leaf: Tensor) -> tuple[Node, int]:
     """The AccumulateGrad of ``leaf``, which must require a gradient, and 0 for its only input."""
+    with _unrecorded(), _allowed_in_transforms():
+        if _is_wrapped_by_grad(leaf):
+            return cast("tuple[Node, int]", _error(leaf).grad_fn.next_functions[0])
+        with contextlib.suppress(_Found):
+            _find(leaf)
+        return cast("tuple[Node, int]", _found.__dict__.pop("edge"))
+
+
+def holders(tensors: Sequence[Any]) -> list[Node]:
+    """What keeps the graphs of the roots of a pass, although a hook may detach the roots.
+
+    Only of roots made by a custom Function, where the Python object of its node does not keep it
+    (:func:`agviz_engine.releases.function_keeps_node`). Of a subclass with code of its own nothing
+    is made: that code would see it.
+    """
+    with _unrecorded(), _disable_current_modes():
+        return [
+            _error(tensor).grad_fn
+            for tensor in tensors
+            if type(tensor) is Tensor and isinstance(tensor.grad_fn, _C._FunctionBase)
+        ]
+
+
+@contextlib.contextmanager
+def _unrecorded() -> Iterator[None]:
+    """With gradient mode on, and nothing in a profile."""
     profiled = _C._autograd._profiler_enabled()
     if profiled:
         _C._autograd._enable_record_function(False)
     try:
-        with torch.enable_grad(), _allowed_in_transforms():
-            if _is_wrapped_by_grad(leaf):
-                return cast("tuple[Node, int]", _error(leaf).grad_fn.next_functions[0])
-            with contextlib.suppress(_Found):
-                _find(leaf)
-        return cast("tuple[Node, int]", _found.__dict__.pop("edge"))
+        with torch.enable_grad():
+            yield
     finally:
         if profiled:
             _C._autograd._enable_record_function(True)

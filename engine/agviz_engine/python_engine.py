@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
 from agviz_engine import deep_graphs, interrupt, native_run
-from agviz_engine.gradient_edge import leaf_edge
+from agviz_engine.gradient_edge import holders, leaf_edge
 from agviz_engine.node import base_of
+from agviz_engine.releases import function_keeps_node, is_node_alive
 from agviz_engine.thread_state import current
 from agviz_engine.torch_layout import grad_accumulator, topological_nr
 
@@ -106,6 +107,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                         given.retain_grad()
                 if call.create_graph:
                     self._warn_create_graph()
+            held = () if function_keeps_node() else holders(call.tensors)
             try:
                 captured = self.engine.execute(
                     [_root_edge(tensor) for tensor in call.tensors],
@@ -119,6 +121,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                     tensors=call.tensors,
                 )
             finally:
+                del held
                 deep_graphs.let_go_with(call.tensors)
             if call.accumulate_grad:
                 return None
@@ -230,7 +233,7 @@ def _inputs_fit(call: _Call) -> bool:
 
 def _edge_fits(edge: GradientEdge) -> bool:
     node: object = edge.node
-    return isinstance(node, Node) and type(edge.output_nr) is int
+    return isinstance(node, Node) and type(edge.output_nr) is int and is_node_alive(node)
 
 
 def _is_batched(value: Any) -> bool:

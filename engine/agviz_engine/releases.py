@@ -20,7 +20,7 @@ functorch wrapped without the wrapper                       in all releases
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import _prims_common
@@ -52,33 +52,52 @@ is_dense: Callable[[Tensor], bool] = _one_of(
 """Whether a tensor's elements fill their memory without gaps and overlaps."""
 
 
+_Accessors: TypeAlias = "tuple[Callable[[], Any], Callable[[Any], None]]"
+"""How to read a thread-local of torch, and how to write it."""
+
+
+_grad_layout_policy: tuple[_Accessors, ...] = ()
+if hasattr(_C, "_is_grad_layout_enforcement_enabled"):
+    _grad_layout_policy = (
+        (_C._is_grad_layout_enforcement_enabled, _C._set_grad_layout_enforcement_enabled),
+    )
+
+
 def _always() -> bool:
     return True
 
 
-is_grad_layout_enforced: Callable[[], bool] = getattr(
-    _C, "_is_grad_layout_enforcement_enabled", _always
+is_grad_layout_enforced: Callable[[], bool] = (
+    _grad_layout_policy[0][0] if _grad_layout_policy else _always
 )
 """Whether AccumulateGrad steals only gradients laid out like their leaf, on this thread."""
 
 
 @functools.cache
-def autograd_state() -> tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...]:
-    """How to read and write ``c10/core/AutogradState.h``, gradient mode apart."""
-    names = (
-        ("_is_fwd_grad_enabled", "_set_fwd_grad_enabled"),
-        ("_is_view_replay_enabled", "_set_view_replay_enabled"),
-        ("_is_grad_layout_enforcement_enabled", "_set_grad_layout_enforcement_enabled"),
-        ("_get_graph_exec_group", "_set_graph_exec_group"),
-    )
-    return tuple(
-        (getattr(_C, read), getattr(_C, write)) for read, write in names if hasattr(_C, read)
+def autograd_state() -> tuple[_Accessors, ...]:
+    """``c10/core/AutogradState.h``, gradient mode apart."""
+    return (
+        (_C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),
+        (_C._is_view_replay_enabled, _C._set_view_replay_enabled),
+        (_C._get_graph_exec_group, _C._set_graph_exec_group),
+        *_grad_layout_policy,
     )
 
 
 def has_node_creation_hook() -> bool:
     """Whether torch calls back for each node that a forward makes."""
     return hasattr(torch.autograd.graph, "node_creation_hook")
+
+
+def found() -> dict[str, str]:
+    """What this torch turned out to be like, difference by difference."""
+    return {
+        "node of a custom Function": (
+            "kept by its Python object" if function_keeps_node() else "kept by its graph only"
+        ),
+        "grad layout policy": "there" if _grad_layout_policy else "not there",
+        "node_creation_hook": "there" if has_node_creation_hook() else "not there",
+    }
 
 
 class _Nothing(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import weakref
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
 
-from agviz_engine.releases import has_node_creation_hook
+from agviz_engine.releases import function_keeps_node, has_node_creation_hook
 from tests.engine.builders import Log, Multiply, apply, leaf, node_of, throw
 from tests.engine.oracle import as_native, assert_same
 
@@ -48,6 +49,34 @@ def test_an_edge_outlives_its_tensor() -> Any:
     z = (y * 2).sum()
     del y
     return torch.autograd.grad(z, cast("Any", [edge, x]))
+
+
+@as_native
+def test_a_hook_detaches_the_roots() -> Any:
+    """The pass goes on through nodes that only the pass itself keeps."""
+    x = leaf(3)
+    y, z = apply(Multiply, apply(Multiply, x.exp(), x)[0], x)
+
+    def detach(_: Tensor) -> None:
+        y.detach_()
+        z.detach_()
+        gc.collect()
+
+    y.register_hook(detach)
+    torch.autograd.backward([y, z], [torch.ones(3), torch.ones(3)])
+    return [x.grad, y.grad_fn is None]
+
+
+def test_an_edge_whose_tensor_has_died() -> None:
+    """Where a custom Function's node dies with its tensor, torch refuses the edge."""
+
+    def program() -> Any:
+        x = leaf(3)
+        edge = graph.GradientEdge(node_of(apply(Multiply, x, x)[0]), 0)
+        torch.autograd.backward(cast("Any", edge), torch.ones(3))
+        return [x.grad]
+
+    assert (assert_same(program).error is None) is function_keeps_node()
 
 
 @as_native(raises=RuntimeError)
