@@ -9,11 +9,24 @@ and device cost more than all else the engine does. All of it lies side by side 
 ``input_metadata.h``, ``c10/core/TensorImpl.h``): plain words, which are read and never written.
 
 Note [What is checked]
-No position is a constant. :func:`calibrate_node`, :func:`calibrate_tensor` and
-:func:`calibrate_metadata` find each by an experiment on objects made for the purpose (a word that
-changes when a hook is registered is that hook's word), find the virtual function through the one
-implementation that libtorch exports by name, and refuse with
-:class:`~agviz_engine.errors.UnsupportedTorchError` where an experiment does not come out.
+:func:`calibrate_node`, :func:`calibrate_tensor` and :func:`calibrate_metadata` find each position
+by an experiment on objects made for the purpose (a word that changes when a hook is registered is
+that hook's word), find the virtual function through the one implementation that libtorch exports
+by name, and refuse with :class:`~agviz_engine.errors.UnsupportedTorchError` where an experiment
+does not come out. A tensor's address is found through ``_cdata``, the size of an edge by nodes with
+one, two and three of them. Assumed, with an experiment that would contradict it:
+
+- a C++ node's address follows the head of its Python object (its sequence number is set and found);
+- a list begins with pointers to its begin and its end (the end moves when it gets an element);
+- the base class of nodes takes up at most ``_SEARCHED`` words;
+- within ``InputMetadata`` options come first, then the shape, and stream, flags and ``grad_dtype``
+  are in the last three words (tried with the dtypes of gradients and with an undefined input);
+- sizes, strides, offset, element count, dtype and keys of a tensor follow one another;
+- a storage counts its holders in the low 32 bits of a word (it is seen to count to four).
+
+Taken for granted: what no experiment changed within such a word is padding or means nothing here,
+and all classes of nodes begin with their base class.
+
 In a torch that fits nothing of this, a word they follow need not be a pointer; so they read through
 :func:`agviz_engine.checked_memory.words`, where the kernel looks whether an address is one, and a
 wrong one is refused and does not end the process. Only the words of a Python object that is at hand
