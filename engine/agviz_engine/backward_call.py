@@ -123,7 +123,7 @@ def _inputs_fit(call: BackwardCall) -> bool:
 
 def _edge_fits(edge: GradientEdge) -> bool:
     node: object = edge.node
-    return isinstance(node, Node) and type(edge.output_nr) is int
+    return isinstance(node, Node) and type(edge.output_nr) is int and is_node_alive(node)
 
 
 def _is_batched(value: Any) -> bool:

@@ -133,11 +133,17 @@ class _Host(torch.autograd.Function):
             body()
 
 
+_hosts: list[Tensor] = []
+"""Outputs of the hosts: their nodes may not live without them
+(:func:`agviz_engine.releases.function_keeps_node`)."""
+
+
 def _host_edge(sequence_nr: int) -> GradientEdge:
     with torch.enable_grad():
         output = cast("Any", _Host).apply(torch.ones((), requires_grad=True))
-    node = cast("Any", output.grad_fn)
+    node = output.grad_fn
     node._set_sequence_nr(sequence_nr)
+    _hosts.append(output)
     return GradientEdge(node, 0)
 
 
@@ -211,10 +217,33 @@ def inplace_hint() -> str:
             except RuntimeError as error:
                 said.append(str(error).partition(" instead.")[2])
 
+    _apart(ask)
+    return "".join(said)
+
+
+@functools.cache
+def unused_input_text() -> str:
+    """What torch says of an input that is not in the graph; ``{}`` is in place of its number."""
+    said: list[str] = []
+
+    def ask() -> None:
+        root, used, unused = [torch.ones((), requires_grad=True) for _ in range(3)]
+        try:
+            ENGINE.run_backward(
+                (root * used,), (_ONE,), False, False, (used, unused), allow_unreachable=False
+            )
+        except RuntimeError as error:
+            said.append(str(error).replace("index 1 ", "index {} "))
+
+    _apart(ask)
+    return "".join(said)
+
+
+def _apart(ask: Callable[[], None]) -> None:
+    """Call it on a thread of its own, where no mode and no hook of the program is in force."""
     thread = threading.Thread(target=ask)
     thread.start()
     thread.join()
-    return "".join(said)
 
 
 def host(

@@ -172,6 +172,7 @@ def test_a_tensor_of_zeros_without_memory_is_measured(dtype: torch.dtype) -> Non
     assert health_of(make((4, 5), dtype=dtype).t()[1:]).zero == (32 if dtype.is_complex else 16)
 
 
+@pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 @pytest.mark.parametrize("layout", ["coo", "uncoalesced", "csr", "csc", "bsr", "bsc"])
 def test_of_sparse_tensors_the_stored_values_count(layout: str) -> None:
     dense = torch.tensor([[0.0, 3.0], [-4.0, math.nan]])
