@@ -125,7 +125,7 @@ def _page() -> str:
             f"| {each['torch']} | {each['python']} | {each['passed']:,} | {failed}"
             f" | {each['skipped']} |\n"
         )
-        said = "; ".join(f"{count} {reason}" for reason, count in sorted(each["reasons"].items()))
+        said = "; ".join(f"{reason} ({count})" for reason, count in sorted(each["reasons"].items()))
         if said:
             skipped.append(f"- {each['torch']} on {each['python']}: {said}\n")
     return _HEAD + "".join(rows) + "\n## What was skipped\n\n" + "".join(skipped)

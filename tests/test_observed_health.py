@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 
-FIGURES = "nan, posinf, neginf, zero, min, max, mean, norm"
-
 
 def measured(path: Path, program: Any, engine: str) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Figures of each gradient, by the pass, the event and its fields."""
@@ -28,7 +26,8 @@ def measured(path: Path, program: Any, engine: str) -> dict[tuple[Any, ...], tup
     with sqlite3.connect(path) as database:
         rows = database.execute(
             "SELECT event.graph_task - (SELECT min(id) FROM graph_task), kind, node, a, b, c,"
-            f" tensor_type.dtype IS NOT NULL, {FIGURES} FROM health"
+            " tensor_type.dtype IS NOT NULL, health.nan, posinf, neginf, zero, min, max, mean, norm"
+            " FROM health"
             " JOIN event ON event.seq = health.seq"
             " JOIN tensor_type ON tensor_type.id = tensor_type ORDER BY health.seq"
         ).fetchall()
