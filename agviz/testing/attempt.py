@@ -66,7 +66,12 @@ class Attempt:
         self.live = RunningTrace(self)
         self._recording = _Recording(
             folder / TRACE,
-            Options(values=choice.values, check_forward=choice.check_forward, provenance=False),
+            Options(
+                values=choice.values,
+                check_forward=choice.check_forward,
+                provenance=False,
+                engine=choice.engine,
+            ),
             patience=0.0 if choice.mode == "on" else PATIENCE,
             script=run.test,
             argv=[],

@@ -49,7 +49,7 @@ def _lines(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[str
         yield from _recorded(settings, data)
     for problem, count in problems.items():
         yield f"! {nothing}{problem} ({plural(count, 'test')})"
-    if has_worked and (untested := remark(_torch_version())):
+    if has_worked and settings.engine != "native" and (untested := remark(_torch_version())):
         yield f"! {untested}"
 
 
