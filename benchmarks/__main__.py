@@ -31,7 +31,7 @@ from benchmarks import (
     training_steps,
     viewing,
 )
-from benchmarks.contenders import OURS, PEERS, RECORDING
+from benchmarks.contenders import OBSERVING, OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS
 from benchmarks.small_models import SMALL
 
@@ -68,7 +68,9 @@ class Bench:
         for name in self.graphs:
             graph = self._make(name)
             results = self._contest(graph, 1, [OURS], self.rounds)
-            results |= self._contest(graph, 1, [*RECORDING, *PEERS], self.rounds_of_others)
+            results |= self._contest(
+                graph, 1, [*RECORDING, *OBSERVING, *PEERS], self.rounds_of_others
+            )
             found[name] = {"1": results}
             self.console.print(report.speed(graph.title, 1, results), "")
             if name in LARGE and self.threads > 1:

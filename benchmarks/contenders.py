@@ -15,6 +15,7 @@ from torch.utils._debug_mode import DebugMode
 import agviz_engine
 from agviz.record.names import Names
 from agviz.record.recorder import Recorder
+from agviz_engine.observe.observing_engine import observed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,12 +40,15 @@ class Contender(NamedTuple):
 
 
 @contextlib.contextmanager
-def _recording(values: CaptureLevel) -> Iterator[None]:
+def _recording(
+    values: CaptureLevel,
+    installed: Callable[[Recorder], AbstractContextManager[object]] = agviz_engine.installed,
+) -> Iterator[None]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Names() as names,
         Recorder(Path(folder) / "benchmark.agviz", names=names, values=values) as recorder,
-        agviz_engine.installed(recorder),
+        installed(recorder),
     ):
         yield
 
@@ -70,6 +74,10 @@ RECORDING = (
     Contender("agviz, recording events", lambda: _recording("none")),
     Contender("agviz, recording events and health", lambda: _recording("health")),
     Contender("agviz, recording events and values", lambda: _recording("full")),
+)
+OBSERVING = (
+    Contender("native engine, observed, events", lambda: _recording("none", observed)),
+    Contender("native engine, observed, events and health", lambda: _recording("health", observed)),
 )
 PEERS = (
     Contender("native + detect_anomaly", lambda: torch.autograd.set_detect_anomaly(True)),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def hook_name(hook: Callable[..., Any]) -> str:
+def hook_name(hook: object) -> str:
     """The hook's ``__name__``, as ``hook_name`` in ``python_hook.cpp`` has it."""
     name = getattr(hook, "__name__", None)
     return name if isinstance(name, str) else "<unknown>"

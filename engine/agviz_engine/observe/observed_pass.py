@@ -18,6 +18,7 @@ from agviz_engine.emissions import ARRIVED, DELIVERED, LEAF, PUSH, clock, expand
 from agviz_engine.errors import text_of
 from agviz_engine.graph_task import GraphRoot
 from agviz_engine.nonfinite_check import check_outputs
+from agviz_engine.python_hook import hook_name
 from agviz_engine.ready_queue import NodeTask
 from agviz_engine.tensor_facts import held_bytes
 from agviz_engine.thread_state import NODE, current
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from agviz_engine.emissions import Moment
-    from agviz_engine.graph_task import ExecInfo, GraphTask
+    from agviz_engine.graph_task import Capture, ExecInfo, GraphTask
     from agviz_engine.node import NodeRef
     from agviz_engine.observe.observing_engine import ObservingEngine
     from agviz_engine.ready_queue import ReadyQueue
@@ -88,7 +89,10 @@ class ObservedPass:
         """Leaves under way that had a gradient before."""
         self._waiting: dict[int, dict[int, _Arrived]] = {}
         """By consumer and slot, what arrived at nodes that have not started."""
-        self._captured: list[tuple[NodeRef, events.GradientCaptured, int]] = []
+        self._sent: dict[tuple[int, int], tuple[int, int]] = {}
+        """By consumer and slot, what tells apart the gradient that arrived there, unless it is a
+        sum. A reference to it would keep the engine from taking it over."""
+        self._captured: list[tuple[NodeRef, events.GradientCaptured, Capture]] = []
         self._root_gradients = root_gradients
         self._handles: list[Any] = []
 
@@ -118,6 +122,8 @@ class ObservedPass:
             if measurer is not None:
                 measurer.given(graph_task, root, gradient, row, root)
             self.engine.emit.dispatch(graph_task, root, row, gradient)
+            if registry.hook_called or measurer is not None:
+                self._sent[root.index, graph_task.root_edges[0][1]] = _identity(gradient)
         self._push(self.thread, root)
 
     def met(self, node: Node | None) -> int:
@@ -146,9 +152,11 @@ class ObservedPass:
             while self._is_inferring and self._take_captured(self.thread, None):
                 pass
         measurer = self.engine.registry.measurer
-        for ref, event, output in self._captured:
+        for ref, event, (slot, output) in self._captured if measurer is not None else ():
             gradient = results[output] if output < len(results) else None
-            if measurer is not None and gradient is not None:
+            if gradient is None or measurer is None:
+                continue
+            if self._sent.get((ref.index, slot)) != _identity(gradient):
                 measurer.result(self.graph_task, ref, gradient, event)
 
     def fail(self, error: BaseException) -> None:
@@ -185,20 +193,27 @@ class ObservedPass:
         if native != self.native_id and not self.engine.claims(self, native, ref):
             return None
         try:
-            graph_task, thread = self.graph_task, current()
-            if thread.announced != self.engine.registry.generation:
-                self.engine.announce(thread, ref)
-            thread.doing = thread.around, NODE, graph_task, ref, None
-            is_known = ref.index in self.running
-            self.running[ref.index] = ref
-            if self._waiting:
-                self._measure_sums(ref, gradients)
-            if ref.is_accumulate_grad and ref.node.variable.grad is not None:
-                self._had_grad.add(ref.index)
-            return None if is_known else self._took(thread, ref, gradients)
+            return self._start(ref, gradients)
         except Exception as error:  # noqa: BLE001 - the program must not feel it
             self._give_up(error)
             return None
+
+    def _start(self, ref: NodeRef, gradients: Gradients) -> Gradients | None:
+        graph_task, thread = self.graph_task, current()
+        if thread.announced != self.engine.registry.generation:
+            self.engine.announce(thread, ref)
+        thread.doing = thread.around, NODE, graph_task, ref, None
+        is_known = ref.index in self.running
+        self.running[ref.index] = ref
+        if self._waiting:
+            self._measure_sums(ref, gradients)
+        if ref.is_accumulate_grad and ref.node.variable.grad is not None:
+            self._had_grad.add(ref.index)
+        changed = self._sent and self._changed(ref, gradients)
+        replaced = None if is_known else self._took(thread, ref, gradients)
+        if changed:
+            self._hook_inferred(ref, gradients)
+        return replaced
 
     def _finished(self, ref: NodeRef, outputs: Gradients, _inputs: Gradients) -> None:
         """Post-hook: ``ref`` put out ``outputs``."""
@@ -272,11 +287,9 @@ class ObservedPass:
         """Emit which of the node's incoming gradients ``grad`` gives back."""
         emit, registry = self.engine.emit, self.engine.registry
         for capture in cast("Any", self.graph_task.exec_info)[ref.index].captures:
-            is_measured = registry.measurer is not None and self._met_others(ref)
-            if registry.gradient_captured or is_measured:
+            if registry.gradient_captured or registry.measurer is not None:
                 event = emit.captured(self.graph_task, ref, capture)
-                if is_measured:
-                    self._captured.append((ref, event, capture.output_idx))
+                self._captured.append((ref, event, capture))
 
     def _met_others(self, ref: NodeRef) -> bool:
         fan_in = self.graph_task.fan_in
@@ -289,6 +302,26 @@ class ObservedPass:
             gradient = gradients[slot] if slot < len(gradients) else None
             if measurer is not None and arrived.times > 1 and gradient is not None:
                 measurer.given(self.graph_task, arrived.producer, gradient, arrived.row, ref)
+
+    def _changed(self, ref: NodeRef, gradients: Gradients) -> bool:
+        """Whether a gradient that arrived is not the one on which the node starts."""
+        changed = False
+        for slot, gradient in enumerate(gradients):
+            sent = self._sent.pop((ref.index, slot), None)
+            if sent is not None and (gradient is None or sent != _identity(gradient)):
+                changed = True
+        return changed
+
+    def _hook_inferred(self, ref: NodeRef, gradients: Gradients) -> None:
+        """A hook before the node changed what arrived: nothing else is called in between."""
+        registry, graph_task = self.engine.registry, self.graph_task
+        hooks = ref.is_accumulate_grad and cast("Any", ref.node.variable)._backward_hooks
+        name = ", ".join(map(hook_name, hooks.values())) if hooks else hook_name(None)
+        event = self.engine.emit.hook_called(
+            graph_task, ref, "tensor_pre", name, clock(), changed=True
+        )
+        if registry.measurer is not None and ref.index not in graph_task.nonfinite:
+            registry.measurer.hook(graph_task, ref, event, (), gradients)
 
     def _accumulated(self, ref: NodeRef) -> None:
         """A gradient arrived in ``.grad``."""
@@ -330,7 +363,7 @@ class ObservedPass:
             for consumer in ready:
                 self._push(thread, consumer)
 
-    def _distribute(
+    def _distribute(  # noqa: C901 - calls for each gradient would cost more than what they do
         self, thread: EngineThread, ref: NodeRef, outputs: Gradients
     ) -> tuple[list[NodeRef], list[Any], list[Tensor | None]]:
         """Follow the edges of a node (the second half of ``Engine::evaluate_function``).
@@ -341,7 +374,8 @@ class ObservedPass:
         """
         graph_task, registry = self.graph_task, self.engine.registry
         dependencies, exec_info = graph_task.dependencies, graph_task.exec_info
-        wants_rows = registry.deliveries or registry.measurer is not None
+        compares = registry.hook_called or registry.measurer is not None
+        wants_rows = registry.deliveries or compares
         ready: list[NodeRef] = []
         rows: list[Any] = []
         held: list[Tensor | None] = []
@@ -367,6 +401,11 @@ class ObservedPass:
                         times += known.times
                     arrived = _Arrived(is_strided, times, (*row, added, nbytes), ref)
                     self._waiting.setdefault(index, {})[slot] = arrived
+                if compares and nbytes >= 0:
+                    if known is None:
+                        self._sent[index, slot] = _identity(cast("Tensor", output))
+                    else:
+                        self._sent.pop((index, slot), None)
                 if self._is_inferring:
                     rows += (*row, added, nbytes)
                 elif nbytes >= 0:
@@ -412,6 +451,12 @@ class ObservedPass:
         self._is_inferring = False
         expected = -1 if first is None or first.node is None else first.node.index
         self.engine.emit.withdrawn(thread, self.graph_task, ref, expected)
+
+
+def _identity(gradient: Tensor) -> tuple[int, int]:
+    """Tells whether a gradient that is alive is another, or was written to."""
+    some = cast("Any", gradient)
+    return some._cdata, 0 if some.is_inference() else some._version
 
 
 def _has_hooks(variable: Tensor) -> bool:
