@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from textual.widgets import Static
 
+import agviz
 from agviz.analysis.contradiction import contradiction
 from agviz.traces.reader import Trace
 from agviz.traces.rows import NodeStatus
+from agviz.tui.app import AgvizApp
+from agviz.tui.model import Key
+from agviz.tui.panels.events import Events
+from agviz.tui.panels.queues import Queues
+from agviz.tui.screens.tasks import TaskList
+from agviz.tui.title import Status, Title
 from agviz_engine import events
+from tests.test_tui_keys import view_of
+from tests.tui_support import begin, lines, press, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,3 +192,224 @@ def test_a_growing_file_says_the_same_about_a_withdrawal(withdrawn: Path, tmp_pa
             assert one.graph_tasks == other.graph_tasks
             if one.graph_tasks:
                 assert one.statuses(0) == other.statuses(0)
+
+
+# -- what is inferred is marked --------------------------------------------------------------------
+
+INFERRED = {
+    *("QueuePush", "QueuePop", "DependencyDecremented", "GradientAccumulated"),
+    *("SavedTensorsReleased", "GradientCaptured", "NodeSkipped", "HookCalled"),
+}
+
+
+def exported(path: Path, form: str, folder: Path, *options: str) -> str:
+    out = folder / f"out.{form}"
+    done = cli("export", path, "--format", form, "-o", out, *options)
+    assert done.returncode == 0, done.stderr
+    return out.read_text()
+
+
+def test_the_json_says_which_events_are_inferred(
+    native: Path, withdrawn: Path, tmp_path: Path
+) -> None:
+    for path in (native, withdrawn):
+        document = json.loads(exported(path, "json", tmp_path))
+        assert document["meta"]["engine"] == "native"
+        kinds = {event["kind"] for event in document["events"] if event.get("inferred")}
+        assert kinds
+        assert kinds <= INFERRED
+        assert all(
+            event.get("inferred", False) is (event["kind"] in INFERRED)
+            for event in document["events"]
+        )
+    assert [task["withdrawn_seq"] is None for task in document["graph_tasks"]] == [
+        *(False, True, True)
+    ]
+    exact = json.loads(exported(record(tmp_path, PROGRAM), "json", tmp_path))
+    assert exact["meta"]["engine"] == "exact"
+    assert not any("inferred" in event for event in exact["events"])
+
+
+def test_the_timeline_marks_its_counters_and_has_none_after_a_withdrawal(
+    native: Path, withdrawn: Path, tmp_path: Path
+) -> None:
+    def read(path: Path) -> Any:
+        return json.loads(exported(path, "chrome-trace", tmp_path, "--graph-task", "0"))
+
+    seen, lost = read(native), read(withdrawn)
+    for document in (seen, lost):
+        assert document["otherData"]["engine"] == "native"
+        assert "inferred, not seen" in document["otherData"]["inferred"]
+    counters = {record["name"] for record in seen["traceEvents"] if record["ph"] == "C"}
+    assert counters == {"~live gradient bytes", "~ReadyQueue CPU, MainThread"}
+    events_ = lost["traceEvents"]
+    assert {e["name"] for e in events_ if e["ph"] == "C"} == {"~live gradient bytes"}
+    assert [e["args"]["node"] for e in events_ if e["name"] == "inference withdrawn"]
+    (whole,) = (e for e in events_ if e.get("cat") == "graph_task")
+    assert whole["args"]["queues"] == "unknown: inference was withdrawn"
+
+
+def test_a_drawing_of_a_moment_marks_queues(native: Path, withdrawn: Path, tmp_path: Path) -> None:
+    def drawn(path: Path) -> tuple[str, str]:
+        with Trace.open(path) as trace:
+            last = trace.events(0, 0, 1_000)[-2].seq
+            first = next(
+                event.seq
+                for event in trace.events(0, 0, 1_000)
+                if isinstance(event, events.QueuePush)
+            )
+        return (
+            exported(path, "dot", tmp_path, "--graph-task", "0", "--at", str(first)),
+            exported(path, "dot", tmp_path, "--graph-task", "0", "--at", str(last)),
+        )
+
+    early, _ = drawn(native)
+    assert "~ReadyQueue of caller: 1 task" in early
+    assert "~ inferred, not seen" in early
+    early, late = drawn(withdrawn)
+    assert "~ReadyQueue of caller: 1 task" in early
+    assert "ReadyQueue of caller: unknown: inference was withdrawn" in late
+    assert "inferred" not in exported(native, "dot", tmp_path, "--graph-task", "0")
+
+
+def test_summary_and_explain_say_what_is_inferred(native: Path, withdrawn: Path) -> None:
+    said = cli("summary", native).stdout
+    assert "~ inferred, not seen: torch's own engine ran" in said
+    assert "hooks are not seen" in said
+    assert "~ReadyQueue CPU, MainThread" in said
+    assert "withdrawn" not in said
+    said = cli("summary", withdrawn, "--graph-task", "0").stdout
+    assert "! inference was withdrawn in backward pass 0" in said
+    assert "ReadyQueue" not in said
+    facts = json.loads(cli("summary", withdrawn, "--json").stdout)
+    assert facts["engine"] == "native"
+    assert facts["withdrawn"].startswith("inference was withdrawn in backward pass 0:")
+    assert [task["withdrawn"] for task in facts["graph_tasks"]["shown"]] == [True, False, False]
+    done = cli("explain", withdrawn)
+    assert done.returncode == 0
+    assert "! inference was withdrawn in backward pass 0" in done.stdout
+    assert "withdrawn" not in cli("explain", native).stdout
+    assert json.loads(cli("explain", native, "--json").stdout)["engine"] == "native"
+
+
+def test_every_other_verb_reads_a_pass_with_a_withdrawal(withdrawn: Path, tmp_path: Path) -> None:
+    for arguments in (
+        ["why", withdrawn],
+        ["diff", withdrawn, withdrawn],
+        ["whatif", withdrawn, "--order", "fifo"],
+        ["export", withdrawn, "--format", "html", "-o", tmp_path / "out.html"],
+    ):
+        done = cli(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_rows_for_tables_say_it(native: Path) -> None:
+    rows = list(agviz.load(native).events)
+    assert {row.event for row in rows if row.inferred} <= INFERRED
+    assert all(row.inferred is (row.event in INFERRED) for row in rows)
+
+
+# -- the terminal UI -------------------------------------------------------------------------------
+
+
+async def test_the_terminal_marks_what_is_inferred(native: Path) -> None:
+    app = AgvizApp([native])
+    async with app.run_test(size=(140, 40)) as pilot:
+        session = await begin(pilot)
+        session.reader.load(Key(0, 0))
+        session = await settle(pilot)
+        assert "~ native engine, observed" in session.query_one(Title).render().plain
+        listed = lines(session.query_one(Events))
+        assert any(" ~push " in line for line in listed)
+        assert any(" ~accumulate #1 " in line for line in listed)
+        assert any(" started " in line and "~" not in line for line in listed)
+        for _ in range(5):
+            session = await press(pilot, "s")
+        shown = lines(session.query_one(Queues))
+        assert any("~depth" in line for line in shown), shown
+        assert "~" in session.query_one(Status).render().plain
+        session = await press(pilot, "question_mark")
+        said = "\n".join(str(part.render()) for part in app.screen.query(Static))
+        assert "~ inferred, not seen" in said
+        assert "hooks are not seen" in said
+
+
+async def test_the_terminal_shows_no_number_after_a_withdrawal(withdrawn: Path) -> None:
+    app = AgvizApp([withdrawn])
+    async with app.run_test(size=(140, 40)) as pilot:
+        session = await begin(pilot)
+        session.reader.load(Key(0, 0))
+        session = await settle(pilot)
+        assert "inference withdrawn" in session.query_one(Title).render().plain
+        has_been_known = has_been_unknown = False
+        while True:
+            view = view_of(session)
+            shown = "\n".join(lines(session.query_one(Queues)))
+            if view.recording.task.knows_queues(view.moment.state.seq):
+                has_been_known = has_been_known or "~depth" in shown
+            elif view.moment.position < view.recording.event_count:
+                has_been_unknown = True
+                assert "depth unknown: inference was withdrawn" in shown
+                assert "~depth" not in shown
+                assert "unknown" in str(session.query_one(Queues).border_subtitle)
+            if view.moment.position == view.recording.event_count:
+                break
+            session = await press(pilot, "s")
+        assert has_been_known
+        assert has_been_unknown
+        await press(pilot, "t")
+        listed = app.screen.query_one(TaskList)
+        drawn = [listed.render_line(y).text for y in range(listed.size.height)]
+        assert ["inference withdrawn" in line for line in drawn[:3]] == [True, False, False]
+
+
+# -- pytest ----------------------------------------------------------------------------------------
+
+TEST = """\
+import torch
+
+
+def test_it():
+    x = torch.ones(2, requires_grad=True)
+    (x * 2).sum().backward()
+"""
+
+
+def pytest_run(folder: Path, *options: str, **env: str) -> Any:
+    (folder / "test_it.py").write_text(TEST)
+    clean = {name: value for name, value in os.environ.items() if "AGVIZ" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--agviz=on", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**clean, **env},
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "ini", "engine"),
+    [
+        (["--agviz-engine", "native"], {"PYTEST_AGVIZ_ENGINE": "exact"}, "", "native"),
+        ([], {"PYTEST_AGVIZ_ENGINE": "native", "AGVIZ_ENGINE": "exact"}, "exact", "native"),
+        ([], {"AGVIZ_ENGINE": "native"}, "exact", "native"),
+        ([], {}, "native", "native"),
+        ([], {}, "", "exact"),
+    ],
+)
+def test_the_plugin_takes_the_engine(
+    options: list[str], env: dict[str, str], ini: str, engine: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nagviz_engine = {ini}\n" if ini else "")
+    done = pytest_run(tmp_path, *options, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.glob("agviz-results/*/trace.agviz")
+    assert engine_of(path) == engine
+
+
+def test_the_plugin_refuses_what_is_no_engine(tmp_path: Path) -> None:
+    done = pytest_run(tmp_path, AGVIZ_ENGINE="fast")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "agviz-engine='fast' is none of auto, exact, native" in done.stderr
