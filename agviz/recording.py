@@ -202,18 +202,21 @@ class Recording(Instrument):
             self.say_remark()
         return True
 
-    def say_remark(self) -> None:
-        """Say once which engine serves, where it is not the one to expect."""
+    @property
+    def remark(self) -> str:
+        """Which engine serves, where it is not the one to expect; empty: it is, or none does."""
         import torch
 
         if self.chosen is None:
-            return
+            return ""
         if self.chosen.name == EXACT:
-            found = remark(torch.__version__)
-        elif self.chosen.why_not_exact:
-            found = f"{self.chosen.why_not_exact}; so torch's own engine is observed"
-        else:
-            found = ""
+            return remark(torch.__version__)
+        why = self.chosen.why_not_exact
+        return f"{why}; so torch's own engine is observed" if why else ""
+
+    def say_remark(self) -> None:
+        """Say once which engine serves, where it is not the one to expect."""
+        found = self.remark
         if found and found not in _remarks:
             _remarks.add(found)
             say(found)

@@ -129,6 +129,11 @@ class Attempt:
         return self._recorder is not None
 
     @property
+    def remark(self) -> str:
+        """Which engine served, where it is not the one to expect."""
+        return self._recording.remark
+
+    @property
     def seconds(self) -> float:
         """How long backward passes took that have ended."""
         return self._recording.late.passed_ns / 1e9
