@@ -293,12 +293,13 @@ def test_summary_and_explain_say_what_is_inferred(native: Path, withdrawn: Path)
 
 
 def test_every_other_verb_reads_a_pass_with_a_withdrawal(withdrawn: Path, tmp_path: Path) -> None:
-    for arguments in (
+    calls: list[list[str | Path]] = [
         ["why", withdrawn],
         ["diff", withdrawn, withdrawn],
         ["whatif", withdrawn, "--order", "fifo"],
         ["export", withdrawn, "--format", "html", "-o", tmp_path / "out.html"],
-    ):
+    ]
+    for arguments in calls:
         done = cli(*arguments)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr

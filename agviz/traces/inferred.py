@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz_engine.engines import NATIVE
 from agviz_engine.events import INFERRED
 
 if TYPE_CHECKING:
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow, Meta
     from agviz_engine.events import Event
 
+_NATIVE: Final = "native"
+"""As in :mod:`agviz_engine.engines`, which needs more of the engine than a reader has."""
 MARK: Final = "~"
 """Before a word or a number that is inferred."""
 LEGEND: Final = f"{MARK} inferred, not seen: torch's own engine ran and was observed from hooks"
@@ -31,13 +32,13 @@ _SHOWN: Final = 3
 
 def is_observed(meta: Meta) -> bool:
     """Whether torch's own engine ran: queues, dependency counts and buffers are inferred."""
-    return meta.engine == NATIVE
+    return meta.engine == _NATIVE
 
 
 def is_inferred(meta: Meta, event: type[Event] | Event) -> bool:
     """Whether an event of a recording was inferred; all of a kind are, or none."""
     kind = event if isinstance(event, type) else type(event)
-    return meta.engine == NATIVE and kind in INFERRED
+    return meta.engine == _NATIVE and kind in INFERRED
 
 
 def mark_of(meta: Meta) -> str:
