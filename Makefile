@@ -4,7 +4,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install demo test test-slow lint bench against answers fuzz screenshots clean
+.PHONY: help install demo test test-slow test-torch lint bench against answers fuzz screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -34,6 +34,10 @@ test: lint ## format, lint, types and the tests that are neither slow nor need a
 
 test-slow: install ## the slow tests
 	$(BIN)/pytest -q -m 'slow and not gpu'
+
+test-torch: install ## tests on another torch: make test-torch TORCH=2.15.0 [PYTHON=python3.12]
+	@test -n "$(TORCH)" || { echo "make test-torch: which one? TORCH=2.15.0" >&2; exit 1; }
+	$(BIN)/python -m tests.releases $(TORCH) $(if $(PYTHON),--python $(PYTHON))
 
 lint: install ## ruff format --check, ruff check, mypy
 	$(BIN)/ruff format --check

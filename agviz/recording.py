@@ -161,6 +161,8 @@ class Recording(Instrument):
         Raises:
             agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
         """
+        from agviz.measure.saved_tensors import packing_hooks
+
         chosen = self.chosen = choose(self.options.engine)
         registry = self._registry = chosen.registry
         if self.recorder is not None:
@@ -174,13 +176,15 @@ class Recording(Instrument):
             )
         )
         _active.append(self)
+        packing_hooks.start()
+        self._installed.callback(packing_hooks.stop)
         self.names.start()
         self.grad_mode.start()
         self._steps.start()
         if self.provenance is not None:
             self.provenance.start()
         if self.options.check_forward:
-            self._check_forward()
+            self._check_forward(registry)
         if SIGNAL in self.options.on:
             self._listening = SignalListener(lambda: self.recorder)
 
@@ -341,10 +345,10 @@ class Recording(Instrument):
         if options.stop_on_timeout and recorder is not None:
             hang_report.stop(recorder, self.outcome)
 
-    def _check_forward(self) -> None:
+    def _check_forward(self, registry: Registry) -> None:
         from agviz.record.check_forward import CheckForward
 
-        forward = self.forward = CheckForward(self.names, self.provenance)
+        forward = self.forward = CheckForward(self.names, registry, self.provenance)
         if self.recorder is not None:
             self.recorder.forward = forward
         forward.start()

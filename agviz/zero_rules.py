@@ -13,6 +13,7 @@ import torch
 
 from agviz.analysis.causes import Cause
 from agviz.measure.health import measure
+from agviz.measure.saved_tensors import raw_saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,7 +48,7 @@ class _Saved:
 
     def tensor(self, name: str) -> Tensor | None:
         """A saved tensor; None where there is none to look at."""
-        data = getattr(self._node, f"_raw_saved_{name}").data
+        data = raw_saved(self._node, f"_raw_saved_{name}").data
         return data if isinstance(data, torch.Tensor) else None
 
     def health(self, name: str) -> Health | None:

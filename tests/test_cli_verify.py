@@ -166,7 +166,8 @@ for _ in range(2):
 def test_a_compiled_model_is_compared(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(COMPILED)
     ours = verify("--json", "program.py", cwd=tmp_path)
-    assert (ours.returncode, ours.stderr) == (0, "")
+    said = [line for line in ours.stderr.splitlines() if "triton not found" not in line]
+    assert (ours.returncode, said) == (0, [])  # a build for CUDA misses triton where it is not
     report = json.loads(ours.stdout)
     assert report["equal"] == 2
     assert report["not_compared"] == 1  # compiling takes a gradient of fake tensors

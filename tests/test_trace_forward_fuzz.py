@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agviz.record.check_forward import CheckForward
 from agviz.record.names import Names
 from agviz_engine import installed
+from agviz_engine.api import engine
 from tests.engine.fuzz_programs import CALLS, FORWARD, HOOKS, Machine, Step
 from tests.engine.oracle import described
 from tests.engine.programs import PROGRAMS
@@ -27,7 +28,7 @@ TOTAL = 4_000 if settings.get_current_profile_name() == "fuzz" else 120
 def heard(program: Any) -> tuple[Any, list[ForwardOp]]:
     """What a program gives under our engine while its functions are heard, and the functions."""
     names = Names()
-    with installed(), names, CheckForward(names) as forward:
+    with installed(), names, CheckForward(names, engine().registry) as forward:
         torch.manual_seed(0)
         result = program()
         ops = forward.taken(-1).ops

@@ -54,7 +54,7 @@ def noticed(around: AbstractContextManager[Any]) -> Noticed:
         torch.autocast("cpu", dtype=torch.bfloat16),
         Counting(),  # type: ignore[no-untyped-call]
         torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved),
-        torch.profiler.profile(profile_memory=True) as profile,
+        torch.profiler.profile(profile_memory=True, acc_events=True) as profile,
     ):
         seen.clear()
         (gradient,) = torch.autograd.grad(loss, x, create_graph=True)

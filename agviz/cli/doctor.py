@@ -16,13 +16,13 @@ from agviz.cli.console import bare_table, stdout_console
 from agviz.errors import AgvizError
 from agviz.export import renderers
 from agviz.record import capturing
-from agviz_engine.support import MADE_FOR, remark
+from agviz_engine.support import REQUIREMENT, WINDOW, is_tested, remark
 
 if TYPE_CHECKING:
     import argparse
 
 SMALLEST_TERMINAL = (80, 24)
-_GET_TORCH = f"pip install 'torch=={MADE_FOR}.*'"
+_GET_TORCH = f"pip install '{REQUIREMENT}'"
 _BUILD = "to build it, have a C compiler (cc) on PATH and install agviz again"
 
 
@@ -80,7 +80,11 @@ def _torch() -> CheckResult:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:  # found on a path, not installed
         version = "of an unknown version"
-    return CheckResult("torch", ok=True, found=version)
+    if is_tested(version):
+        found = f"{version}, one of {WINDOW}, which agviz is tested with"
+        return CheckResult("torch", ok=True, found=found)
+    found = f"{version}, not one of {WINDOW}, which agviz is tested with"
+    return CheckResult("torch", ok=True, found=found, remedy=_GET_TORCH)
 
 
 def _engine() -> list[CheckResult]:
@@ -92,11 +96,15 @@ def _engine() -> list[CheckResult]:
     try:
         found = agviz_engine.probe()
     except agviz_engine.UnsupportedTorchError as error:
-        return [CheckResult("engine", ok=False, found=str(error), remedy=_GET_TORCH)]
-    findings = [CheckResult("engine", ok=True, found=f"{what}: {at}") for what, at in found.items()]
+        refused = f"torch's own serves, and nothing is recorded: {error}"
+        return [CheckResult("engine", ok=False, found=refused, remedy=_GET_TORCH)]
+    serves = CheckResult("engine", ok=True, found="agviz's serves: all that was tried out fits")
     if untested := remark(torch.__version__):
-        findings.insert(0, CheckResult("engine", ok=True, found=untested, remedy=_GET_TORCH))
-    return [*findings, _health_kernel(), _capture()]
+        serves = CheckResult(
+            "engine", ok=True, found=f"agviz's serves: {untested}", remedy=_GET_TORCH
+        )
+    findings = [CheckResult("engine", ok=True, found=f"{what}: {at}") for what, at in found.items()]
+    return [serves, *findings, _health_kernel(), _capture()]
 
 
 def _health_kernel() -> CheckResult:

@@ -156,7 +156,7 @@ def _tensors(stop: Stop) -> Iterator[tuple[str, str, Tensor]]:
     if live.gradient is not None:
         yield "gradient", "", live.gradient
     ref = live.node
-    if ref is None or ref.is_graph_root:
+    if ref is None:
         return
     if ref.is_accumulate_grad:
         variable = ref.node.variable

@@ -86,7 +86,7 @@ class LiveNode:
     def stack(self) -> tuple[Frame, ...]:
         """Where the forward made it, outermost frame first."""
         provenance = self._subject.provenance
-        if provenance is None or self._ref.is_graph_root:
+        if provenance is None:
             return ()
         (stack,) = provenance.resolve([provenance.captured(self._ref.node)])
         return stack

@@ -16,7 +16,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from agviz.measure.health import name_of, same_memory, shape_of, unwrapped, why_unknown
-from agviz_engine.input_buffer import COMPRESSED
+from agviz_engine.tensor_facts import COMPRESSED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ COPIED: Final = frozenset(
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
         *(torch.complex32, torch.complex64, torch.complex128),
         *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
-        torch.float8_e8m0fnu,
+        *([torch.float8_e8m0fnu] if hasattr(torch, "float8_e8m0fnu") else ()),  # from 2.7 on
     }
 )
 """Dtypes of which every element is a whole number of bytes that mean the same everywhere."""

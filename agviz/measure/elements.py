@@ -93,6 +93,10 @@ def _parts(gradient: Tensor) -> Iterator[PartNumbers]:
         gradient = gradient._values() if gradient.is_sparse else gradient.values()
     if not gradient.numel():
         return
+    if gradient._is_zerotensor():  # torch has no memory for it
+        count = (2 if gradient.is_complex() else 1) * gradient.numel()
+        yield PartNumbers(count, zero=count, finite=count, min=0.0, max=0.0)
+        return
     repeats = 1
     for dimension, stride in enumerate(gradient.stride()):
         if not stride:  # expanded: one of them stands for all

@@ -31,15 +31,21 @@ from agviz.measure.elements import FEW, PartNumbers, is_apart, is_dense, numbers
 from agviz.measure.kernel import of_thread, unpack
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
-from agviz_engine import interrupt, native_run
-from agviz_engine.input_buffer import COMPRESSED, held_bytes
+from agviz_engine import interrupt
+from agviz_engine.tensor_facts import (
+    COMPRESSED,
+    held_bytes,
+    is_plain,
+    storage_address,
+    tensor_block,
+)
 from agviz_engine.thread_state import stretch
-from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS, storage_address, tensor_block
+from agviz_engine.torch_modes import legacy_vmap_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agviz_engine.torch_layout import Block
+    from agviz_engine.tensor_facts import Block
 
 _C = cast("Any", torch._C)
 interrupt.packages.add(__package__)  # none may leave autograd switched off behind it
@@ -48,7 +54,6 @@ _PLAIN = (Tensor, Parameter)
 _REMEMBERED = 1 << 12
 """Below so many elements, one pass over them is quicker than to find that they are known."""
 _PLAIN_KEPT = 1 << 12
-_dispatch_keys = _C._dispatch_keys
 _function_mode_enabled = _C._is_torch_function_mode_enabled
 _len_dispatch_stack = _C._len_torch_dispatch_stack
 
@@ -157,18 +162,13 @@ FINITE: Final = 3
 """Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
 ``max``, ``mean`` and ``norm``."""
 _plain_by_block: dict[Block, Plain] = {}
-"""By the block of a tensor (:func:`~agviz_engine.torch_layout.tensor_block`)."""
+"""By the block of a tensor (:func:`~agviz_engine.tensor_facts.tensor_block`)."""
 
 
 def _looked_at(gradient: Tensor, block: Block) -> Plain | None:
     """Whether a tensor with this block is plain; if so, it is known from now on."""
     dtype, numel = gradient.dtype, gradient.numel()
-    if (
-        _dispatch_keys(gradient).raw_repr() != PLAIN_KEYS
-        or gradient.dim() > DIMENSIONS
-        or dtype not in kernel.MEASURE
-        or not numel
-    ):
+    if not is_plain(gradient) or dtype not in kernel.MEASURE or not numel:
         return None
     dense = gradient.is_contiguous() or is_dense(gradient)
     if not dense and (numel >= _REMEMBERED or not is_apart(gradient)):
@@ -246,7 +246,7 @@ def unwrapped(tensor: Tensor) -> Tensor:
     """``tensor`` without the wrappings of ``torch.func`` and of ``is_grads_batched``."""
     while _C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _C._functorch.get_unwrapped(tensor)
-    for level in range(native_run.legacy_vmap_level(), 0, -1):
+    for level in range(legacy_vmap_level(), 0, -1):
         tensor = cast("Any", torch)._remove_batch_dim(tensor, level, 1, 0)
     return tensor
 

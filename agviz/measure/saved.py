@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from agviz.measure.health import measure, unknown, unseen
+from agviz.measure.saved_tensors import raw_saved
 from agviz.measure.values import Looked, SavedValue
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _saved(ref: NodeRef) -> Iterator[SavedValue]:
     raw = {name.removeprefix(_RAW) for name in names if name.startswith(_RAW)}
     for name in sorted({*raw, *(n.removeprefix(_SAVED) for n in names if n.startswith(_SAVED))}):
         try:
-            value = getattr(node, (_RAW if name in raw else _SAVED) + name)
+            value = raw_saved(node, _RAW + name) if name in raw else getattr(node, _SAVED + name)
         except (RuntimeError, AttributeError):
             continue  # released already, or of a kind that Python has no name for
         if name not in raw:

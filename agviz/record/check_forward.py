@@ -13,6 +13,7 @@ capture of CUDA graphs, and from modules that would leave their fast path becaus
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -35,11 +36,11 @@ from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
-from agviz_engine.api import engine
+from agviz_engine.emit import Emitter
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.native_run import legacy_vmap_level
+from agviz_engine.tensor_facts import UNKNOWN_NODE, node_nr_reader
 from agviz_engine.thread_state import current, program_ran
-from agviz_engine.torch_layout import grad_fn_base, grad_fn_word, sequence_nr
+from agviz_engine.torch_modes import legacy_vmap_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from agviz.record.capturing import Way
     from agviz.record.names import Names
     from agviz.traces.rows import Frame
+    from agviz_engine.instruments import Registry
 
 log = logging.getLogger("agviz")
 
@@ -150,11 +152,15 @@ class CheckForward:
 
     Args:
         names: where parameter names and module paths come from.
+        registry: whose instruments are to know the threads.
         provenance: what resolves stacks; None: one of its own.
     """
 
-    def __init__(self, names: Names, provenance: Provenance | None = None) -> None:
+    def __init__(
+        self, names: Names, registry: Registry, provenance: Provenance | None = None
+    ) -> None:
         self._names = names
+        self._emit = Emitter(registry)
         self._provenance = provenance or Provenance()
         self._mode = _Mode(self)
         self._is_listening = False
@@ -169,7 +175,7 @@ class CheckForward:
         self._has_forgotten = False
         self._handles: list[RemovableHandle] = []
         self._undo: list[Callable[[], None]] = []
-        self._grad_fn = 0
+        self._node_nr: Callable[[Tensor], int | None]
 
     def __enter__(self) -> Self:
         self.start()
@@ -184,7 +190,7 @@ class CheckForward:
             return
         self._is_listening = True
         self._way = capturing.way()
-        self._grad_fn = grad_fn_word()
+        self._node_nr = node_nr_reader()
         hooks = torch.nn.modules.module
         self._handles = [
             hooks.register_module_forward_pre_hook(self._entered),
@@ -242,7 +248,8 @@ class CheckForward:
     def stay_out_of_compiled_code(self) -> None:
         """Take the mode off where Dynamo runs code; called once that is imported."""
         module = cast("Any", sys.modules["torch._dynamo.eval_frame"])
-        for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+        names = "set_eval_frame", "_maybe_set_eval_frame"  # the first is not in all releases
+        for name in filter(functools.partial(hasattr, module), names):
             own = getattr(module, name)
 
             def switched(callback: Any, own: Callable[..., Any] = own) -> Any:
@@ -267,7 +274,7 @@ class CheckForward:
                 name = self._name(function)
             if not name or not self._is_wanted() or self._is_of_a_step(name, args):
                 return None
-            engine().emit.thread("", CPU_QUEUE)
+            self._emit.thread("", CPU_QUEUE)
             with self._ids:
                 call = _Call(self._next_id, name, self._names.current() or "")
                 self._next_id += 1
@@ -414,7 +421,7 @@ class CheckForward:
             _shape(tensor),
             health.name_of(dtype),
             tensor.requires_grad,
-            not grad_fn_base(tensor, self._grad_fn),
+            self._node_nr(tensor) is None,
             found,
         )
 
@@ -459,7 +466,9 @@ class CheckForward:
         if end <= first:
             return None
         for _, tensor in tensors:
-            number = _node_nr(tensor, self._grad_fn)
+            number = self._node_nr(tensor)
+            if number == UNKNOWN_NODE:
+                return end - 1  # what a function gives back is made by the last node it makes
             if number is not None and first <= number < end:
                 return number
         return None
@@ -563,9 +572,3 @@ def _shape(tensor: Tensor) -> str:
     except RuntimeError:  # not made yet
         return ""
     return "" if shape is None else str(list(shape))
-
-
-def _node_nr(tensor: Tensor, grad_fn: int) -> int | None:
-    """Sequence number of the node that made a tensor."""
-    node = grad_fn_base(tensor, grad_fn)
-    return sequence_nr[node] if node else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MESSAGE: Final = re.compile(
     r"one of the variables needed for gradient computation has been modified by an inplace "
-    r"operation: \[\S+ (\[[\d, ]*\])\].* is at version (\d+); expected version (\d+) instead\."
+    r"operation: \[(\S+) (\[[\d, ]*\])\].* is at version (\d+); expected version (\d+) instead\."
 )
 
 
@@ -60,9 +60,9 @@ def modified(
         memory: gives the number of a tensor's storage, -1 where it has none.
     """
     match = _MESSAGE.match(message)
-    if match is None or ref.is_graph_root:
+    if match is None:
         return None
-    shape, version, expected = match[1], int(match[2]), int(match[3])
+    kind, shape, version, expected = match[1], match[2], int(match[3]), int(match[4])
     for name, tensor in _plainly_saved(ref.node):
         if str(list(tensor.shape)) != shape or tensor._version != version:
             continue
@@ -71,18 +71,48 @@ def modified(
         dtype = str(tensor.dtype).removeprefix("torch.")
         facts = shape, dtype, version, expected, parameter(tensor), memory(tensor)
         return Modified(graph_task, ref.index, name, *facts)
-    return None
+    refused, dtype = _refused(ref.node, match[0]), _dtype(kind)
+    if not refused or not dtype:
+        return None
+    return Modified(graph_task, ref.index, refused, shape, dtype, version, expected, "", -1)
+
+
+def _refused(node: Any, complaint: str) -> str:
+    """Name of what an older release does not show with the same complaint; empty: nothing."""
+    from agviz.measure.saved_tensors import raw_saved
+
+    for attribute in dir(type(node)):
+        if attribute.startswith("_raw_saved_"):
+            try:
+                raw_saved(node, attribute)
+            except RuntimeError as error:
+                if str(error).startswith(complaint):
+                    return attribute.removeprefix("_raw_saved_")
+    return ""
+
+
+def _dtype(kind: str) -> str:
+    """The dtype of tensors that torch calls ``torch.FloatTensor``; empty: not known."""
+    import torch
+
+    known = getattr(torch, kind.rpartition(".")[2], None)
+    return str(getattr(known, "dtype", "")).removeprefix("torch.")
 
 
 def _plainly_saved(node: Any) -> Iterator[tuple[str, Tensor]]:
     """Name and tensor of what a node has saved, but for what a hook has packed."""
     import torch
 
+    from agviz.measure.saved_tensors import raw_saved
+
     for attribute in dir(type(node)):
         if not attribute.startswith("_raw_saved_"):
             continue
         name = attribute.removeprefix("_raw_saved_")
-        raw = getattr(node, attribute)
+        try:
+            raw = raw_saved(node, attribute)
+        except RuntimeError:  # an older release shows only what was not written to
+            continue
         named = [(name, raw)]
         if isinstance(raw, tuple | list):
             named = [(f"{name}[{number}]", one) for number, one in enumerate(raw)]

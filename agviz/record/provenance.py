@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from agviz.record.capturing import Way
     from agviz.traces.rows import Frame
     from agviz_engine.node import NodeRef
-    from agviz_engine.torch_layout import Block
+    from agviz_engine.tensor_facts import Block
 
 log = logging.getLogger("agviz")
 
@@ -83,7 +83,7 @@ class _Mode:
         import torch
         from torch.fx import traceback
 
-        import agviz_engine.native_run  # noqa: F401 - it has to meet torch's own functions
+        import agviz_engine.torch_modes  # noqa: F401 - it has to meet torch's own functions
 
         with self.lock:
             self.listeners += 1
@@ -204,9 +204,6 @@ class Provenance:
         saved: list[int | str | None] = []
         try:
             for ref in refs:
-                if ref.is_graph_root:
-                    captured.append(None)
-                    continue
                 captured.append(self.captured(ref.node))
                 if ref.saves_tensors or ref.is_custom_function:
                     for number, each in enumerate(self.saved(ref.node)):
@@ -225,7 +222,8 @@ class Provenance:
 
     def captured(self, node: Any) -> Any:
         """What was captured when torch made ``node``, for :meth:`resolve`; None: nothing."""
-        return capturing.unwrapped(node.metadata.get("traceback_"))
+        metadata = getattr(node, "metadata", None)  # torch did not make the GraphRoot
+        return None if metadata is None else capturing.unwrapped(metadata.get("traceback_"))
 
     def _resolved(self, captured: list[Any]) -> list[tuple[Frame, ...]]:
         try:
@@ -272,6 +270,7 @@ class Provenance:
 
     def saved(self, node: Any) -> list[Saved]:
         """The tensors that ``node`` saved and still has. No hook and no subclass is asked."""
+        raw_saved = _saved_reader()
         kind = type(node)
         names = self._names.get(kind)
         if names is None:
@@ -283,7 +282,7 @@ class Provenance:
         found: list[Saved] = []
         for attribute, name in names:
             try:
-                raw = getattr(node, attribute)
+                raw = raw_saved(node, attribute)
             except RuntimeError:
                 continue  # released already
             if isinstance(raw, tuple | list):
@@ -311,9 +310,16 @@ def _plain_tensors() -> tuple[tuple[type, ...], Callable[[Any], Block]]:
     """Types of plain tensors, and what gives their block."""
     import torch
 
-    from agviz_engine.torch_layout import tensor_block
+    from agviz_engine.tensor_facts import tensor_block
 
     return (torch.Tensor, torch.nn.Parameter), tensor_block
+
+
+@functools.cache
+def _saved_reader() -> Callable[[Any, str], Any]:
+    from agviz.measure.saved_tensors import raw_saved
+
+    return raw_saved
 
 
 _facts: dict[Block, tuple[str, str, int | None]] = {}
@@ -324,11 +330,13 @@ def _facts_of(data: Any) -> tuple[str, str, int | None]:
     """Shape, dtype and bytes, as in :class:`Saved`."""
     import torch
 
-    from agviz_engine.torch_layout import DIMENSIONS, PLAIN_KEYS
+    from agviz_engine.tensor_facts import is_plain
 
     if not isinstance(data, torch.Tensor):
         return "", "", None
-    with torch._C.DisableTorchFunctionSubclass():
+    plain_types, tensor_block = _plain_tensors()
+    with torch._C.DisableTorchFunction():
+        is_alike = type(data) in plain_types and is_plain(data)
         try:
             shape = list(data.shape)
             dtype = str(data.dtype).removeprefix("torch.")
@@ -338,9 +346,7 @@ def _facts_of(data: Any) -> tuple[str, str, int | None]:
         except (RuntimeError, NotImplementedError):  # a nested tensor has no shape
             return "", "", None
     facts = str(shape) if plain else "", dtype, nbytes
-    plain_types, tensor_block = _plain_tensors()
-    keys = torch._C._dispatch_keys(data).raw_repr()
-    if type(data) in plain_types and keys == PLAIN_KEYS and len(shape) <= DIMENSIONS:
+    if is_alike:
         if len(_facts) >= _MOST_KNOWN:
             _facts.clear()
         _facts[tensor_block(data)] = facts

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from agviz_engine.torch_layout import storage_address, tensor_base
+from agviz_engine.tensor_facts import impl_number, storage_address
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,12 +61,12 @@ class Identities:
 
     def tensor(self, tensor: Tensor) -> KnownTensor:
         """The one of this very tensor."""
-        base = tensor_base(tensor)
-        known = self._tensors.get(base)
+        number = impl_number(tensor)
+        known = self._tensors.get(number)
         if known is None:
             with self._lock:
                 pin = cast("Any", torch._C)._WeakTensorRef(tensor)
-                known = self._tensors[base] = KnownTensor(self._next_tensor, pin)
+                known = self._tensors[number] = KnownTensor(self._next_tensor, pin)
                 self._next_tensor += 1
                 if len(self._tensors) > self._room_for_tensors:
                     self._forget_dead_tensors()
@@ -93,7 +93,7 @@ class Identities:
     def forget(self, tensor: Tensor) -> None:
         """Know a tensor no longer: torch refuses to swap one to which there are weak references."""
         with self._lock:
-            self._tensors.pop(tensor_base(tensor), None)
+            self._tensors.pop(impl_number(tensor), None)
 
     def _forget_dead_tensors(self) -> None:
         self._tensors = {k: v for k, v in self._tensors.items() if not v.pin.expired()}

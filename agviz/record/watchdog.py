@@ -184,8 +184,9 @@ class Watchdog:
     def _made(self, reason: str, look: Callable[[], list[DumpedThread]]) -> Dump:
         number, since_ns = self._next_number(), time.monotonic_ns() - self._start_ns
         threads: list[DumpedThread] = []
-        # To look imports the engine and torch; while another thread does so, neither is whole.
-        if not hasattr(sys.modules.get("agviz_engine.api"), "_after_fork"):
+        # To look imports what the engine knows of threads, and torch; while another thread does so,
+        # neither is whole.
+        if not hasattr(sys.modules.get("agviz_engine.thread_state"), "is_traced"):
             return Dump(number, since_ns, reason, threads)
         try:
             threads = look()

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
+from agviz_engine.releases import is_dense, is_grad_layout_enforced
 from agviz_engine.thread_state import current
 from agviz_engine.torch_layout import are_alike
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
+_sparse_tensor = torch.ops.aten._sparse_coo_tensor_unsafe.default
+"""What torch calls, too: ``torch.sparse_coo_tensor`` warns in some releases whatever it is told."""
 _use_count = cast("Callable[[Tensor], int]", cast("Any", Tensor)._use_count)
 _PLAIN = (Tensor, Parameter)
 _REFERENCES = 3
@@ -120,27 +122,20 @@ def _is_stealable(gradient: Tensor, variable: Tensor) -> bool:
 
 def _shallow_copy(gradient: Tensor) -> Tensor:
     """A sparse tensor of its own around the same indices and values."""
-    return torch.sparse_coo_tensor(
-        gradient._indices(),
-        gradient._values(),
-        gradient.shape,
-        dtype=gradient.dtype,
-        device=gradient.device,
-        check_invariants=False,
-    )
+    return cast("Tensor", _sparse_tensor(gradient._indices(), gradient._values(), gradient.shape))
 
 
 def _has_stealable_layout(gradient: Tensor, variable: Tensor) -> bool:
     if gradient.layout is not torch.strided or variable.layout is not torch.strided:
         return False
     return gradient.dtype == variable.dtype and (
-        _obeys_layout_contract(gradient, variable) or not _C._is_grad_layout_enforcement_enabled()
+        _obeys_layout_contract(gradient, variable) or not is_grad_layout_enforced()
     )
 
 
 def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
     """``utils::obeys_layout_contract`` for strided tensors of one shape."""
-    if variable.is_contiguous() or not is_non_overlapping_and_dense_or_false(variable):
+    if variable.is_contiguous() or not is_dense(variable):
         return gradient.is_contiguous()
     return all(
         ours == wanted or size == 1

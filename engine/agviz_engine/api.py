@@ -16,7 +16,7 @@ from torch.autograd.variable import Variable
 from agviz_engine import support
 
 with support.fitting():  # these look for what torch has, and where, when they are imported
-    from agviz_engine import native_run, torch_layout
+    from agviz_engine import native_run, releases, torch_layout
     from agviz_engine.backward_call import native
     from agviz_engine.device_threads import DevicePolicy, real_device
     from agviz_engine.engine import Engine
@@ -98,6 +98,7 @@ def probe() -> dict[str, str]:
             f"{name} {value}" for name, value in torch_layout.NODE._asdict().items()
         ),
         "torch::autograd::InputMetadata": f"{metadata.stride} words for each input",
+        "this release": "; ".join(f"{what}: {how}" for what, how in releases.found().items()),
     }
 
 
@@ -108,7 +109,6 @@ _PRIVATE_NAMES = (
     "_current_autograd_node",
     "_get_graph_exec_group",
     "_is_fwd_grad_enabled",
-    "_is_grad_layout_enforcement_enabled",
     "_is_multithreading_enabled",
     "_is_view_replay_enabled",
     "_len_torch_dispatch_stack",

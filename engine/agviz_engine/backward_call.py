@@ -41,9 +41,6 @@ def unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
     ``torch.compiler.disable`` does the same, but imports Dynamo, which takes a second.
     """
     eval_frame = _C._dynamo.eval_frame
-    skip = eval_frame._FrameExecStrategy(
-        eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT
-    )
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +51,12 @@ def unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
             eval_frame.set_eval_frame(before)
 
     marked = cast("Any", call)
-    eval_frame.set_code_exec_strategy(marked.__code__, skip)
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        action = eval_frame._FrameAction
+        skip = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        eval_frame.set_code_exec_strategy(marked.__code__, skip)
+    else:  # torch 2.6
+        eval_frame.skip_code(marked.__code__)
     marked._torchdynamo_disable = True
     marked._torchdynamo_disable_msg = "the autograd engine runs eagerly"
     return call
@@ -121,7 +123,7 @@ def _inputs_fit(call: BackwardCall) -> bool:
 
 def _edge_fits(edge: GradientEdge) -> bool:
     node: object = edge.node
-    return isinstance(node, Node) and type(edge.output_nr) is int
+    return isinstance(node, Node) and type(edge.output_nr) is int and is_node_alive(node)
 
 
 def _is_batched(value: Any) -> bool:

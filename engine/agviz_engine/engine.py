@@ -549,7 +549,10 @@ class Engine:
             self.emit.node_failed(graph_task, ref, error)
             warned = native_run.warned_of(error)
             if first and torch.is_anomaly_enabled() and not warned:
-                graph_task.stacks = anomaly.forward_stacks(ref)
+                try:
+                    graph_task.stacks = anomaly.forward_stacks(ref)
+                except RuntimeError as gone:  # a node in whose backward it was made
+                    graph_task.error = gone
         finally:
             self._complete(graph_task)
 

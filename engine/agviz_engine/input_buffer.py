@@ -8,16 +8,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, is_grad_enabled
 
+from agviz_engine.tensor_facts import held_bytes
 from agviz_engine.torch_layout import fits_into, has_own_storage
 
+__all__ = ["InputBuffer", "held_bytes"]
+
 _C = cast("Any", torch._C)
-COMPRESSED = {
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
-"""Parts of the compressed sparse layouts."""
 _REFERENCES = 3
 """Holders of a gradient of which only the buffer is one: the buffer, a variable here, and
 ``getrefcount``'s own."""
@@ -54,22 +50,6 @@ class InputBuffer(list[Tensor | None]):
                 self[position] = gradient + old
         else:
             self[position] = old + gradient
-
-
-def held_bytes(tensor: Tensor) -> int:
-    """Bytes in memory of the tensor's elements; 0 where that is not known (nested, ...)."""
-    try:
-        if tensor.layout is torch.strided:
-            if tensor.is_contiguous():
-                return tensor.nbytes
-            return min(tensor.nbytes, tensor.untyped_storage().nbytes())
-        if tensor.is_sparse:
-            return tensor._values().nbytes + tensor._indices().nbytes
-        if tensor.layout in COMPRESSED:
-            return sum(getattr(tensor, part)().nbytes for part in COMPRESSED[tensor.layout])
-    except (RuntimeError, NotImplementedError):
-        pass
-    return 0
 
 
 def _can_accumulate_inplace(old: Tensor, gradient: Tensor) -> bool:

@@ -35,9 +35,17 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
+from agviz_engine import torch_modes
 from agviz_engine.errors import AbortHost
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 from agviz_engine.torch_layout import expectation, retains_grad
+from agviz_engine.torch_modes import (
+    enter_legacy_vmap,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    leave_legacy_vmap,
+    set_anomaly_enabled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,10 +56,7 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 _C = cast("Any", torch._C)
-_is_anomaly_enabled = _C.is_anomaly_enabled
-_is_anomaly_check_nan_enabled = _C.is_anomaly_check_nan_enabled
-_set_anomaly_enabled = _C.set_anomaly_enabled
-"""The mode of the C++ engine itself, whatever the program is shown of it later."""
+legacy_vmap_level = torch_modes.legacy_vmap_level
 ENGINE: Any = _C._ImperativeEngine()
 """The native engine: every instance of this type is a handle to the one C++ engine."""
 
@@ -100,7 +105,7 @@ class _Run:
             return None
         if self.begin is not None:
             self.begin()
-        _enter_legacy_vmap(self.levels)
+        enter_legacy_vmap(self.levels)
         return (None,) * len(gradients) if self.undefined else None
 
     def take(self, outputs: Sequence[Tensor | None], _: object) -> None:
@@ -109,7 +114,7 @@ class _Run:
             self.outputs = tuple(outputs)
             if self.look is not None and not self.levels:
                 self.look(self.outputs)
-            _leave_legacy_vmap()
+            leave_legacy_vmap()
 
 
 _thread = _ThreadState()
@@ -128,11 +133,17 @@ class _Host(torch.autograd.Function):
             body()
 
 
+_hosts: list[Tensor] = []
+"""Outputs of the hosts: their nodes may not live without them
+(:func:`agviz_engine.releases.function_keeps_node`)."""
+
+
 def _host_edge(sequence_nr: int) -> GradientEdge:
     with torch.enable_grad():
         output = cast("Any", _Host).apply(torch.ones((), requires_grad=True))
-    node = cast("Any", output.grad_fn)
+    node = output.grad_fn
     node._set_sequence_nr(sequence_nr)
+    _hosts.append(output)
     return GradientEdge(node, 0)
 
 
@@ -159,7 +170,7 @@ def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
     threads, which there are for accelerators, must not take the node over; the program sees
     multithreading turned off within the node then.
     """
-    levels = _leave_legacy_vmap() if accumulate_grad else legacy_vmap_level()
+    levels = leave_legacy_vmap() if accumulate_grad else legacy_vmap_level()
     multithreading = _C._is_multithreading_enabled()
     if _has_device_threads():
         _C._set_multithreading_enabled(False)
@@ -168,13 +179,13 @@ def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
             *arguments, allow_unreachable=True, accumulate_grad=accumulate_grad
         )
     except BaseException as error:
-        if _is_anomaly_enabled():
+        if is_anomaly_enabled():
             _thread.failed = error
         raise
     finally:
         _C._set_multithreading_enabled(multithreading)
-        _leave_legacy_vmap()  # a Function that failed did not
-        _enter_legacy_vmap(levels)
+        leave_legacy_vmap()  # a Function that failed did not
+        enter_legacy_vmap(levels)
 
 
 def warned_of(error: BaseException) -> bool:
@@ -185,7 +196,7 @@ def warned_of(error: BaseException) -> bool:
 
 def is_anomaly_hidden() -> bool:
     """Whether anomaly mode is on, but the program is shown that it is off."""
-    return _is_anomaly_enabled() and not _C.is_anomaly_enabled()
+    return is_anomaly_enabled() and not _C.is_anomaly_enabled()
 
 
 @functools.cache
@@ -206,29 +217,33 @@ def inplace_hint() -> str:
             except RuntimeError as error:
                 said.append(str(error).partition(" instead.")[2])
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
+    _apart(ask)
     return "".join(said)
 
 
-def legacy_vmap_level() -> int:
-    """How many levels of ``torch._vmap_internals.vmap`` this thread is in."""
-    level: int = _C._vmapmode_increment_nesting() - 1
-    _C._vmapmode_decrement_nesting()
-    return level
+@functools.cache
+def unused_input_text() -> str:
+    """What torch says of an input that is not in the graph; ``{}`` is in place of its number."""
+    said: list[str] = []
+
+    def ask() -> None:
+        root, used, unused = [torch.ones((), requires_grad=True) for _ in range(3)]
+        try:
+            ENGINE.run_backward(
+                (root * used,), (_ONE,), False, False, (used, unused), allow_unreachable=False
+            )
+        except RuntimeError as error:
+            said.append(str(error).replace("index 1 ", "index {} "))
+
+    _apart(ask)
+    return "".join(said)
 
 
-def _leave_legacy_vmap() -> int:
-    levels = legacy_vmap_level()
-    for _ in range(levels):
-        _C._vmapmode_decrement_nesting()
-    return levels
-
-
-def _enter_legacy_vmap(levels: int) -> None:
-    for _ in range(levels):
-        _C._vmapmode_increment_nesting()
+def _apart(ask: Callable[[], None]) -> None:
+    """Call it on a thread of its own, where no mode and no hook of the program is in force."""
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
 
 
 def host(
@@ -243,19 +258,19 @@ def host(
     ``body`` must not raise: what it raised would come back changed. ``entering`` is held until it
     is called, where there are ``inputs``.
     """
-    levels = _leave_legacy_vmap()
+    levels = leave_legacy_vmap()
     profiled = _C._autograd._profiler_enabled()
     multithreading = _C._is_multithreading_enabled()
 
     def hosted() -> None:
-        _enter_legacy_vmap(levels)
+        enter_legacy_vmap(levels)
         _C._set_multithreading_enabled(multithreading)
         if profiled:
             _C._autograd._enable_record_function(True)
         body()
         if profiled:
             _C._autograd._enable_record_function(False)
-        _leave_legacy_vmap()
+        leave_legacy_vmap()
 
     if profiled:  # the host is not the user's: it has no place in a profile
         _C._autograd._enable_record_function(False)
@@ -268,7 +283,7 @@ def host(
     finally:
         if profiled:
             _C._autograd._enable_record_function(True)
-        _enter_legacy_vmap(levels)
+        enter_legacy_vmap(levels)
 
 
 def _host_pruned(
@@ -357,7 +372,7 @@ class _Pause:
 
 
 _anomaly_pause = _Pause(
-    lambda: (_is_anomaly_enabled(), _is_anomaly_check_nan_enabled()), _set_anomaly_enabled
+    lambda: (is_anomaly_enabled(), is_anomaly_check_nan_enabled()), set_anomaly_enabled
 )
 """While hosts abort: torch would warn with the stack of an error."""
 _warn_always_pause = _Pause(lambda: (torch.is_warn_always_enabled(),), torch.set_warn_always)

@@ -15,8 +15,9 @@ from torch.autograd.graph import GradientEdge, Node
 
 from agviz_engine import deep_graphs, interrupt, native_run
 from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_native
-from agviz_engine.gradient_edge import leaf_edge
+from agviz_engine.gradient_edge import holders, leaf_edge
 from agviz_engine.located_node import base_of
+from agviz_engine.releases import function_keeps_node
 from agviz_engine.thread_state import current
 from agviz_engine.torch_layout import grad_accumulator, topological_nr
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from agviz_engine.graph_task import Edge, GraphTask
 
 _C = cast("Any", torch._C)
-_UNUSED = (
-    "The differentiated Tensor at index {} appears to not have been used in the graph. Set "
-    "allow_unused=True if this is the desired behavior."
-)
 _CALLER = 4  # stacklevel of a warning for the line in graph.py that calls run_backward
 
 
@@ -67,6 +64,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                         given.retain_grad()
                 if call.create_graph:
                     self._warn_create_graph()
+            held = () if function_keeps_node() else holders(call.tensors)
             try:
                 captured = self.engine.execute(
                     [_root_edge(tensor) for tensor in call.tensors],
@@ -80,12 +78,13 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
                     tensors=call.tensors,
                 )
             finally:
+                del held
                 deep_graphs.let_go_with(call.tensors)
             if call.accumulate_grad:
                 return None
             for index, gradient in enumerate(captured):
                 if gradient is None and not call.allow_unreachable:
-                    raise RuntimeError(_UNUSED.format(index))
+                    raise RuntimeError(native_run.unused_input_text().format(index))
             return tuple(captured)
 
     def _delegate(

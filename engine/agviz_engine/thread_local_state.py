@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
+from agviz_engine.releases import autograd_state
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _C = cast("Any", torch._C)
 
@@ -21,17 +22,6 @@ class _Autocast(NamedTuple):
 
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
-
-
-@functools.cache
-def _autograd_state() -> tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...]:
-    """How to read and write ``c10/core/AutogradState.h``, gradient mode apart."""
-    return (
-        (_C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),
-        (_C._is_view_replay_enabled, _C._set_view_replay_enabled),
-        (_C._is_grad_layout_enforcement_enabled, _C._set_grad_layout_enforcement_enabled),
-        (_C._get_graph_exec_group, _C._set_graph_exec_group),
-    )
 
 
 class ThreadLocalState:
@@ -54,7 +44,7 @@ class ThreadLocalState:
 
     def __init__(self, *, grad_mode: bool) -> None:
         self._grad_mode = grad_mode
-        self._autograd_state = [read() for read, _ in _autograd_state()]
+        self._autograd_state = [read() for read, _ in autograd_state()]
         self._autocast = [
             _Autocast(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
             for device in _AUTOCAST_DEVICES
@@ -68,7 +58,7 @@ class ThreadLocalState:
     def restored(self) -> Iterator[None]:
         """Make this the state of the current thread for a while."""
         with contextlib.ExitStack() as stack:
-            for (read, write), value in zip(_autograd_state(), self._autograd_state, strict=True):
+            for (read, write), value in zip(autograd_state(), self._autograd_state, strict=True):
                 stack.callback(write, read())
                 write(value)
             for device, enabled, dtype in self._autocast:

@@ -9,11 +9,24 @@ and device cost more than all else the engine does. All of it lies side by side 
 ``input_metadata.h``, ``c10/core/TensorImpl.h``): plain words, which are read and never written.
 
 Note [What is checked]
-No position is a constant. :func:`calibrate_node`, :func:`calibrate_tensor` and
-:func:`calibrate_metadata` find each by an experiment on objects made for the purpose (a word that
-changes when a hook is registered is that hook's word), find the virtual function through the one
-implementation that libtorch exports by name, and refuse with
-:class:`~agviz_engine.errors.UnsupportedTorchError` where an experiment does not come out.
+:func:`calibrate_node`, :func:`calibrate_tensor` and :func:`calibrate_metadata` find each position
+by an experiment on objects made for the purpose (a word that changes when a hook is registered is
+that hook's word), find the virtual function through the one implementation that libtorch exports
+by name, and refuse with :class:`~agviz_engine.errors.UnsupportedTorchError` where an experiment
+does not come out. A tensor's address is found through ``_cdata``, the size of an edge by nodes with
+one, two and three of them. Assumed, with an experiment that would contradict it:
+
+- a C++ node's address follows the head of its Python object (its sequence number is set and found);
+- a list begins with pointers to its begin and its end (the end moves when it gets an element);
+- the base class of nodes takes up at most ``_SEARCHED`` words;
+- within ``InputMetadata`` options come first, then the shape, and stream, flags and ``grad_dtype``
+  are in the last three words (tried with the dtypes of gradients and with an undefined input);
+- sizes, strides, offset, element count, dtype and keys of a tensor follow one another;
+- a storage counts its holders in the low 32 bits of a word (it is seen to count to four).
+
+Taken for granted: what no experiment changed within such a word is padding or means nothing here,
+and all classes of nodes begin with their base class.
+
 In a torch that fits nothing of this, a word they follow need not be a pointer; so they read through
 :func:`agviz_engine.checked_memory.words`, where the kernel looks whether an address is one, and a
 wrong one is refused and does not end the process. Only the words of a Python object that is at hand
@@ -40,12 +53,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 
 import torch
 from torch import Tensor
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.nn import Parameter
 
 from agviz_engine import support
 from agviz_engine.checked_memory import words
 from agviz_engine.node import FUNCTION_BASE
+from agviz_engine.releases import is_dense
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +68,7 @@ if TYPE_CHECKING:
     from agviz_engine.errors import UnsupportedTorchError
 
 _WORD = ctypes.sizeof(ctypes.c_uint64)
-_SEARCHED = 34  # words of a node that an experiment compares: all of the base class
+_SEARCHED = 36  # words of a node that an experiment compares: at least all of the base class
 _CPP_FUNCTION_CDATA = object.__basicsize__  # THPCppFunction: PyObject_HEAD, then cdata
 _COPY_SLICES_VTABLE = "_ZTVN5torch8autograd10CopySlicesE"
 _COPY_SLICES_RELEASE = "_ZN5torch8autograd10CopySlices17release_variablesEv"
@@ -216,32 +229,40 @@ class _Clone(torch.autograd.Function):
         return gradients[0]
 
 
-_EDGE_BYTES = 16  # struct Edge: a pointer to the node, its input number, padding
 _LOWEST_HEAP_ADDRESS = 2**20
 
 
-def _only_edge(parent: Node) -> int | None:
-    """Word number of the node that ``parent``'s only edge leads to, found by the vector's shape."""
-    for begin, end in itertools.pairwise(_words(parent)):
-        if end - begin == _EDGE_BYTES and begin % _WORD == 0 and begin > _LOWEST_HEAP_ADDRESS:
-            return words(begin // _WORD, 1)[0] // _WORD
-    return None
+def _edges_word() -> int:
+    """Begin pointer of ``next_edges_``: the list grows by the same with each edge that a node has.
+
+    How many bytes an edge takes differs: it begins with a plain pointer or with a shared one.
+    """
+    with torch.enable_grad():
+        child = torch.ones(2, requires_grad=True).exp()
+        nodes = [cast("Node", torch.stack([child] * count).grad_fn) for count in (1, 2, 3)]
+    views = [_words(node) for node in nodes]
+    wanted = node_base(cast("Node", child.grad_fn))
+    for i in range(_SEARCHED - 1):
+        one, two, three = (view[i + 1] - view[i] for view in views)
+        if (
+            one >= 2 * _WORD
+            and (two, three) == (2 * one, 3 * one)
+            and all(words(view[i] // _WORD, 1)[0] // _WORD == wanted for view in views)
+        ):
+            return i
+    raise _refusal("the list of edges")
 
 
 def _function_cdata() -> int:
-    output, parent = _sample()
-    child = cast("Node", parent.next_functions[0][0])
-    if _only_edge(parent) != node_base(child):
-        raise _refusal("the list of edges")
+    edges = _edges_word()
     with torch.enable_grad():
         inner = cast("Any", _Clone).apply(torch.ones(2, requires_grad=True))
         outer = inner.exp()
-    wanted = _only_edge(cast("Node", outer.grad_fn))
+    wanted = words(_words(cast("Node", outer.grad_fn))[edges] // _WORD, 1)[0] // _WORD
     function = cast("Node", inner.grad_fn)
     for offset in range(object.__basicsize__, FUNCTION_BASE.__basicsize__, _WORD):
         if node_base(function, offset) == wanted:
             return offset
-    del output
     raise _refusal("the node of a custom Function")
 
 
@@ -770,8 +791,7 @@ def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
     end = dimensions << 3
     sizes = theirs[1][:end]
     return (dimensions, sizes, *theirs[3:]) == (ours[0], ours[1][:end], *ours[3:]) and (
-        theirs[2][:end] == _contiguous_strides(sizes)
-        or is_non_overlapping_and_dense_or_false(tensor)
+        theirs[2][:end] == _contiguous_strides(sizes) or is_dense(tensor)
     )
 
 

@@ -33,7 +33,7 @@ OTHERS = (
 SIZES = ((), (0,), (1,), (3,), (16,), (17,), (4, 5), (0, 3), (7, 1, 9), (40, 50), (3, 45_000))
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0)
 
-pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:Sparse CSR")
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:Sparse (CS|BS)")
 
 
 class Heard(Instrument):
@@ -164,6 +164,15 @@ def test_the_samples_have_everything() -> None:
     assert sum(health.numbers > 0 and health.min is None for health in found) > 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.float16])
+def test_a_tensor_of_zeros_without_memory_is_measured(dtype: torch.dtype) -> None:
+    make = cast("Any", torch)._efficientzerotensor
+    for shape in SIZES:
+        assert health_of(make(shape, dtype=dtype)) == health_of(torch.zeros(shape, dtype=dtype))
+    assert health_of(make((4, 5), dtype=dtype).t()[1:]).zero == (32 if dtype.is_complex else 16)
+
+
+@pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 @pytest.mark.parametrize("layout", ["coo", "uncoalesced", "csr", "csc", "bsr", "bsc"])
 def test_of_sparse_tensors_the_stored_values_count(layout: str) -> None:
     dense = torch.tensor([[0.0, 3.0], [-4.0, math.nan]])

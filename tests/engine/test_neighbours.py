@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import itertools
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -27,6 +30,7 @@ from torch.utils.checkpoint import (
 
 from agviz_engine import events, installed
 from agviz_engine.instruments import Instrument, Live
+from agviz_engine.releases import is_grad_layout_enforced
 from tests.engine.builders import Log, Multiply, apply, custom, engine, leaf, node_of, throw
 from tests.engine.oracle import as_native, assert_same
 
@@ -406,6 +410,15 @@ def _square(x: Tensor) -> Tensor:
     return cast("Tensor", apply(_Square, x))
 
 
+@pytest.fixture(scope="module")
+def decompositions() -> None:
+    """What forward mode needs is compiled when first used, which some releases warn of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._decomp.decompositions_for_jvp")
+
+
+@pytest.mark.usefixtures("decompositions")
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_functorch(name: str, device_policy: DevicePolicy | None) -> None:
     ours = assert_same(TRANSFORMS[name], device_policy=device_policy, order=False)
@@ -827,7 +840,13 @@ def test_backward_under_autocast(device_policy: DevicePolicy | None) -> None:
     assert assert_same(program, device_policy=device_policy, order=False).error is None
 
 
-@pytest.mark.parametrize("enforced", [True, False])
+GRAD_LAYOUT_POLICY = getattr(torch.autograd, "enforce_grad_layout_policy", None)
+NO_GRAD_LAYOUT_POLICY = pytest.mark.skipif(
+    GRAD_LAYOUT_POLICY is None, reason="this torch has no grad layout policy"
+)
+
+
+@pytest.mark.parametrize("enforced", [True, pytest.param(False, marks=NO_GRAD_LAYOUT_POLICY)])
 @pytest.mark.parametrize("order", [(2, 0, 1), (1, 0, 2)])
 def test_layout_of_a_leaf_gradient(
     enforced: bool, order: tuple[int, int, int], device_policy: DevicePolicy | None
@@ -835,7 +854,7 @@ def test_layout_of_a_leaf_gradient(
     def program() -> Any:
         x = torch.randn(2, 3, 4).permute(order).requires_grad_()
         y = torch.randn(x.shape)
-        with torch.autograd.enforce_grad_layout_policy(enforced):
+        with GRAD_LAYOUT_POLICY(enforced) if GRAD_LAYOUT_POLICY else contextlib.nullcontext():
             (x * y).sum().backward()
             first = x.grad
             x.grad = None
@@ -853,14 +872,14 @@ def test_autograd_state_of_the_caller(device_policy: DevicePolicy | None) -> Non
 
         def backward(_: Any, gradient: Tensor) -> Tensor:
             log.note(torch._C._is_fwd_grad_enabled(), torch._C._is_view_replay_enabled())
-            log.note(torch._C._is_grad_layout_enforcement_enabled())
+            log.note(is_grad_layout_enforced())
             return gradient * 2
 
         x = leaf(2, 3)
         with (
             forward_ad._set_fwd_grad_enabled(False),
             _force_original_view_tracking(True),
-            torch.autograd.enforce_grad_layout_policy(False),
+            GRAD_LAYOUT_POLICY(False) if GRAD_LAYOUT_POLICY else contextlib.nullcontext(),
         ):
             custom(backward)(x).sum().backward()
         custom(backward)(x).sum().backward()
@@ -1002,7 +1021,7 @@ def test_torchscript() -> None:
 def test_leaf_as_root_in_the_profiler() -> None:
     def program() -> Any:
         x = leaf(3)
-        with torch.profiler.profile() as profile:
+        with torch.profiler.profile(acc_events=True) as profile:
             x.backward(torch.ones(3))
         return [sorted(event.name for event in cast("Any", profile.events()))]
 
@@ -1013,7 +1032,7 @@ def test_names_in_the_profiler() -> None:
     def program() -> Any:
         x = leaf(3)
         y = apply(Multiply, x.sin(), x)[0].sum()
-        with torch.profiler.profile() as profile:
+        with torch.profiler.profile(acc_events=True) as profile:
             y.backward()
         names = [event.name for event in cast("Any", profile.events())]
         return [sorted(name for name in names if "Backward" in name or "evaluate" in name)]
