@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from agviz.record.check_forward import CheckForward
     from agviz_engine import DevicePolicy, events
-    from agviz_engine.engines import Chosen
+    from agviz_engine.engines import ChosenEngine
 
 _LONGEST_NAME: Final = 200
 """Bytes: SQLite adds to it, and a file system takes 255."""
@@ -79,7 +79,7 @@ class Recording(Instrument):
         self._steps = OptimizerSteps(self._stepped)
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
-        self.chosen: Chosen | None = None
+        self.chosen: ChosenEngine | None = None
         """The engine that serves; None: the recording has not started."""
         self.recorder: Recorder | None = None
         """None: its file is not open yet."""
@@ -215,8 +215,10 @@ class Recording(Instrument):
             return ""
         if self.chosen.name == EXACT:
             return remark(torch.__version__)
-        why = self.chosen.why_not_exact
-        return f"{why}; so torch's own engine is observed" if why else ""
+        if not self.chosen.why_not_exact:
+            return ""
+        why = _without_advice(self.chosen.why_not_exact)
+        return f"{why}; torch's own engine is observed instead"
 
     def say_remark(self) -> None:
         """Say once which engine serves, where it is not the one to expect."""

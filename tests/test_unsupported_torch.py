@@ -62,7 +62,7 @@ def test_that_fails():
 """
 
 
-def environment(folder: Path, lacking: str) -> dict[str, str]:
+def environment(folder: Path, lacking: str, engine: str = "exact") -> dict[str, str]:
     """The environment of a process whose torch lacks something."""
     module, change, _ = LACKING[lacking]
     (folder / "sitecustomize.py").write_text(
@@ -75,7 +75,8 @@ def environment(folder: Path, lacking: str) -> dict[str, str]:
     )
     path = os.pathsep.join([str(folder), str(ROOT), str(ROOT / "engine")])
     left_out = {"AGVIZ", "AGVIZ_OUTPUT"}
-    return {k: v for k, v in os.environ.items() if k not in left_out} | {"PYTHONPATH": path}
+    kept = {k: v for k, v in os.environ.items() if k not in left_out}
+    return kept | {"PYTHONPATH": path, "AGVIZ_ENGINE": engine}
 
 
 def run(
@@ -112,6 +113,21 @@ def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     (line,) = ended.stderr.splitlines()
     assert is_the_sentence(line, lacking, "; the program goes on without being recorded")
     assert not list(tmp_path.glob("*.agviz*"))
+
+
+@pytest.mark.parametrize("lacking", LACKING.keys() - {"a method"})  # which health can't do without
+def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path: Path) -> None:
+    env = environment(tmp_path, lacking, "auto")
+    (tmp_path / "train.py").write_text(PROGRAM)
+    ended = run("-m", "agviz", "run", "-o", "t.agviz", "train.py", cwd=tmp_path, env=env)
+    assert (ended.returncode, ended.stdout) == (7, "ran [] True\n")
+    why, outcome = ended.stderr.splitlines()
+    assert "does not fit agviz's engine" in why
+    assert LACKING[lacking][2] in why
+    assert why.endswith("; torch's own engine is observed instead")
+    assert outcome.startswith("agviz: recorded 1 backward pass in t.agviz; ")
+    explained = run("-m", "agviz", "explain", "t.agviz", cwd=tmp_path, env=env)
+    assert (explained.returncode, explained.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("option", ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
+_is_dense = is_dense()
 _sparse_tensor = torch.ops.aten._sparse_coo_tensor_unsafe.default
 """What torch calls, too: ``torch.sparse_coo_tensor`` warns in some releases whatever it is told."""
 _use_count = cast("Callable[[Tensor], int]", cast("Any", Tensor)._use_count)
@@ -135,7 +136,7 @@ def _has_stealable_layout(gradient: Tensor, variable: Tensor) -> bool:
 
 def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
     """``utils::obeys_layout_contract`` for strided tensors of one shape."""
-    if variable.is_contiguous() or not is_dense(variable):
+    if variable.is_contiguous() or not _is_dense(variable):
         return gradient.is_contiguous()
     return all(
         ours == wanted or size == 1

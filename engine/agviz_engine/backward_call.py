@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
+from agviz_engine.releases import is_node_alive
 from agviz_engine.torch_modes import legacy_vmap_level
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class BackwardCall(NamedTuple):
+class EngineCall(NamedTuple):
     """The arguments of ``run_backward``, known to be such that torch would not refuse them."""
 
     tensors: Any
@@ -74,9 +75,9 @@ class BackwardCall(NamedTuple):
     accumulate_grad: bool
 
 
-def parse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BackwardCall | None:
+def parse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> EngineCall | None:
     """The arguments, or None where torch would have something to say about them."""
-    names = BackwardCall._fields
+    names = EngineCall._fields
     if len(args) > len(names) or not kwargs.keys() <= set(names[len(args) :]):
         return None
     given: dict[str, Any] = {"inputs": (), "allow_unreachable": False, "accumulate_grad": False}
@@ -88,11 +89,11 @@ def parse(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BackwardCall | None:
         if not isinstance(given[flag], int):
             return None
         given[flag] = bool(given[flag])
-    call = BackwardCall(**given)
+    call = EngineCall(**given)
     return call if _roots_fit(call) and _inputs_fit(call) else None
 
 
-def _roots_fit(call: BackwardCall) -> bool:
+def _roots_fit(call: EngineCall) -> bool:
     tensors, gradients = call.tensors, call.grad_tensors
     if not isinstance(tensors, tuple) or not isinstance(gradients, tuple):
         return False
@@ -108,7 +109,7 @@ def _roots_fit(call: BackwardCall) -> bool:
     )
 
 
-def _inputs_fit(call: BackwardCall) -> bool:
+def _inputs_fit(call: EngineCall) -> bool:
     if type(call.inputs) is not tuple or not (call.inputs or call.accumulate_grad):
         return False
     if legacy_vmap_level() and any(map(_is_batched, call.inputs)):

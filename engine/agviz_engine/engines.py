@@ -22,7 +22,7 @@ AUTO: Final = "auto"
 ENGINES: Final = (AUTO, EXACT, NATIVE)
 
 
-class Chosen(NamedTuple):
+class ChosenEngine(NamedTuple):
     """An engine that serves."""
 
     name: str
@@ -64,19 +64,19 @@ class Chosen(NamedTuple):
         return cast("AbstractContextManager[object]", entered)
 
 
-def choose(wanted: str) -> Chosen:
+def choose(wanted: str) -> ChosenEngine:
     """The engine that serves where ``wanted`` is asked for: one of :data:`ENGINES`.
 
     Raises:
         UnsupportedTorchError: the exact one was asked for, and does not fit this torch.
     """
     if wanted == NATIVE:
-        return Chosen(NATIVE, "")
-    chosen = Chosen(EXACT, "")
+        return ChosenEngine(NATIVE, "")
+    chosen = ChosenEngine(EXACT, "")
     try:
         _ = chosen.registry
     except UnsupportedTorchError as error:
         if wanted == EXACT:
             raise
-        return Chosen(NATIVE, str(error))
+        return ChosenEngine(NATIVE, str(error))
     return chosen

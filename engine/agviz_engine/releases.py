@@ -46,10 +46,16 @@ def _one_of(owner: Any, *names: str) -> Any:
     raise ImportError(f"cannot import name {names[0]!r} from {owner.__name__!r}")
 
 
-is_dense: Callable[[Tensor], bool] = _one_of(
-    _prims_common, "is_non_overlapping_and_dense_or_false", "is_non_overlapping_and_dense"
-)
-"""Whether a tensor's elements fill their memory without gaps and overlaps."""
+def is_dense() -> Callable[[Tensor], bool]:
+    """What says whether a tensor's elements fill their memory without gaps and overlaps.
+
+    Raises:
+        ImportError: this torch has none.
+    """
+    found: Callable[[Tensor], bool] = _one_of(
+        _prims_common, "is_non_overlapping_and_dense_or_false", "is_non_overlapping_and_dense"
+    )
+    return found
 
 
 _Accessors: TypeAlias = "tuple[Callable[[], Any], Callable[[Any], None]]"

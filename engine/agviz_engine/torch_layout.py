@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
     from agviz_engine.errors import UnsupportedTorchError
 
+_is_dense = is_dense()
 _WORD = ctypes.sizeof(ctypes.c_uint64)
 _SEARCHED = 36  # words of a node that an experiment compares: at least all of the base class
 _CPP_FUNCTION_CDATA = object.__basicsize__  # THPCppFunction: PyObject_HEAD, then cdata
@@ -791,7 +792,7 @@ def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
     end = dimensions << 3
     sizes = theirs[1][:end]
     return (dimensions, sizes, *theirs[3:]) == (ours[0], ours[1][:end], *ours[3:]) and (
-        theirs[2][:end] == _contiguous_strides(sizes) or is_dense(tensor)
+        theirs[2][:end] == _contiguous_strides(sizes) or _is_dense(tensor)
     )
 
 

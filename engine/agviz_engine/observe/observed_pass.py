@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 import torch
 
@@ -24,15 +24,16 @@ from agviz_engine.tensor_facts import held_bytes
 from agviz_engine.thread_state import NODE, current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
     from torch.autograd.graph import Node
 
     from agviz_engine.emissions import Moment
+    from agviz_engine.emit import Emitter
     from agviz_engine.graph_task import Capture, ExecInfo, GraphTask
+    from agviz_engine.instruments import Registry
     from agviz_engine.node import NodeRef
-    from agviz_engine.observe.observing_engine import ObservingEngine
     from agviz_engine.ready_queue import ReadyQueue
     from agviz_engine.thread_state import EngineThread
 
@@ -48,6 +49,26 @@ _NAN: Final = re.compile(r"Function '(\w+)' returned nan values in its \d+th out
 UNCLAIMED: Final = -1
 _NONE: Final = -2
 """``native_id`` of a pass of which nothing is observed any more."""
+
+
+class Surroundings(Protocol):
+    """What a pass needs of the engine that it is observed by."""
+
+    registry: Registry
+    emit: Emitter
+    nonfinite_check: bool
+
+    def claims(self, observed: ObservedPass, native_id: int, ref: NodeRef) -> bool:
+        """Whether a graph task of torch, of which ``ref`` runs, is that of ``observed``."""
+
+    def announce(self, thread: EngineThread, ref: NodeRef) -> None:
+        """A node starts on a thread that may be new to some instrument."""
+
+    def device_queue(self, device: int) -> ReadyQueue[GraphTask]:
+        """The inferred ReadyQueue of a device."""
+
+    def queues_of(self, graph_task: GraphTask) -> Iterator[ReadyQueue[GraphTask]]:
+        """All inferred queues that may have tasks of a graph task."""
 
 
 class _Arrived(NamedTuple):
@@ -72,7 +93,7 @@ class ObservedPass:
     """
 
     def __init__(
-        self, engine: ObservingEngine, graph_task: GraphTask, root_gradients: Gradients
+        self, engine: Surroundings, graph_task: GraphTask, root_gradients: Gradients
     ) -> None:
         self.engine = engine
         self.graph_task = graph_task

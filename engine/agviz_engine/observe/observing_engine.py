@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
-    from agviz_engine.backward_call import BackwardCall
+    from agviz_engine.backward_call import EngineCall
     from agviz_engine.instruments import Instrument
     from agviz_engine.node import NodeRef
     from agviz_engine.thread_state import EngineThread
@@ -140,7 +140,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
 
     # -- the graph ------------------------------------------------------------------------------
 
-    def _prepared(self, call: BackwardCall) -> ObservedPass | None:
+    def _prepared(self, call: EngineCall) -> ObservedPass | None:
         """Walk the graph of a call; None: that failed, and the call is not observed."""
         try:
             self.emit.thread("", events.CPU_QUEUE)
@@ -167,7 +167,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             self._unclaimed.append(observed)
         return observed
 
-    def _walk(self, graph_task: GraphTask, call: BackwardCall) -> None:
+    def _walk(self, graph_task: GraphTask, call: EngineCall) -> None:
         if len(call.tensors) != 1:
             graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
         policy = real_device if torch.accelerator.is_available() else None
