@@ -30,7 +30,7 @@ from agviz.live import debugging
 from agviz.record.copies import MOST_BYTES
 from agviz.record.options import KEPT, Options, asked_to_check_forward, engine_asked_for
 from agviz.recorded import Recorded
-from agviz.recording import Recording, default_name
+from agviz.recording import Recording, default_name, say
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ __all__ = [
 
 
 class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no_grad is
-    """Run the block's backward passes, in all threads, on agviz's engine and record them.
+    """Record the block's backward passes, in all threads.
 
     What ``with`` gives can be asked at any time, while the block runs too.
 
@@ -90,11 +90,15 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         provenance: keep the line that created every node, and what it saved for backward.
         check_forward: record each torch function that the program calls, with its line and the
             health of what it makes; by default what AGVIZ_CHECK_FORWARD says.
+        engine: ``exact`` to run agviz's own engine, ``native`` to observe torch's from hooks (what
+            it does with its queues is inferred), ``auto`` for the exact one where it fits this
+            torch; by default what AGVIZ_ENGINE says, else ``auto``.
 
     Raises:
         agviz.errors.AgvizError: an argument makes no sense, or ``path`` can't be written to, before
             the block begins.
-        agviz_engine.UnsupportedTorchError: this torch lacks something that the engine needs.
+        agviz_engine.UnsupportedTorchError: the exact engine was asked for, and this torch lacks
+            something that it needs.
     """
 
     def __init__(
@@ -263,7 +267,7 @@ def enable(path: str | PathLike[str] | None = None, options: Options | None = No
 
     Args:
         path: the file to write; None: what AGVIZ_OUTPUT names, or ``agviz-<script>.<pid>.agviz``.
-        options: what to record; None: everything.
+        options: what to record, and which engine runs; None: everything.
 
     Returns:
         The file.
@@ -300,7 +304,11 @@ def enable_at_first_backward() -> None:
     this torch, the program goes on without.
     """
     with _lock:
-        options = Options(check_forward=asked_to_check_forward())
+        try:
+            options = Options(check_forward=asked_to_check_forward())
+        except AgvizError as error:
+            say(f"{error}; the program goes on without being recorded")
+            return
         recording = Recording(default_path(), options, replace=False)
         if recording.start_if_possible():
             recording.until_exit()

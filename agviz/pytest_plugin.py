@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from agviz.testing.settings import LEVELS, MODES, OUTPUT, read_settings
+from agviz.testing.settings import ENGINES, LEVELS, MODES, OUTPUT, read_settings
 
 if TYPE_CHECKING:
     from agviz.testing.fixture import Agviz
@@ -43,6 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " or where the forward became non-finite",
     )
     group.addoption(
+        "--agviz-engine",
+        choices=ENGINES,
+        help="which engine runs backward: agviz's own (exact), torch's, observed from hooks"
+        " (native), or the exact one where it fits this torch (auto, default)",
+    )
+    group.addoption(
         "--hide-agviz-summary",
         action="store_true",
         default=None,
@@ -71,6 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("agviz", "as --agviz")
     parser.addini("agviz_output", "as --agviz-output")
     parser.addini("agviz_values", "as --agviz-values")
+    parser.addini("agviz_engine", "as --agviz-engine")
     parser.addini("agviz_check_forward", "as --agviz-check-forward", type="bool", default=False)
     parser.addini("hide_agviz_summary", "as --hide-agviz-summary", type="bool", default=False)
 

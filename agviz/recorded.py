@@ -73,7 +73,8 @@ class EventList(Sequence[EventRow]):
         return "\n".join([plural(len(self), "event"), *shown])
 
     def _page(self, offset: int, limit: int) -> list[EventRow]:
-        return [EventRow.of(event) for event in self._trace.events(self._graph_task, offset, limit)]
+        found = self._trace.events(self._graph_task, offset, limit)
+        return [EventRow.of(event, self._trace.meta) for event in found]
 
 
 class Recorded:
@@ -127,7 +128,8 @@ class Recorded:
     def story(self, node: NodeRow | ExecutionRow | NonFiniteRow) -> list[EventRow]:
         """Every event that concerns a node, in order."""
         index = node.index if isinstance(node, NodeRow) else node.node
-        return [EventRow.of(event) for event in self.trace.story(node.graph_task, index)]
+        trace = self.trace
+        return [EventRow.of(event, trace.meta) for event in trace.story(node.graph_task, index)]
 
     def first_nonfinite(self) -> NonFiniteRow | None:
         """The first output with NaN or infinities, or None."""

@@ -206,19 +206,23 @@ class Recording(Instrument):
             self.say_remark()
         return True
 
-    def say_remark(self) -> None:
-        """Say once which engine serves, where it is not the one to expect."""
+    @property
+    def remark(self) -> str:
+        """Which engine serves, where it is not the one to expect; empty: it is, or none does."""
         import torch
 
         if self.chosen is None:
-            return
+            return ""
         if self.chosen.name == EXACT:
-            found = remark(torch.__version__)
-        elif self.chosen.why_not_exact:
-            why = _without_advice(self.chosen.why_not_exact)
-            found = f"{why}; torch's own engine is observed instead"
-        else:
-            found = ""
+            return remark(torch.__version__)
+        if not self.chosen.why_not_exact:
+            return ""
+        why = _without_advice(self.chosen.why_not_exact)
+        return f"{why}; torch's own engine is observed instead"
+
+    def say_remark(self) -> None:
+        """Say once which engine serves, where it is not the one to expect."""
+        found = self.remark
         if found and found not in _remarks:
             _remarks.add(found)
             say(found)

@@ -242,7 +242,7 @@ def test_the_summary_over_time(recorded: Path) -> None:
     ("change", "said"),
     [
         ("UPDATE event SET b = 1000 WHERE kind = 2 AND graph_task = 0", "tells of 1,000 tasks in"),
-        ("DELETE FROM event WHERE kind = 27 AND graph_task = 0", "can't have happened"),
+        ("DELETE FROM event WHERE kind = 28 AND graph_task = 0", "can't have happened"),
     ],
     ids=["a queue's depth", "nodes that never finished"],
 )

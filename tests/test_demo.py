@@ -259,8 +259,8 @@ def test_a_torch_that_the_engine_can_not_serve(
     def refuse() -> None:
         raise agviz_engine.UnsupportedTorchError("agviz can't serve this torch; install another")
 
-    monkeypatch.setattr("agviz_engine.api.probe", refuse)
-    assert main(["demo", "--output-dir", str(tmp_path)]) == 2
+    monkeypatch.setattr("agviz_engine.api.engine", refuse)
+    assert main(["demo", "--engine", "exact", "--output-dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "agviz: agviz can't serve this torch; install another\n"
 
 

@@ -129,7 +129,7 @@ def test_a_moment_is_what_the_replay_says(trace: Trace) -> None:
             seen[status] += 1
         assert graph.moment is not None
         assert graph.moment.seq == event.seq
-        assert sum(q.tasks for q in graph.moment.queues) == sum(
+        assert sum(q.tasks or 0 for q in graph.moment.queues) == sum(
             len(q.tasks) for q in state.queues()
         )
         assert dict(graph.moment.waiting) == {

@@ -37,7 +37,7 @@ def own_times(path: Path, graph_task: int | None) -> tuple[dict[str, int], dict[
     rows = database.execute(
         "SELECT thread, t, event.graph_task, kind, event.node, text FROM event"
         " JOIN node ON node.graph_task = event.graph_task AND idx = event.node"
-        " JOIN string ON string.id = node.name WHERE kind IN (6, 7, 25, 27) ORDER BY seq"
+        " JOIN string ON string.id = node.name WHERE kind IN (6, 7, 26, 28) ORDER BY seq"
     ).fetchall()
     database.close()
     types, threads = Counter[str](), Counter[int]()
@@ -51,7 +51,7 @@ def own_times(path: Path, graph_task: int | None) -> tuple[dict[str, int], dict[
                     types[title] += t - before
                 if graph_task is None or graph_task in {task for task, _ in inside}:
                     threads[thread] += t - before
-            if kind == 25:
+            if kind == 26:
                 inside.append((number, short_name(name)))
             else:
                 assert inside.pop()[0] == number

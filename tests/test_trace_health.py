@@ -282,7 +282,7 @@ def test_a_row_without_its_event_is_not_shown(good: Path) -> None:
 def test_health_of_an_event_that_has_none_is_refused(good: Path) -> None:
     database = sqlite3.connect(good, isolation_level=None)
     database.execute(
-        "UPDATE health SET seq = (SELECT min(seq) FROM event WHERE kind = 25)"
+        "UPDATE health SET seq = (SELECT min(seq) FROM event WHERE kind = 26)"
         " WHERE seq = (SELECT min(seq) FROM health)"
     )
     database.close()

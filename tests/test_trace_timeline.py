@@ -374,7 +374,7 @@ def test_what_was_seen_stays(tmp_path: Path) -> None:
     [
         "DELETE FROM timeline",
         "DELETE FROM timeline WHERE id % 2",
-        "UPDATE event SET b = -3 WHERE kind IN (10, 26)",
+        "UPDATE event SET b = -3 WHERE kind IN (10, 27)",
         "UPDATE node SET queue = 77 WHERE idx > 3",
         "UPDATE node SET sequence_nr = -9223372036854775808",
         "UPDATE graph_task SET begin_seq = end_seq, end_seq = begin_seq",
@@ -405,8 +405,8 @@ def test_a_file_that_says_what_can_not_be_is_read(tmp_path: Path, lie: str) -> N
         "UPDATE timeline SET bytes = zeroblob(length(bytes))",
         "DELETE FROM timeline; DELETE FROM node WHERE idx = 3",
         "DELETE FROM timeline; DELETE FROM node WHERE idx > 3",
-        "DELETE FROM timeline; UPDATE event SET node = 99 WHERE kind = 26",
-        "DELETE FROM timeline; UPDATE event SET node = -1 WHERE kind = 26",
+        "DELETE FROM timeline; UPDATE event SET node = 99 WHERE kind = 27",
+        "DELETE FROM timeline; UPDATE event SET node = -1 WHERE kind = 27",
     ],
 )
 def test_a_false_timeline_is_refused(tmp_path: Path, lie: str) -> None:

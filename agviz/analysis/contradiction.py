@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MOST_EVENTS: Final = 20_000
 """So many are replayed, from the begin of the outermost graph task; that takes some 0.2 s."""
 _PAGE: Final = 500
+_DROPPING: Final = (events.NodeFailed, events.GraphTaskFailed, events.InferenceWithdrawn)
 
 
 def contradiction(trace: Trace, graph_task: int) -> str | None:
@@ -50,7 +51,7 @@ def contradiction(trace: Trace, graph_task: int) -> str | None:
             state.apply(event)
         except ImpossibleEventError as error:
             return f"{what}, can't have happened: {error.why}"
-        if isinstance(event, events.NodeFailed | events.GraphTaskFailed) or not state.knows_all:
+        if isinstance(event, _DROPPING) or not state.knows_all:
             knows_depths = False  # what is left in queues is dropped without a word
         if knows_depths and isinstance(event, events.QueuePush | events.QueuePop):
             length = state.queue_length(event.graph_task, event.queue)

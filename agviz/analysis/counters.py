@@ -65,11 +65,16 @@ class CounterReadings:
         self._next = next(self._changes, None)
 
     def apply(self, event: Event) -> list[Reading]:
-        """Move on by one event; gives what it changed."""
+        """Move on by one event; gives what it changed.
+
+        Of a graph task in which inference was withdrawn no queue is read: a gauge would keep for
+        the rest of it what it had shown last.
+        """
         if event.seq < self._first_seq or event.graph_task not in self._tasks:
             return []
         readings = []
-        if isinstance(event, events.QueuePush | events.QueuePop):
+        is_known = self._tasks[event.graph_task].withdrawn_seq is None
+        if is_known and isinstance(event, events.QueuePush | events.QueuePop):
             readings.append(
                 Reading(event.time_ns, self._names.of(event.graph_task, event.queue), event.size)
             )
@@ -96,6 +101,8 @@ class CounterSeries(NamedTuple):
 def counter_series(trace: Trace, graph_task: int, steps: int) -> list[CounterSeries]:
     """What went up and down, live gradient memory first; gauges that stayed at zero are left out.
 
+    So are queues where inference was withdrawn in any graph task meanwhile.
+
     Args:
         trace: the trace.
         graph_task: whose time is looked at; what others do at that time counts, too.
@@ -109,7 +116,13 @@ def counter_series(trace: Trace, graph_task: int, steps: int) -> list[CounterSer
     known = {task.id for task in trace.graph_tasks}
     names = QueueNames(trace)
     found: dict[str, _Steps] = {}
-    for depth in trace.depths(graph_task, end_ns, steps):
+    is_known = all(
+        each.withdrawn_seq is None
+        or each.begin_ns > end_ns
+        or (each.end_ns is not None and each.end_ns < task.begin_ns)
+        for each in trace.graph_tasks
+    )
+    for depth in trace.depths(graph_task, end_ns, steps) if is_known else ():
         if depth.graph_task in known:
             name = names.of(depth.graph_task, depth.queue)
             found.setdefault(name, _Steps(steps)).read(depth.step, depth.largest, depth.last)

@@ -12,6 +12,7 @@ from agviz.analysis.stopped import stopped_at
 from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
 from agviz.traces.dumps import EXIT
 from agviz.traces.held import held_ns
+from agviz.traces.inferred import LEGEND, MARK, is_observed
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
 from agviz.words.units import duration, plural
 
@@ -74,6 +75,8 @@ class Hang:
     """The nodes that wait: those in queues first, then by the number of gradients they lack."""
     knows_all: bool
     """Whether the events of all nodes were recorded."""
+    is_observed: bool
+    """Whether torch's own engine ran: what is in queues is inferred."""
 
     @property
     def is_still(self) -> bool:
@@ -206,7 +209,7 @@ class Hang:
         if not self.waits:
             return
         first = self.waits[0]
-        why = "in a ReadyQueue"
+        why = "in a ReadyQueue" + " (inferred)" * self.is_observed
         if first.missing:
             why = f"for the gradient of {_list([place(node) for node in first.missing], 2)}"
         if len(self.waits) == 1:
@@ -242,6 +245,8 @@ class Hang:
         yield from self._queue_lines()
         for task in shown:
             yield from self._wait_lines(task.id)
+        if self.is_observed and self.waits:
+            yield LEGEND
         if not self.knows_all:
             yield "not all nodes are recorded: more may be running, queued or waiting"
 
@@ -252,7 +257,7 @@ class Hang:
                 queues[wait.node.queue].append(_node(wait.node))
         for queue, nodes in sorted(queues.items()):
             name = f"device {queue}" if queue >= 0 else "of the caller"
-            yield f"ReadyQueue {name} holds {len(nodes):,}: {_list(nodes)}"
+            yield f"{MARK * self.is_observed}ReadyQueue {name} holds {len(nodes):,}: {_list(nodes)}"
 
     def _wait_lines(self, graph_task: int) -> Iterator[str]:
         waits = [w for w in self.waits if w.missing and w.node.graph_task == graph_task]
@@ -357,6 +362,7 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         is_exit=dump is not None and dump.reason == EXIT,
         threads=tuple(find_thread_statuses(trace, tasks, nodes, dump, now_ns, held)),
         waits=tuple(find_waits(trace, tasks, nodes)),
+        is_observed=is_observed(trace.meta),
         knows_all=all(
             node.status is not NodeStatus.UNKNOWN for found in nodes.values() for node in found
         ),

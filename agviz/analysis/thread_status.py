@@ -199,6 +199,8 @@ def find_waits(
 ) -> list[Wait]:
     """The nodes that wait: those in queues first, then by the number of gradients they lack.
 
+    None of a graph task in which inference was withdrawn: it is not known.
+
     Args:
         trace: the trace.
         tasks: the graph tasks under way.
@@ -206,6 +208,8 @@ def find_waits(
     """
     waits = []
     for task in tasks:
+        if task.withdrawn_seq is not None:
+            continue
         found = nodes[task.id]
         missing = defaultdict(list)
         for edge in trace.edges(task.id):

@@ -1,7 +1,8 @@
 """Train a small model, record its last backward pass and show it.
 
-The layers lie on two simulated devices, so that two threads run nodes. The gradients are compared
-with those of torch's own engine, bit for bit. Writes agviz-demo.agviz, .dot and .svg.
+The layers lie on two simulated devices, so that two threads run nodes, except with --engine native.
+The gradients are compared with those of torch's own engine, bit for bit. Writes agviz-demo.agviz,
+.dot and .svg.
 
 Models: char-lm (a transformer language model that learns Python), conv (a residual convolutional
 net), lstm and mlp.
@@ -14,16 +15,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import agviz_engine
 from agviz.cli import summary
 from agviz.cli.console import stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.demo import SUBJECTS
 from agviz.errors import AgvizError, DrawingError
 from agviz.record.capture_level import LEVELS
+from agviz.record.options import ENGINE_HELP, engine_asked_for
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
 from agviz.words.units import duration
+from agviz_engine.engines import ENGINES, NATIVE
+from agviz_engine.errors import UnsupportedTorchError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="health",
         help="what to record of gradients besides shapes and bytes (default: their health)",
     )
+    parser.add_argument("--engine", choices=ENGINES, help=ENGINE_HELP)
     parser.add_argument(
         "--headless", action="store_true", help="do not open the terminal UI at the end"
     )
@@ -76,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Train, record, compare, measure, draw; return 0 where all gradients are equal."""
     require_torch()
+    wanted = arguments.engine or engine_asked_for()
     folder: Path = arguments.output_dir
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,19 +95,23 @@ def execute(arguments: argparse.Namespace) -> int:
 
         from agviz.demo.session import DemoSession
 
-    try:
-        agviz_engine.probe()
-    except agviz_engine.UnsupportedTorchError as error:
-        raise AgvizError(str(error)) from None
     torch.set_num_threads(1)  # such small tensors are not worth sharing out, and times stay steady
-    session = DemoSession(
-        arguments.model,
-        steps=arguments.steps,
-        plant_nan=arguments.plant_nan,
-        values=arguments.values,
-        provenance=arguments.provenance,
-    )
-    console.print(f"[bold]{session.subject.title}[/], layers on two simulated devices")
+    try:
+        session = DemoSession(
+            arguments.model,
+            steps=arguments.steps,
+            plant_nan=arguments.plant_nan,
+            values=arguments.values,
+            provenance=arguments.provenance,
+            engine=wanted,
+        )
+    except UnsupportedTorchError as error:
+        raise AgvizError(str(error)) from None
+    if session.engine.why_not_exact:
+        console.print(f"! {session.engine.why_not_exact}", markup=False)
+    is_native = session.engine.name == NATIVE
+    how = "torch's own engine, observed" if is_native else "layers on two simulated devices"
+    console.print(f"[bold]{session.subject.title}[/], {how}")
     _train(session, console)
     if session.subject.sample is not None:
         console.print("it now writes:", style="dim")

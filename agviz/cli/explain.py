@@ -22,6 +22,7 @@ from agviz.analysis.explanation import Explanation
 from agviz.analysis.outcome import EXIT_CODES
 from agviz.analysis.verdict import verdicts
 from agviz.cli.console import stdout_console, write
+from agviz.traces.inferred import withdrawals
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -52,11 +53,21 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the answer; return 0, 1 or 2 by the worst outcome."""
     with Trace.open(arguments.file) as trace:
         found = verdicts(trace, arguments.graph_task)
-        name = trace.path
+        name, engine = trace.path, trace.meta.engine
+        withdrawn = withdrawals(
+            trace.graph_tasks
+            if arguments.graph_task is None
+            else [trace.graph_task(arguments.graph_task)]
+        )
     if arguments.json:
-        print(json.dumps({"file": name, **_facts(found)}, indent=2))
+        about = {"file": name, "engine": engine, "withdrawn": withdrawn}
+        print(json.dumps({**about, **_facts(found)}, indent=2))
     else:
-        show(found, stdout_console(), verbose=arguments.verbose)
+        console = stdout_console()
+        show(found, console, verbose=arguments.verbose)
+        if withdrawn:
+            console.print()
+            write(f"! {withdrawn}", console, indent=0)
     return EXIT_CODES[found[0].outcome]
 
 

@@ -1,4 +1,4 @@
-"""Run a script under agviz's engine and record its backward passes.
+"""Run a script and record its backward passes.
 
 The script is not changed and does not notice: it keeps its arguments, working directory, exit
 code, output and __main__. Options of agviz stand before the script, those of the script after it.
@@ -7,7 +7,8 @@ code, output and __main__. Options of agviz stand before the script, those of th
   agviz run --steps 10:12 -m my_package.train
   agviz run --on nonfinite,exception,signal train.py
 
-AGVIZ_OUTPUT names the file where --output does not, AGVIZ_CHECK_FORWARD=1 is --check-forward.
+AGVIZ_OUTPUT names the file where --output does not, AGVIZ_CHECK_FORWARD=1 is --check-forward,
+AGVIZ_ENGINE is --engine. Where agviz's own engine does not fit this torch, torch's is observed.
 A trace of the same name is replaced, any other file is left alone. Where FILE can't be written, or
 another process records into it, another place is taken and named on stderr; where there is none,
 the program runs without being recorded. A child made by fork that calls backward gets a file of its
@@ -42,9 +43,11 @@ from agviz.live import Debugging, line_buffered
 from agviz.record.capture_level import LEVELS
 from agviz.record.copies import MOST_BYTES
 from agviz.record.options import (
+    ENGINE_HELP,
     KEPT,
     Options,
     asked_to_check_forward,
+    engine_asked_for,
     read_count,
     read_limit,
     read_occasions,
@@ -54,6 +57,7 @@ from agviz.record.options import (
     read_steps,
 )
 from agviz.recording import Recording, default_name, say
+from agviz_engine.engines import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="where to record (default: agviz-<script>.<pid>.agviz in this folder)",
     )
+    parser.add_argument("--engine", choices=ENGINES, help=ENGINE_HELP)
     parser.add_argument(
         "--steps",
         metavar="A:B",
@@ -251,6 +256,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         keep=KEPT if arguments.keep is None else arguments.keep,
         timeout=arguments.timeout,
         stop_on_timeout=arguments.stop_on_timeout,
+        engine=arguments.engine or engine_asked_for(),
     )
 
 

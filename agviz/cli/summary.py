@@ -20,10 +20,12 @@ from agviz.analysis.verdict import marks, verdicts
 from agviz.analysis.version_errors import version_error
 from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console, styled, write
+from agviz.traces.inferred import LEGEND, MARK, UNSEEN, withdrawals
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.words.health import nonfinite
 from agviz.words.units import backward_passes, duration, plural, size
+from agviz_engine.engines import NATIVE
 
 if TYPE_CHECKING:
     import argparse
@@ -89,6 +91,8 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "python": meta.python,
         "torch": meta.torch,
         "agviz": meta.agviz,
+        "engine": meta.engine,
+        "withdrawn": withdrawals(tasks),
         "complete": meta.end_ns is not None and not meta.stopped,
         "stopped": meta.stopped,
         "choice": meta.choice,
@@ -198,6 +202,7 @@ def _graph_task(task: GraphTaskRow, mark: PassMark | None) -> dict[str, Any]:
         "executed": task.executed,
         "duration_ns": _duration(task),
         "status": str(task.status),
+        "withdrawn": task.withdrawn_seq is not None,
         "mark": None if mark is None else str(mark),
     }
 
@@ -288,6 +293,11 @@ def _show_heading(facts: dict[str, Any], console: Console) -> None:
     call = " ".join([facts["script"], *facts["argv"]]).strip()
     with_torch = f", torch {facts['torch']}" if facts["torch"] else ""
     console.print(f"{call or facts['file']}  (Python {facts['python']}{with_torch})", markup=False)
+    if facts["engine"] == NATIVE:
+        console.print(styled(LEGEND))
+        console.print(styled(UNSEEN))
+    if facts["withdrawn"]:
+        console.print(styled(f"! {facts['withdrawn']}"))
     tasks = facts["graph_tasks"]
     passes = backward_passes(tasks["count"], tasks["reentrant"])
     console.print(f"{passes}, {plural(facts['events'], 'event')}, {duration(tasks['total_ns'])}")
@@ -327,6 +337,8 @@ def _graph_task_table(facts: dict[str, Any]) -> Table:
     )  # fmt: skip
     for task in tasks["shown"]:
         status = f"[red]✗ {task['mark']}[/]" if task["mark"] else task["status"]
+        if task["withdrawn"]:
+            status += ", inference withdrawn"
         inside = "" if task["parent"] is None else f" in #{task['parent']}"
         table.add_row(
             str(task["graph_task"]),
@@ -397,8 +409,10 @@ def _node_table(facts: dict[str, Any]) -> Table:
 
 
 def _hook_table(facts: dict[str, Any]) -> Table:
+    is_native = facts["engine"] == NATIVE  # how long one took is not seen then
+    title = f"{MARK * is_native}Hooks"
     table = columns_table(
-        "Hooks", ("kind", False), ("hook", False), ("calls", True), ("changed", True),
+        title, ("kind", False), ("hook", False), ("calls", True), ("changed", True),
         ("total", True),
     )  # fmt: skip
     for row in facts["hooks"]:
@@ -407,7 +421,7 @@ def _hook_table(facts: dict[str, Any]) -> Table:
             styled(row["name"]),
             f"{row['calls']:,}",
             f"{row['changed']:,}",
-            duration(row["total_ns"]),
+            "" if is_native else duration(row["total_ns"]),
         )
     return table
 
@@ -422,10 +436,11 @@ def _course_table(facts: dict[str, Any], console: Console) -> Table:
     table.columns[1].justify = "left"
     if gauges and over_time["contradiction"]:
         table.caption = styled(f"These numbers are false: {over_time['contradiction']}.")
+    is_native = facts["engine"] == NATIVE
     for gauge in gauges:
         peak = gauge["peak"]
         table.add_row(
-            styled(gauge["gauge"]),
+            styled(f"{MARK * is_native}{gauge['gauge']}"),
             sparkline(gauge["values"], console),
             size(peak) if gauge["unit"] == "bytes" else plural(peak, "task"),
         )

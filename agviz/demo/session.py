@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-import agviz_engine
 from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
 from agviz.record.names import Names
 from agviz.record.provenance import Provenance
 from agviz.record.recorder import Recorder
+from agviz_engine.engines import AUTO, choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,6 +82,8 @@ class DemoSession:
         plant_nan: give the model a part whose gradient is NaN in the recorded step.
         values: how much of gradients to record.
         provenance: record which line created every node, and what it saved for backward.
+        engine: which engine runs, one of :data:`agviz_engine.engines.ENGINES`; the native one
+            simulates no devices.
 
     Raises:
         agviz.errors.AgvizError: there is nothing to learn from on this machine.
@@ -95,10 +97,13 @@ class DemoSession:
         plant_nan: bool,
         values: CaptureLevel = "health",
         provenance: bool = True,
+        engine: str = AUTO,
     ) -> None:
         torch.manual_seed(0)
         subject: Subject = importlib.import_module(SUBJECTS[name]).build(plant_nan=plant_nan)
         self.subject = subject
+        self.engine = choose(engine)
+        """Which of them it is."""
         self._values = values
         self._provenance = provenance
         self._arguments = ["--model", name] + ["--plant-nan"] * plant_nan
@@ -111,8 +116,8 @@ class DemoSession:
         )
 
     def train(self) -> Iterator[float]:
-        """All steps but the recorded one, on our engine; gives the loss after each."""
-        with self._placement, agviz_engine.installed(device_policy=self._placement):
+        """All steps but the recorded one; gives the loss after each."""
+        with self._placement, self.engine.installed(device_policy=self._placement):
             for step in range(self.steps - 1):
                 self._optimizer.zero_grad()
                 loss = self._forward(step)
@@ -142,8 +147,9 @@ class DemoSession:
             ) as recorder,
             self._placement,
         ):
+            recorder.runs_on(self.engine.name)
             loss = self._forward(self.steps - 1)
-            with agviz_engine.installed(
+            with self.engine.installed(
                 recorder, device_policy=self._placement, nonfinite_check=True
             ):
                 loss.backward()
@@ -161,7 +167,7 @@ class DemoSession:
         )
 
     def measure(self, rounds: int = 9, steps: int = 3) -> Overhead:
-        """Training steps on the native engine and on ours while recording, some of each in turn.
+        """Training steps on the native engine, and recorded ones, some of each in turn.
 
         Nothing is simulated: nodes run on the thread that calls backward, as a user's would.
         Training goes on meanwhile, so the model is not afterwards what it was.
@@ -182,7 +188,7 @@ class DemoSession:
                     with (
                         names,
                         provenance or nullcontext(),
-                        agviz_engine.installed(recorder, nonfinite_check=self._values != "none"),
+                        self.engine.installed(recorder, nonfinite_check=self._values != "none"),
                     ):
                         times.append((native, self._timed(steps, recorder.flush)))
         del times[0]  # warms the caches

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.counters import LIVE_BYTES, CounterReadings
 from agviz.analysis.passes import Passes
+from agviz.traces.inferred import LEGEND, UNSEEN, WITHDRAWN, is_inferred, is_observed, mark_of
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 
@@ -128,7 +129,10 @@ class _Export:
             "python": meta.python,
             "torch": meta.torch,
             "agviz": meta.agviz,
+            "engine": meta.engine,
         }
+        if is_observed(meta):
+            facts["inferred"] = f"{LEGEND}; {UNSEEN}"
         yield '{\n"schemaVersion": 1,\n"displayTimeUnit": "ns",\n'
         yield f'"baseTimeNanoseconds": {meta.started_unix_ns},\n'
         yield f'"otherData": {json.dumps(facts)},\n'
@@ -150,7 +154,10 @@ class _Export:
             for reading in gauges.apply(event):
                 unit = "bytes" if reading.gauge == LIVE_BYTES else "depth"
                 yield self._record(
-                    "C", reading.gauge, reading.time_ns, f'"args":{{"{unit}":{reading.value}}}'
+                    "C",
+                    f"{mark_of(self._meta)}{reading.gauge}",
+                    reading.time_ns,
+                    f'"args":{{"{unit}":{reading.value}}}',
                 )
 
     def _introduce(self) -> Iterator[str]:
@@ -238,6 +245,8 @@ class _Export:
         }
         if task.traced:
             args["traced"] = True
+        if task.withdrawn_seq is not None:
+            args["queues"] = WITHDRAWN
         if task.parent >= 0:
             args |= {"parent graph task": task.parent, "parent node": task.parent_node}
         name = "backward" if task.accumulate_grad else "grad"
@@ -283,6 +292,8 @@ class _Export:
         thread = self._thread(event.thread)
         begin = thread.leaf(event.time_ns, event.duration_ns)
         args = self._about(event) | {"kind": event.kind, "changed": event.changed}
+        if is_inferred(self._meta, event):
+            args["inferred"] = True
         yield self._slice("hook", event.name, thread, (begin, event.time_ns), args)
 
     def _callback(self, event: events.FinalCallbackRun) -> Iterator[str]:
@@ -309,13 +320,21 @@ class _Export:
         args = {"error": event.error, "message": event.message}
         yield self._instant("failure", "the native engine raised", event, args)
 
+    def _withdrawn(self, event: events.InferenceWithdrawn) -> Iterator[str]:
+        args = self._about(event) | {"expected": event.expected, "queues": WITHDRAWN}
+        yield self._instant("inferred", "inference withdrawn", event, args)
+
     def _intervened(self, event: events.Intervened) -> Iterator[str]:
         args = self._about(event) | {"kind": event.kind, "slot": event.slot}
         yield self._instant("intervened", f"changed by hand: {event.kind}", event, args)
 
     def _about(
         self,
-        event: events.HookCalled | events.NodeFailed | events.NonFiniteChecked | events.Intervened,
+        event: events.HookCalled
+        | events.NodeFailed
+        | events.NonFiniteChecked
+        | events.Intervened
+        | events.InferenceWithdrawn,
     ) -> dict[str, Any]:
         """Which node an event concerns."""
         args: dict[str, Any] = {"graph task": event.graph_task, "node": event.node}
@@ -337,6 +356,7 @@ class _Export:
         events.NonFiniteChecked: _checked,
         events.Delegated: _delegated,
         events.Intervened: _intervened,
+        events.InferenceWithdrawn: _withdrawn,
         events.DelegatedFailed: _delegated_failed,
     }
 

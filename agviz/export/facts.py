@@ -10,6 +10,7 @@ from agviz.analysis.origins import OriginKind
 from agviz.export import text
 from agviz.graph.items import ItemKind
 from agviz.graph.model import Differs
+from agviz.traces.inferred import MARK
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz.words.health import nonfinite
 from agviz.words.shapes import write_shape
@@ -197,7 +198,8 @@ def received(graph: TaskGraph, item: Item) -> str:
         return ""
     row = item.nodes[0].row
     if graph.moment is not None and row.index in graph.moment.waiting:
-        return f"holds {size(graph.moment.waiting[row.index])}"
+        inferred = MARK * graph.is_observed
+        return f"holds {inferred}{size(graph.moment.waiting[row.index])}"
     shapes = row.input_shapes or ()
     said = write_shape(shapes[0]) if shapes else ""
     if len(set(shapes)) > 1:

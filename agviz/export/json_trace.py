@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.passes import Passes
+from agviz.traces.inferred import is_inferred
 from agviz.traces.rows import ForwardOpRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.traces.schema import SCHEMA_VERSION
 
@@ -118,7 +119,10 @@ class _Document:
         return facts
 
     def _event(self, event: Event) -> dict[str, Any]:
-        return {"kind": type(event).__name__} | self._relative(event._asdict())
+        facts = {"kind": type(event).__name__} | self._relative(event._asdict())
+        if is_inferred(self._trace.meta, event):
+            facts["inferred"] = True
+        return facts
 
     def _findings(self, task: GraphTaskRow) -> Iterator[dict[str, Any]]:
         for row in self._trace.nonfinite(task.id, limit=_ALL):

@@ -12,6 +12,7 @@ from agviz.export.palette import SEVERAL_LANES
 from agviz.graph.items import ItemKind
 from agviz.graph.marks import EXPLODING
 from agviz.graph.model import Differs
+from agviz.traces.inferred import LEGEND, MARK, WITHDRAWN
 from agviz.traces.rows import GraphTaskStatus
 from agviz.words.health import nonfinite
 from agviz.words.units import duration, plural
@@ -109,7 +110,7 @@ def _about_view(graph: TaskGraph) -> Iterator[str]:
         yield f"right after event {moment.seq}, {time} after it began: {found}"
         names = {row.index: row.short_name for row in rows}
         for queue in moment.queues:
-            yield _queue(queue, names)
+            yield _queue(queue, names, MARK * graph.is_observed)
     yield from _others(graph)
     if graph.difference is not None:
         yield f"compared with {graph.difference.other} (B)"
@@ -139,8 +140,10 @@ def _other(task: GraphTaskRow) -> str:
     return said
 
 
-def _queue(queue: Queue, names: dict[int, str]) -> str:
-    said = f"ReadyQueue of {queue.name}: {plural(queue.tasks, 'task')}"
+def _queue(queue: Queue, names: dict[int, str], inferred: str) -> str:
+    if queue.tasks is None:
+        return f"ReadyQueue of {queue.name}: {WITHDRAWN}"
+    said = f"{inferred}ReadyQueue of {queue.name}: {plural(queue.tasks, 'task')}"
     shown = [names[node] for node in queue.nodes if node in names]
     if shown:
         more = ", …" if queue.tasks > len(shown) else ""
@@ -203,6 +206,7 @@ def _marks(picture: GraphLayout) -> Iterator[str]:
         (graph.inside, "arrow to a frame: the node calls that pass; 5.3 ran third inside of 5"),
         (marks.saved, f"{facts.SAVED} tensor saved for backward"),
         (graph.cut, f"{facts.CUT} neighbours left out"),
+        (graph.is_observed and graph.moment, LEGEND),
         (graph.difference, f"{facts.DIFFERENCES[Differs.AFTERWARDS]} differs from B"),
         (graph.difference and graph.difference.edges, "dashed: only in B"),
     )

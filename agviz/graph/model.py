@@ -18,6 +18,7 @@ from agviz.errors import TraceError
 from agviz.graph.critical import critical_path
 from agviz.graph.inside import Inside, NestedPasses
 from agviz.graph.marks import Marks
+from agviz.traces import inferred
 from agviz.traces.rows import (
     EdgeRow,
     GraphTaskRow,
@@ -88,8 +89,8 @@ class Queue(NamedTuple):
     """A ReadyQueue at some moment."""
 
     name: str
-    tasks: int
-    """How many it held."""
+    tasks: int | None
+    """How many it held; None: not known, for inference was withdrawn."""
     nodes: tuple[int, ...]
     """Of the graph task, in the order in which they would be popped; the first of them."""
 
@@ -164,6 +165,8 @@ class TaskGraph:
     """The passes that its nodes called, and theirs, by graph task; outer ones first."""
     others: tuple[GraphTaskRow, ...] = ()
     """The other passes of the trace that are inside of none."""
+    is_observed: bool = False
+    """Whether torch's own engine ran: what queues and InputBuffers hold is inferred."""
 
     def turn(self, row: NodeRow) -> str:
         """A node's turn in execution: ``12``, or ``5.3``, the third to run inside of the fifth."""
@@ -223,6 +226,7 @@ def read_graph(
         calls=passes.calls,
         inside=passes.inside,
         others=tuple(each for each in known if each.parent < 0 and each.id != around),
+        is_observed=inferred.is_observed(trace.meta),
     )
 
 
@@ -239,6 +243,7 @@ def build_graph(
     calls: Sequence[EdgeRow] = (),
     inside: Mapping[int, Inside] | None = None,
     others: tuple[GraphTaskRow, ...] = (),
+    is_observed: bool = False,
 ) -> TaskGraph:
     """Build the graph from rows; an edge to or from a node that is not there is left out."""
     rows = list(rows)
@@ -284,6 +289,7 @@ def build_graph(
         ran=ran,
         inside=inside or {},
         others=others,
+        is_observed=is_observed,
     )
 
 

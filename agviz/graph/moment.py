@@ -99,7 +99,7 @@ def at_event(graph: TaskGraph, trace: Trace, seq: int) -> TaskGraph:
 
 def _row_then(row: NodeRow, status: NodeStatus, node: int, state: EngineState) -> NodeRow:
     """A node's row without what had not happened yet."""
-    if status is NodeStatus.UNKNOWN:
+    if row.status is NodeStatus.UNKNOWN:
         return row
     started = status in _TAKEN_UP
     ended = started and status is not NodeStatus.RUNNING
@@ -124,6 +124,8 @@ def _queues(
         name = queue_label(queue.queue)
         if queue.queue < 0 and queue.thread != graph.task.thread:
             name += f" {threads.get(queue.thread or 0, queue.thread)}"
+        if not queue.is_known:
+            found.append(Queue(name, None, ()))
         if not len(queue.tasks):
             continue
         shown = queue.tasks[:QUEUED_SHOWN]

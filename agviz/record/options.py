@@ -19,6 +19,12 @@ _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_0
 FILE_BYTES: Final = 2_000_000_000
 """Bound of a file by default: some 1,800 passes of 10,000 events. Less than many a disk for
 temporary files has free, and read by ``agviz summary`` within minutes."""
+ENGINE_HELP: Final = (
+    "which engine runs backward: agviz's own (exact), torch's, observed from hooks (native: what it"
+    " does with its queues is inferred), or the exact one where it fits this torch (auto; default:"
+    " what AGVIZ_ENGINE says, else auto)"
+)
+"""For ``--engine`` of a command line."""
 LONGEST_TIMEOUT: Final = 10_000_000
 """Seconds; some four months."""
 FALSE: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
@@ -28,8 +34,15 @@ KEPT: Final = 3
 
 
 def engine_asked_for() -> str:
-    """What ``AGVIZ_ENGINE`` is set to; ``auto`` where it is not."""
-    return os.environ.get("AGVIZ_ENGINE", "").strip().lower() or AUTO
+    """What ``AGVIZ_ENGINE`` is set to; ``auto`` where it is not.
+
+    Raises:
+        agviz.errors.AgvizError: that is no engine.
+    """
+    said = os.environ.get("AGVIZ_ENGINE", "").strip().lower() or AUTO
+    if said not in ENGINES:
+        raise AgvizError(f"AGVIZ_ENGINE={said!r} is none of {', '.join(ENGINES)}")
+    return said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +93,7 @@ class Options:
         if self.stop_on_timeout and self.timeout is None:
             raise AgvizError("there is no timeout on which to stop; say after how many seconds")
         if self.engine not in ENGINES:
-            raise AgvizError(f"engine {self.engine!r} is none of {', '.join(ENGINES)}")
+            raise AgvizError(f"engine={self.engine!r} is none of {', '.join(ENGINES)}")
         if self.values not in LEVELS:
             raise AgvizError(f"values={self.values!r} is none of {', '.join(LEVELS)}")
         if strange := self.on - set(OCCASIONS):

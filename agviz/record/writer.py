@@ -34,6 +34,7 @@ from agviz_engine.events import (
     GraphTaskBegun,
     GraphTaskFailed,
     GraphTaskFinished,
+    InferenceWithdrawn,
     WorkerStarted,
 )
 
@@ -193,6 +194,7 @@ class Writer:
             DependenciesComputed: self._size_graph_task,
             GraphTaskFinished: self._finish_graph_task,
             GraphTaskFailed: self._fail_graph_task,
+            InferenceWithdrawn: self._withdraw_inference,
             WorkerStarted: self._add_thread,
         }
         self._write_side: dict[type, Callable[[Any], None]] = {
@@ -426,7 +428,7 @@ class Writer:
             event.seq,
             event.time_ns - self._start_ns,
             *(0, 0, None, None, 0, 0, None),
-            event.traced,
+            *(event.traced, None),
         )
         self._insert("graph_task", row, columns=len(row))
 
@@ -442,6 +444,11 @@ class Writer:
         self._database.execute(
             "UPDATE graph_task SET end_seq = ?, end_t = ?, executed = ? WHERE id = ?",
             (event.seq, event.time_ns - self._start_ns, event.executed, event.graph_task),
+        )
+
+    def _withdraw_inference(self, event: InferenceWithdrawn) -> None:
+        self._database.execute(
+            "UPDATE graph_task SET withdrawn = ? WHERE id = ?", (event.seq, event.graph_task)
         )
 
     def _fail_graph_task(self, event: GraphTaskFailed) -> None:

@@ -36,6 +36,8 @@ class ReportData(TypedDict):
     has_recorded: bool
     problem: str
     """Why nothing could be recorded, or what is wrong with what was."""
+    remark: str
+    """Which engine served, where it is not the one to expect; empty: it is."""
     heading: str
     """The verdict; empty where the test did not fail."""
     glyph: str
@@ -66,6 +68,7 @@ def nothing(run: Run) -> ReportData:
         part=run.part,
         has_recorded=False,
         problem="",
+        remark="",
         heading="",
         glyph="",
         is_brief=False,

@@ -66,7 +66,12 @@ class Attempt:
         self.live = RunningTrace(self)
         self._recording = _Recording(
             folder / TRACE,
-            Options(values=choice.values, check_forward=choice.check_forward, provenance=False),
+            Options(
+                values=choice.values,
+                check_forward=choice.check_forward,
+                provenance=False,
+                engine=choice.engine,
+            ),
             patience=0.0 if choice.mode == "on" else PATIENCE,
             script=run.test,
             argv=[],
@@ -122,6 +127,11 @@ class Attempt:
     def has_recorded(self) -> bool:
         """Whether backward was called."""
         return self._recorder is not None
+
+    @property
+    def remark(self) -> str:
+        """Which engine served, where it is not the one to expect."""
+        return self._recording.remark
 
     @property
     def seconds(self) -> float:

@@ -322,6 +322,7 @@ class PluginSession:
                 except AgvizError as error:
                     data["problem"] = str(error)
         data["has_recorded"] = attempt.has_recorded
+        data["remark"] = attempt.remark if attempt.has_recorded else ""
         data["problem"] = attempt.problem or data["problem"]
         data["without_baseline"] = (
             attempt.has_recorded

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MODES: Final = ("off", "on", "retain-on-failure")
 LEVELS: Final = ("none", "health", "full")
+ENGINES: Final = ("auto", "exact", "native")
 KINDS: Final = ("nan", "inf")
 _MARKER: Final = {"mode", "values", "check_forward", "fail_on", "max_norm"}
 _CHECK_FORWARD: Final = ("PYTEST_AGVIZ_CHECK_FORWARD", "AGVIZ_CHECK_FORWARD")
@@ -28,6 +29,8 @@ class PluginSettings:
     mode: str
     output: Path
     values: CaptureLevel
+    engine: str
+    """Which engine runs: one of :data:`ENGINES`."""
     check_forward: bool
     hide_summary: bool
     verify: bool
@@ -42,6 +45,7 @@ class Choice:
 
     mode: str
     values: CaptureLevel
+    engine: str = "auto"
     check_forward: bool = False
     fail_on: frozenset[str] = frozenset()
     max_norm: float | None = None
@@ -55,6 +59,7 @@ def read_settings(config: pytest.Config) -> PluginSettings:
     """
     mode = _one_of(MODES, "agviz", _value(config, "agviz") or "off")
     values = _one_of(LEVELS, "agviz-values", _value(config, "agviz_values") or "health")
+    engine = _one_of(ENGINES, "agviz-engine", _engine(config))
     verify: bool = config.getoption("agviz_verify")
     compare: str | None = config.getoption("agviz_compare")
     worker: dict[str, Any] = getattr(config, "workerinput", {})
@@ -78,6 +83,7 @@ def read_settings(config: pytest.Config) -> PluginSettings:
         mode=mode,
         output=output,
         values=cast("CaptureLevel", values),
+        engine=engine,
         check_forward=_checks_forward(config),
         hide_summary=bool(config.getini("hide_agviz_summary") if hide is None else hide),
         verify=verify,
@@ -123,6 +129,7 @@ def read_choice(item: pytest.Item, settings: PluginSettings) -> Choice:
     return Choice(
         mode=_one_of(MODES, "mode", given.get("mode", mode)),
         values=cast("CaptureLevel", values),
+        engine=settings.engine,
         check_forward=check_forward,
         fail_on=fail_on,
         max_norm=max_norm,
@@ -135,6 +142,15 @@ def _value(config: pytest.Config, name: str) -> str:
     if given is None:
         given = os.environ.get(f"PYTEST_{name.upper()}")
     return str(config.getini(name) or "") if given is None else given
+
+
+def _engine(config: pytest.Config) -> str:
+    """The same; ``AGVIZ_ENGINE``, which ``agviz run`` knows, counts as well."""
+    if config.getoption("agviz_engine") is None and "PYTEST_AGVIZ_ENGINE" not in os.environ:
+        said = os.environ.get("AGVIZ_ENGINE", "").strip().lower()
+        if said:
+            return said
+    return _value(config, "agviz_engine") or "auto"
 
 
 def _checks_forward(config: pytest.Config) -> bool:

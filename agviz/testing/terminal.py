@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from agviz.testing.paths import shown
 from agviz.words.units import backward_passes, plural
-from agviz_engine.support import remark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,17 +45,8 @@ def _lines(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[str
         yield from _recorded(settings, data)
     for problem, count in problems.items():
         yield f"! {nothing}{problem} ({plural(count, 'test')})"
-    if has_worked and (untested := remark(_torch_version())):
-        yield f"! {untested}"
-
-
-def _torch_version() -> str:
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        return str(torch.__version__)
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("torch")  # workers have imported it
-    return ""
+    for said in sorted({each["remark"] for each in data} - {""}):
+        yield f"! {said}"
 
 
 def _recorded(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[str]:

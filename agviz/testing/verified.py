@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import agviz_engine
 from agviz.after_import import after_import
 from agviz.testing.artefacts import ReportData, nothing
+from agviz_engine.support import remark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,10 @@ class Verified:
         data = nothing(self.run)
         data["problem"] = self._problem
         if self._findings is not None:
+            import torch
+
             data["heading"] = self.difference
+            data["remark"] = remark(torch.__version__)
             data["verified"] = self._findings.compared
             data["not_comparable"] = self._findings.passes - self._findings.compared
         return data

@@ -23,6 +23,7 @@ from agviz_engine.events import (
     Event,
     GradientAccumulated,
     GraphTaskBegun,
+    InferenceWithdrawn,
     NodeFinished,
     NodeStarted,
     QueuePop,
@@ -148,6 +149,7 @@ def _nodes(fields: Sequence[str]) -> tuple[int, ...]:
 
 NODES: Final = {
     **{kind: _nodes(event._fields) for event, kind in KIND.items()},
+    KIND[InferenceWithdrawn]: (),  # it concerns all of the graph task
     TOOK: (_NODE_COLUMN,),
     DELIVERED: (_NODE_COLUMN, _NODE_COLUMN + 1),
     ENDED: (_NODE_COLUMN,),

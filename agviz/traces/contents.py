@@ -129,11 +129,11 @@ class Contents:
         rows = self._database.numbers(
             "SELECT id, parent, parent_node, depth, keep_graph, create_graph, accumulate, roots,"  # noqa: S608
             " inputs, thread, nodes, edges, begin_seq, begin_t, end_seq, end_t, error, message,"
-            f" executed, traced FROM graph_task WHERE {condition}",
+            f" executed, traced, withdrawn FROM graph_task WHERE {condition}",
             *parameters,
         )
-        columns = cast("list[list[Any]]", list(map(list, zip(*rows, strict=True))) or [[]] * 20)
-        numbers, parents, *_, begin, _, end, errors, messages, executed, traced = columns
+        columns = cast("list[list[Any]]", list(map(list, zip(*rows, strict=True))) or [[]] * 21)
+        numbers, parents, *_, begin, _, end, errors, messages, executed, traced, _ = columns
         if any(None in columns[place] for place in (*range(14), 16, 17, 19)):
             raise self._database.damaged("a graph task lacks a fact")
         if any(map(ge, parents, numbers)):
@@ -158,6 +158,7 @@ class Contents:
             [texts[message] for message in messages],
             self._all_executed(numbers, executed, columns[12]),
             list(map(bool, traced)),
+            columns[20],
         ]
         truths = [list(map(bool, column)) for column in columns[4:7]]
         every = zip(*columns[:4], *truths, *columns[7:13], *rest, strict=True)

@@ -131,11 +131,12 @@ class QueueReplay:
             orders = of.orders
             for is_push, by_queue in ((True, orders.pushed), (False, orders.popped)):
                 if queue in by_queue:
-                    order = by_queue[queue]
-                    places = range(order.count(self._seq), order.count(seq))
+                    order, until = by_queue[queue], min(seq, of.span.withdrawn)
+                    places = range(order.count(min(self._seq, until)), order.count(until))
                     found += [(order.seq(n), is_push, of, order.nodes[n]) for n in places]
-            if self._seq < of.span.end_seq <= seq:
-                found.append((of.span.end_seq, False, of, -1))
+            for gone in {of.span.withdrawn, of.span.end_seq}:
+                if self._seq < gone <= seq:
+                    found.append((gone, False, of, -1))
         return sorted(found, key=lambda step: step[0])
 
 
@@ -186,7 +187,7 @@ class EngineState:
         return self._known[graph_task][0]
 
     def status(self, graph_task: int, node: int) -> NodeStatus:
-        """How far a node has come; UNKNOWN where its events were left out."""
+        """How far a node has come; UNKNOWN where that was left out or can't be inferred."""
         task = self._task(graph_task)
         return task.status(task.checked(node, self.seq), self.seq)
 
@@ -251,6 +252,11 @@ class EngineState:
                 max(queue, CPU_QUEUE),
                 -1 - queue if queue < 0 else None,
                 self._pop_order(queue, tasks),
+                all(
+                    task.span.knows_queues(self.seq)
+                    for task in tasks
+                    if self.seq < task.span.end_seq
+                ),
             )
             for queue, tasks in sorted(users.items())
         ]
@@ -260,7 +266,10 @@ class EngineState:
         under_way = [task for task in users if self.seq < task.span.end_seq]
         length = sum(task.queue_length(name, self.seq) for task in under_way)
         # Of nodes that are left out it is not known how they were among others that tie.
-        is_uncertain = any(task.left_out or task.stuck(name, self.seq) for task in under_way)
+        is_uncertain = any(
+            task.left_out or task.stuck(name, self.seq) or task.span.withdrawn < NEVER
+            for task in under_way
+        )
         each = [_leaving(task, name, self.seq) for task in under_way]
         leaving = heapq.merge(*each) if len(each) > 1 else each[0] if each else iter(())
         replay = self._replays.setdefault(queue, QueueReplay())

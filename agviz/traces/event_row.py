@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.traces.inferred import is_inferred
+
 if TYPE_CHECKING:
+    from agviz.traces.rows import Meta
     from agviz_engine.events import Event
 
 
@@ -55,16 +58,20 @@ class EventRow(NamedTuple):
     callback: int | None = None
     executed: int | None = None
     native_id: int | None = None
+    expected: int | None = None
+    inferred: bool = False
+    """Whether it was inferred, not seen: see :mod:`agviz.traces.inferred`."""
 
     @classmethod
-    def of(cls, event: Event) -> EventRow:
-        """The row of an event."""
-        return cls(event=type(event).__name__, **event._asdict())
+    def of(cls, event: Event, meta: Meta) -> EventRow:
+        """The row of an event of a recording."""
+        inferred = is_inferred(meta, event)
+        return cls(event=type(event).__name__, **event._asdict(), inferred=inferred)
 
     def __repr__(self) -> str:
         fields = [
             f"{name}={value!r}"
             for name, value in self._asdict().items()
-            if value is not None and name != "event"
+            if value is not None and name != "event" and (name != "inferred" or value)
         ]
         return f"{self.event}({', '.join(fields)})"

@@ -69,6 +69,12 @@ class TaskSpan(NamedTuple):
     """No node of it does anything after this event; where it failed, threads may go on."""
     nodes: int
     """0 until the dependencies are computed."""
+    withdrawn: int = NEVER
+    """``seq`` of InferenceWithdrawn: nothing is known of queues from there on."""
+
+    def knows_queues(self, seq: int) -> bool:
+        """Whether it is known which nodes are in queues."""
+        return seq < self.withdrawn
 
 
 class Moments(NamedTuple):
@@ -555,6 +561,8 @@ class Intervals:
             return NodeStatus.FAILED if has_failed else self._outcome_of(node)
         if self._has_started[node] and self._popped[node] < at:
             return NodeStatus.RUNNING
+        if self.span.withdrawn <= seq < self.span.end_seq:
+            return NodeStatus.UNKNOWN
         return NodeStatus.READY if self.pushed[node] <= at else NodeStatus.WAITING
 
     def _outcome_of(self, node: int) -> NodeStatus:
@@ -566,6 +574,8 @@ class Intervals:
             return []
         at = self.moment(seq)
         waiting, ready, running = NodeStatus.WAITING, NodeStatus.READY, NodeStatus.RUNNING
+        if self.span.withdrawn <= seq < self.span.end_seq:
+            waiting = ready = NodeStatus.UNKNOWN
         outcomes, skipped = _OUTCOMES.get, NodeStatus.SKIPPED
         found = [
             outcomes(outcome, skipped)
@@ -687,6 +697,8 @@ class Intervals:
     def queue_length(self, queue: int, seq: int) -> int:
         """Number of its nodes in one of the ReadyQueues."""
         if self.span.end_seq <= seq or queue not in self.orders.pushed:
+            return 0
+        if not self.span.knows_queues(seq):
             return 0
         popped = self.orders.popped.get(queue)
         length = self.orders.pushed[queue].count(seq) - (popped.count(seq) if popped else 0)

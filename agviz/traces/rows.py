@@ -38,7 +38,8 @@ class NodeStatus(StrEnum):
     """Taken up, but its function was not called."""
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """Its events were left out of the recording (``nodes=``)."""
+    """Its events were left out of the recording (``nodes=``); or it has not started, and inference
+    was withdrawn: see :attr:`GraphTaskRow.withdrawn_seq`."""
 
 
 class QueuedTask(NamedTuple):
@@ -57,6 +58,9 @@ class QueueContents(NamedTuple):
     """The thread that owns a queue -1; None for device queues."""
     tasks: Sequence[QueuedTask]
     """In the order in which they would be popped."""
+    is_known: bool = True
+    """False where inference was withdrawn in a graph task that uses it: what it holds then, and how
+    many, is unknown but for the ``tasks`` of others."""
 
 
 class GraphTaskStatus(StrEnum):
@@ -146,6 +150,13 @@ class GraphTaskRow(NamedTuple):
     traced: bool = False
     """Whether torch.compile, torch.export or make_fx was tracing: the program did not ask for it,
     and tensors took the place of values."""
+    withdrawn_seq: int | None = None
+    """``seq`` of its InferenceWithdrawn, from which on nothing is known of queues and dependencies;
+    None: there is none."""
+
+    def knows_queues(self, seq: int) -> bool:
+        """Whether what is in the queues, and what a node waits for, is known after an event."""
+        return self.withdrawn_seq is None or seq < self.withdrawn_seq
 
     @property
     def last_seq(self) -> int:

@@ -70,7 +70,9 @@ CREATE TABLE graph_task (
     message INTEGER NOT NULL,      -- string
     executed INTEGER,              -- nodes whose function was called; NULL: the graph
                                    -- task did not finish, nor was the recording closed
-    traced INTEGER NOT NULL        -- 1: while torch.compile or the like was tracing
+    traced INTEGER NOT NULL,       -- 1: while torch.compile or the like was tracing
+    withdrawn INTEGER              -- seq of InferenceWithdrawn: nothing of queues and dependencies
+                                   -- is known from there on; NULL: did not happen
 )""",
     # Backward passes that were recorded, and then left out to keep the file within its size: of the
     # graph tasks without a parent from the first up to the last, none is in the file.
@@ -249,9 +251,9 @@ CREATE TABLE event (
     thread INTEGER NOT NULL,
     graph_task INTEGER NOT NULL,   -- -1: none
     kind INTEGER NOT NULL,         -- position in agviz_engine.events.EVENT_TYPES, or a step:
-                                   -- 25 QueuePop at seq, NodeStarted at seq + 1;
-                                   -- 26 DependencyDecremented at seq, and GradientAccumulated at
-                                   -- seq + 1 unless e is -1; 27 NodeFinished at seq + 1, and if b
+                                   -- 26 QueuePop at seq unless b is -1, NodeStarted at seq + 1;
+                                   -- 27 DependencyDecremented at seq, and GradientAccumulated at
+                                   -- seq + 1 unless e is -1; 28 NodeFinished at seq + 1, and if b
                                    -- is 1 SavedTensorsReleased at seq
     node INTEGER,                  -- NULL: the event concerns no node
     a INTEGER,                     -- the other fields of the kind, in their order;

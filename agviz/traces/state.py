@@ -47,6 +47,7 @@ class GraphShape(NamedTuple):
 
 
 _NO_SHAPE: Final = GraphShape((), ())
+_NOT_STARTED: Final = {NodeStatus.WAITING, NodeStatus.READY}
 
 
 @dataclass(slots=True)
@@ -67,6 +68,10 @@ class _Task:
     nonfinite: set[int] = field(default_factory=set)
     executed: int = 0
     has_ended: bool = False
+    is_withdrawn: bool = False
+    """Whether nothing is inferred of queues and dependencies any more."""
+    devices: set[int] = field(default_factory=set)
+    """Queues of device threads that it has used."""
 
     @property
     def is_failing(self) -> bool:
@@ -135,9 +140,11 @@ class BackwardState:
         return tuple(sorted(self._tasks))
 
     def status(self, graph_task: int, node: int) -> NodeStatus:
-        """How far a node has come; UNKNOWN where its events were left out."""
+        """How far a node has come; UNKNOWN where that was left out or can't be inferred."""
         task = self._tasks[graph_task]
         known = task.status[task.checked(node)]
+        if task.is_withdrawn and not task.has_ended and known in _NOT_STARTED:
+            return NodeStatus.UNKNOWN
         return NodeStatus.UNKNOWN if node in task.shape.left_out else known
 
     def statuses(self, graph_task: int) -> list[NodeStatus]:
@@ -178,8 +185,19 @@ class BackwardState:
 
     def queues(self) -> list[QueueContents]:
         """The ReadyQueues of these graph tasks, callers' queues first."""
+        unknown = {
+            queue
+            for task in self._tasks.values()
+            if task.is_withdrawn and not task.has_ended
+            for queue in (task.cpu_queue, *task.devices)
+        }
         return [
-            QueueContents(max(queue, CPU_QUEUE), -1 - queue if queue < 0 else None, heap.order())
+            QueueContents(
+                max(queue, CPU_QUEUE),
+                -1 - queue if queue < 0 else None,
+                heap.order(),
+                queue not in unknown,
+            )
             for queue, heap in sorted(self._heaps.items())
         ]
 
@@ -259,13 +277,15 @@ class BackwardState:
     def _pushed(self, event: events.QueuePush) -> None:
         task = self._tasks[event.graph_task]
         node = task.checked(event.node)
+        if event.queue != CPU_QUEUE:
+            task.devices.add(event.queue)
         if task.status[node] is not NodeStatus.WAITING:
             self._object(event, f"the node is {task.status[node]}")
         if (remaining := task.remaining_of(node)) != 0:
             self._object(event, f"the node waits for {remaining} more gradients")
         task.status[node] = NodeStatus.READY
         task.remaining.pop(node, 0)
-        if not task.has_ended:
+        if not task.has_ended and not task.is_withdrawn:
             key = priority(task.depth, task.shape.sequence_nrs[node])
             self._heap(task, event.queue).push(key, QueuedTask(event.graph_task, node))
 
@@ -273,7 +293,7 @@ class BackwardState:
         task = self._tasks[event.graph_task]
         heap = self._heap(task, event.queue)
         popped = QueuedTask(event.graph_task, task.checked(event.node))
-        if not task.has_ended:
+        if not task.has_ended and not task.is_withdrawn:
             if popped not in heap:
                 self._object(event, "the node is not in this queue")
             elif not self._is_next(heap, popped) and not self._was_chosen(popped):
@@ -297,7 +317,8 @@ class BackwardState:
     def _started(self, event: events.NodeStarted) -> None:
         task = self._tasks[event.graph_task]
         node = task.checked(event.node)
-        if task.status[node] is not NodeStatus.READY:
+        possible = _NOT_STARTED if task.is_withdrawn else {NodeStatus.READY}
+        if task.status[node] not in possible:
             self._object(event, f"the node is {task.status[node]}")
         task.status[node] = NodeStatus.RUNNING
         if not task.has_ended:
@@ -353,7 +374,8 @@ class BackwardState:
         node = task.checked(event.node)
         if node in task.shape.left_out or task.has_ended:
             return  # nobody will take it out
-        if task.status[node] is not NodeStatus.WAITING:
+        possible = _NOT_STARTED if task.is_withdrawn else {NodeStatus.WAITING}
+        if task.status[node] not in possible:
             self._object(event, f"the node is {task.status[node]}")
             return
         slots = task.buffers.setdefault(node, {})
@@ -364,6 +386,11 @@ class BackwardState:
         if event.nan or event.posinf or event.neginf:
             task = self._tasks[event.graph_task]
             task.nonfinite.add(task.checked(event.node))
+
+    def _withdrawn(self, event: events.InferenceWithdrawn) -> None:
+        self._tasks[event.graph_task].is_withdrawn = True
+        for heap in self._heaps.values():
+            heap.drop(event.graph_task)
 
     def _ended(self, event: events.GraphTaskFinished | events.GraphTaskFailed) -> None:
         task = self._tasks[event.graph_task]
@@ -387,6 +414,7 @@ class BackwardState:
         events.DependencyDecremented: _decremented,
         events.GradientAccumulated: _accumulated,
         events.NonFiniteChecked: _checked,
+        events.InferenceWithdrawn: _withdrawn,
         events.GraphTaskFinished: _ended,
         events.GraphTaskFailed: _ended,
     }

@@ -55,7 +55,8 @@ _NODES_KEPT: Final = 50_000
 _SPAN: Final = (
     "SELECT id, parent, depth, thread, begin_seq, begin_t,"  # noqa: S608 - numbers
     f" ifnull(end_seq, {NEVER}), ifnull(end_t, 0),"
-    f" CASE WHEN end_seq IS NULL OR error <> 0 THEN {NEVER} ELSE end_seq END, nodes"
+    f" CASE WHEN end_seq IS NULL OR error <> 0 THEN {NEVER} ELSE end_seq END, nodes,"
+    f" ifnull(withdrawn, {NEVER})"
     " FROM graph_task"
 )
 _NODES: Final = (

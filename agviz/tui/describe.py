@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.traces.inferred import is_observed
 from agviz.tui.text import one_line
 from agviz.words.health import nonfinite
 from agviz.words.labels import queue_label
@@ -70,7 +71,8 @@ def describe(event: e.Event, recording: LoadedPass) -> str:  # noqa: C901, PLR09
             return f"{node(index)}, {reason}"
         case e.HookCalled(node=index, kind=kind, name=name, duration_ns=ns, changed=changed):
             change = ", changed the gradient" if changed else ""
-            return f"{node(index)}: {kind} {name}, {duration(ns)}{change}"
+            took = "" if is_observed(recording.meta) else f", {duration(ns)}"
+            return f"{node(index)}: {kind} {name}{took}{change}"
         case e.DependencyDecremented(node=index, producer=producer, remaining=remaining):
             return f"{node(index)} needs {remaining:,} more, from {node(producer)}"
         case e.GradientAccumulated(node=index, producer=producer, slot=slot, added=added):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from agviz.traces.inferred import WITHDRAWN, is_observed, mark_of
+from agviz.traces.rows import NodeStatus
 from agviz.tui.highlighting import highlight
 from agviz.tui.model import State
 from agviz.tui.stop_tensors import stop_tensors
@@ -20,7 +22,7 @@ from agviz_engine import events as e
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agviz.traces.rows import EdgeRow, NodeRow, SavedRow
+    from agviz.traces.rows import EdgeRow, Meta, NodeRow, SavedRow
     from agviz.tui.model import NodeDetails, View
 
 _LABEL = 15
@@ -45,7 +47,7 @@ def inspect(view: View, story: NodeDetails, width: int) -> list[Entry]:
         *_problems(node, story.events, width),
         *_gradients_in(view, story, width),
         *_gradients_out(story, width),
-        *_hooks(node, story.events, width),
+        *_hooks(node, story.events, width, view.recording.meta),
         *_saved(view, node, story.events, story.saved, width),
         *_stack(story, width),
         *_edges(view, story, width),
@@ -68,16 +70,17 @@ def _standing(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     remaining = moment.remaining(node.index, node.dependencies)
     words = f"{state.glyph} {state.label}"
     if state is State.WAITING and remaining:
-        words += f" for {remaining} of {plural(node.dependencies, 'dependency', 'dependencies')}"
+        missing = f"{mark_of(view.recording.meta)}{remaining}"
+        words += f" for {missing} of {plural(node.dependencies, 'dependency', 'dependencies')}"
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)
 
 
 def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
-    recording, state = view.recording, view.moment.node_state(node.index)
+    recording = view.recording
     if node.order is None or node.thread is None or node.start_ns is None:
         said = "never ran" if recording.is_over else "not yet"
-        if state is State.UNKNOWN:
+        if node.status is NodeStatus.UNKNOWN:
             said = "its events were not recorded"
         yield from _fact("Execution", said, width)
     else:
@@ -114,7 +117,9 @@ def _place_in_graph(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     yield from _heading("In the graph")
     sequence = "none (leaf)" if node.sequence_nr is None else f"{node.sequence_nr:,}"
     remaining = view.moment.remaining(node.index, node.dependencies)
-    missing = f"{remaining} of {node.dependencies} missing"
+    missing = f"{mark_of(view.recording.meta)}{remaining} of {node.dependencies} missing"
+    if not view.recording.task.knows_queues(view.moment.state.seq):
+        missing = f"of {node.dependencies}, those missing are {WITHDRAWN}"
     yield from _fact("Dependencies", missing, width)
     yield from _fact("Queue", queue_label(node.queue), width)
     yield from _fact("Sequence nr", sequence, width)
@@ -139,6 +144,7 @@ def _gradients_in(view: View, story: NodeDetails, width: int) -> list[Entry]:
     buffered = view.moment.buffer(node.index)
     arrived = {each.slot: each for each in story.arrived}
     running = view.moment.is_running(node.index)
+    inferred = mark_of(view.recording.meta)
     entries = _heading(f"Gradients in ({plural(node.num_inputs, 'slot')})")
     for slot in range(min(node.num_inputs, _MOST_SLOTS)):
         shapes = node.input_shapes
@@ -151,9 +157,12 @@ def _gradients_in(view: View, story: NodeDetails, width: int) -> list[Entry]:
         line = [
             Span(left(f"slot {slot}", _LABEL), "muted"),
             Span(left(text, 18), "name"),
-            Span(f" {size(given.nbytes):>10}" if given else "", "number"),
+            Span(f" {inferred + size(given.nbytes):>10}" if given else "", "number"),
             Span(f"  sum of {given.number:,}" if given and given.number > 1 else "", "muted"),
-            Span(("  in use" if running else "  in buffer") if slot in buffered else "", "ready"),
+            Span(
+                f"  {inferred}in {'use' if running else 'buffer'}" if slot in buffered else "",
+                "ready",
+            ),
         ]
         entries.append(Entry(line))
         for measure in story.measures:
@@ -201,15 +210,18 @@ def _gradients_out(story: NodeDetails, width: int) -> list[Entry]:
     return entries
 
 
-def _hooks(node: NodeRow, story: Iterable[e.Event], width: int) -> list[Entry]:
+def _hooks(node: NodeRow, story: Iterable[e.Event], width: int, meta: Meta) -> list[Entry]:
     calls = [event for event in story if isinstance(event, e.HookCalled)]
     calls = [event for event in calls if event.node == node.index]
+    if not calls and is_observed(meta):
+        return [*_heading("Hooks"), Entry([Span("not seen: torch's own engine ran", "muted")])]
     if not calls:
         return []
-    entries = _heading(f"Hooks ({plural(len(calls), 'call')})")
+    entries = _heading(f"{mark_of(meta)}Hooks ({plural(len(calls), 'call')})")
     for call in calls:
         change = ", changed the gradient" if call.changed else ""
-        text = f"{call.name}  {duration(call.duration_ns)}{change}"
+        took = "" if is_observed(meta) else f"  {duration(call.duration_ns)}"
+        text = f"{call.name}{took}{change}"
         entries += _fact(call.kind, text, width)
     return entries
 
@@ -226,7 +238,7 @@ def _saved(
         and event.seq <= view.moment.state.seq
         for event in story
     )
-    now = ", released" if released else ""
+    now = f", {mark_of(view.recording.meta)}released" if released else ""
     entries = _heading(f"Saved tensors ({len(saved):,}{now})")
     longest = max(cell_len(row.name) for row in saved) + 1
     name = min(max(longest, _LABEL if width >= _WIDE else 0), width // 2)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from agviz.traces.inferred import LEGEND, UNSEEN, is_observed
 from agviz.tui import commands
 from agviz.tui.arranging import Arranging
 from agviz.tui.asking import Asking
@@ -269,10 +270,13 @@ class Session(Arranging, Asking, Following, Filtering, Searching, Travel):
             seen.add(mark)
             row = (" ".join(keys[mark]), tooltip or binding.description)
             (here if node is panel else everywhere).append(row)
+        text = panel.HELP
+        if self.view is not None and is_observed(self.view.recording.meta):
+            text += f"\n\n{LEGEND}. So is which nodes are ready and which wait; {UNSEEN}."
         self.app.push_screen(
             Help(
                 panel.HEADING,
-                panel.HELP,
+                text,
                 [(f"Keys in {panel.HEADING}", here), ("Keys everywhere", everywhere)],
                 self.all_commands(),
             )

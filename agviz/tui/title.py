@@ -10,6 +10,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from agviz.traces.inferred import is_observed, mark_of
 from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.text import PLAYHEAD
 from agviz.words.units import milliseconds, plural, size
@@ -81,6 +82,10 @@ class Title(Bar):
             (3, plural(recording.nodes, "node")),
             (4, plural(recording.event_count, "event")),
         ]
+        if is_observed(recording.meta):
+            facts.insert(2, (1, "~ native engine, observed"))
+        if task.withdrawn_seq is not None:
+            facts.insert(2, (0, "inference withdrawn"))
         if recording.first_nonfinite is not None:
             facts.insert(2, (2, "! non-finite"))
         if view.follows:
@@ -122,7 +127,7 @@ class Status(Bar):
             (3, f"{milliseconds(time)} ms"),
             (1, what),
             (4, f"{moment.executed:,}/{recording.nodes:,} done"),
-            (5, f"{size(moment.live_bytes)} in buffers"),
+            (5, f"{mark_of(recording.meta)}{size(moment.live_bytes)} in buffers"),
         ]
         if view.thread is not None:
             facts.insert(1, (2, f"only T{view.thread}"))

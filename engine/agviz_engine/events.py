@@ -432,7 +432,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
 INFERRED: frozenset[type[Event]] = frozenset(
     {
         *(QueuePush, QueuePop, DependencyDecremented, GradientAccumulated),
-        *(SavedTensorsReleased, GradientCaptured),
+        *(SavedTensorsReleased, GradientCaptured, NodeSkipped, HookCalled),
     }
 )
 """What is inferred, not seen, where the native engine is observed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from textual.message import Message
 
+from agviz.traces.inferred import MARK, is_inferred, mark_of
 from agviz.tui.describe import SHORT, describe, is_bad
 from agviz.tui.model import PAGE
 from agviz.tui.panels.line_list import LineList
@@ -187,8 +188,11 @@ class Events(LineList):
         recording = self.shown.recording
         happened = position < self.shown.moment.position
         on_thread = self.shown.thread in {None, event.thread}
-        kind_width = _kind_width(width)
-        kind = type(event).__name__ if kind_width > _SHORT_KIND else SHORT[type(event)]
+        kind_width = _kind_width(width) + len(mark_of(recording.meta))
+        is_long = kind_width > _SHORT_KIND + len(MARK)
+        kind = type(event).__name__ if is_long else SHORT[type(event)]
+        if is_inferred(recording.meta, event):
+            kind = MARK + kind
         look = "failed" if is_bad(event) else _LOOKS.get(type(event), "heading")
         text = describe(event, recording)
         used = self._number_width() + self._time_width() + 7 + kind_width

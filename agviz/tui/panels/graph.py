@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 
+from agviz.traces.inferred import mark_of
 from agviz.tui.folding import Fold, Folding
 from agviz.tui.lanes import draw
 from agviz.tui.model import Mark, State
@@ -206,7 +207,8 @@ class GraphPanel(LineList):
         most = next(lanes for cells, lanes in _LANES if width < cells)
         lanes = min(max(columns.widest, 1), most)
         number = max(3, len(f"{columns.nodes:,}"))
-        waits = max(6 if width >= 70 else 4, len(f"{columns.most_dependencies:,}") + 1)
+        most_waits = f"{mark_of(self.shown.recording.meta)}{columns.most_dependencies:,} "
+        waits = max(6 if width >= 70 else 4, len(most_waits))
         time = 8 if width >= (56 if columns.has_places else 44) else 0
         mark = 2 if self.shown.is_live else 1
         rest = width - 1 - 2 * lanes - number - mark - waits - 1 - (time + 1 if time else 0)
@@ -220,7 +222,7 @@ class GraphPanel(LineList):
         facts, state = self.shown.recording.node(node), moment.node_state(node)
         waits = ""
         if state is State.WAITING and (missing := moment.remaining(node, facts.dependencies)):
-            waits = f"{missing:,}"
+            waits = f"{mark_of(self.shown.recording.meta)}{missing:,}"
         happened = state not in {State.WAITING, State.READY, State.RUNNING}
         module = f"{facts.place} {facts.shape}" if facts.parameter else facts.module
         line = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from agviz.traces.inferred import WITHDRAWN, mark_of
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.text import Line, Span, left, right, tail
 from agviz.words.labels import queue_label
@@ -51,7 +52,9 @@ class Queues(LineList):
             self.line_count = sum(lines)
             waiting = sum(len(queue.tasks) for queue in view.moment.queues)
             more = "" if view.moment.state.knows_all else ", of the recorded nodes"
-            self.subtitle(plural(waiting, "task") + more)
+            tasks = mark_of(view.recording.meta) + plural(waiting, "task")
+            is_known = all(queue.is_known for queue in view.moment.queues)
+            self.subtitle((tasks if is_known else WITHDRAWN) + more)
 
     def header(self, width: int) -> Line:
         """Names of the columns."""
@@ -65,10 +68,12 @@ class Queues(LineList):
         queue, place = self._at(index)
         if place < 0:
             server = "" if queue.thread is None else f" T{queue.thread}"
-            depth = f"depth {len(queue.tasks):,}"
+            depth = f"{mark_of(self.shown.recording.meta)}depth {len(queue.tasks):,}"
+            if not queue.is_known:
+                depth = f"depth {WITHDRAWN}"
             return [Span(f" {queue_label(queue.queue)}{server}  ", "heading"), Span(depth, "muted")]
         if not queue.tasks:
-            return [Span("      empty", "muted")]
+            return [Span("      empty" if queue.is_known else "      not known", "muted")]
         return self._node_task(queue.tasks[place], place, width)
 
     def cursor_moved(self) -> None:

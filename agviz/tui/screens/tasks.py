@@ -285,6 +285,8 @@ class TaskPicker(ModalScreen[Key | None]):
             end = f"finished, {mark}"
         if row.status is GraphTaskStatus.FAILED:
             end = f"failed: {row.error}"
+        if row.withdrawn_seq is not None:
+            end += ", inference withdrawn"
         return f"{end}, inside #{row.parent}" if row.parent >= 0 else end
 
     def _draw(self, file: int, row: GraphTaskRow | None) -> Text:
