@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from agviz_engine.thread_state import EngineThread
 
 log = logging.getLogger("agviz_engine")
+interrupt.packages.add(__package__)  # without agviz no Python runs between two nodes
 
 _C = cast("Any", torch._C)
 _native: Any = _C._ImperativeEngine()
