@@ -174,3 +174,10 @@ def test_a_norm_is_not_that_of_a_parameter_that_is_gone() -> None:
         assert len(others) < 10_000, "no parameter took the place of the one that is gone"
     others[-1].data.fill_(1.0)
     assert norms.of(others[-1:], measure=True) == [4.0]
+
+
+def test_a_parameter_whose_memory_was_given_back_has_no_norm() -> None:
+    """FSDP does that between forward and backward; reading it ends the process."""
+    parameter = nn.Parameter(torch.ones(4, 4))
+    parameter.untyped_storage().resize_(0)
+    assert ParameterNorms().of([parameter], measure=True) == [None]

@@ -62,6 +62,8 @@ def _key(parameter: Tensor) -> tuple[int, int, tuple[int, ...]] | None:
         return None
     if not (parameter.is_floating_point() or parameter.is_complex()) or not parameter.numel():
         return None
+    if not parameter.untyped_storage().nbytes():  # given back, as FSDP does with what it gathers
+        return None
     return id(parameter), parameter.data_ptr(), tuple(parameter.shape)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 import torch
 
-from agviz_engine import events
+from agviz_engine import events, interrupt
 from agviz_engine.emissions import ARRIVED, DELIVERED, LEAF, PUSH, clock, expand, next_two
 from agviz_engine.errors import text_of
 from agviz_engine.graph_task import GraphRoot
@@ -214,10 +214,13 @@ class ObservedPass:
         if native != self.native_id and not self.engine.claims(self, native, ref):
             return None
         try:
-            return self._start(ref, gradients)
+            replaced = self._start(ref, gradients)
         except Exception as error:  # noqa: BLE001 - the program must not feel it
             self._give_up(error)
             return None
+        if ref.is_custom_function and current().interrupt is not None:
+            interrupt.strike(current())
+        return replaced
 
     def _start(self, ref: NodeRef, gradients: Gradients) -> Gradients | None:
         graph_task, thread = self.graph_task, current()

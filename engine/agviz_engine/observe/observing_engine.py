@@ -29,6 +29,7 @@ from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.graph_walk import walk
 from agviz_engine.instruments import Registry
 from agviz_engine.observe import hidden_mode
+from agviz_engine.observe.caller import call_as_caller
 from agviz_engine.observe.observed_node import measure_paths, observed_node
 from agviz_engine.observe.observed_pass import UNCLAIMED, ObservedPass
 from agviz_engine.ready_queue import ReadyQueue
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from agviz_engine.thread_state import EngineThread
 
 log = logging.getLogger("agviz_engine")
+interrupt.packages.add(__package__)  # without agviz no Python runs between two nodes
 
 _C = cast("Any", torch._C)
 _native: Any = _C._ImperativeEngine()
@@ -100,14 +102,14 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             return self._delegate(reason or "", args, kwargs)
         observed = self._prepared(call)
         if observed is None:
-            return _native.run_backward(*args, **kwargs)
+            return call_as_caller(_native.run_backward, *args, **kwargs)
         thread, graph_task = current(), observed.graph_task
         outer = thread.doing, thread.around, thread.live
         thread.around = thread.doing
         try:
             observed.begin()
             with hidden_mode.unfelt():
-                results = _native.run_backward(*args, **kwargs)
+                results = call_as_caller(_native.run_backward, *args, **kwargs)
         except BaseException as error:
             if (
                 _UNUSED.search(text_of(error)) and not observed.running
@@ -132,7 +134,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         if reason:
             self.emit.delegated(reason)
         try:
-            return _native.run_backward(*args, **kwargs)
+            return call_as_caller(_native.run_backward, *args, **kwargs)
         except BaseException as error:
             if reason:
                 self.emit.delegated_failed(error)
