@@ -198,6 +198,13 @@ class ObservedPass:
         for queue in self.engine.queues_of(self.graph_task):
             queue.discard(self.graph_task)
 
+    def guarded(self, act: Callable[[], None]) -> None:
+        """Call ``act``, a step of observing, of which the program must feel nothing."""
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program has no part in it
+            self._give_up(error)
+
     def _give_up(self, error: Exception) -> None:
         """Go on without observing."""
         log.error(

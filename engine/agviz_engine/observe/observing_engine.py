@@ -106,22 +106,20 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         thread, graph_task = current(), observed.graph_task
         outer = thread.doing, thread.around, thread.live
         thread.around = thread.doing
+        observed.guarded(observed.begin)
         try:
-            observed.begin()
             with hidden_mode.unfelt():
                 results = call_as_caller(_native.run_backward, *args, **kwargs)
         except BaseException as error:
-            if (
-                _UNUSED.search(text_of(error)) and not observed.running
-            ):  # the engine is through by then
-                observed.end(())
+            if _UNUSED.search(text_of(error)) and not observed.running:  # the engine was through
+                observed.guarded(functools.partial(observed.end, ()))
                 self.emit.finished(graph_task)
             else:
-                observed.fail(error)
+                observed.guarded(functools.partial(observed.fail, error))
                 self.emit.failed(graph_task, error)
             raise
         else:
-            observed.end(results or ())
+            observed.guarded(functools.partial(observed.end, results or ()))
             self.emit.finished(graph_task)
             return results
         finally:
