@@ -195,6 +195,10 @@ class ObservedPass:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._discard()
+
+    def _discard(self) -> None:
+        """Leave no task of this pass in a queue, where passes inside it or beside it meet them."""
         for queue in self.engine.queues_of(self.graph_task):
             queue.discard(self.graph_task)
 
@@ -480,6 +484,7 @@ class ObservedPass:
     ) -> None:
         """Infer nothing any more: ``ref`` started, and ``first`` was to be next."""
         self._is_inferring = False
+        self._discard()
         expected = -1 if first is None or first.node is None else first.node.index
         self.engine.emit.withdrawn(thread, self.graph_task, ref, expected)
 
