@@ -449,7 +449,12 @@ x.tan().sum().backward()
 
 @pytest.mark.parametrize(
     "wrong",
-    ["torch.ones(2) @ torch.ones(3)", "torch.ones(2)[5]", "Broken.apply(torch.ones(2))"],
+    [
+        "torch.ones(2) @ torch.ones(3)",
+        "torch.ones(2)[5]",
+        "Broken.apply(torch.ones(2))",
+        "torch.ones(2).backward()",
+    ],
 )
 def test_an_error_ends_the_program_as_ever(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "program.py").write_text(

@@ -181,3 +181,14 @@ def test_a_parameter_whose_memory_was_given_back_has_no_norm() -> None:
     parameter = nn.Parameter(torch.ones(4, 4))
     parameter.untyped_storage().resize_(0)
     assert ParameterNorms().of([parameter], measure=True) == [None]
+
+
+def test_a_parameter_that_functorch_wrapped_has_no_norm() -> None:
+    found = []
+
+    def loss(parameter: torch.Tensor) -> torch.Tensor:
+        found.append(ParameterNorms().of([parameter], measure=True))
+        return parameter.sum()
+
+    torch.func.grad(loss)(torch.ones(4))
+    assert found == [[None]]

@@ -162,16 +162,26 @@ def _hide_engine(error: BaseException) -> None:
             traceback = traceback.tb_next
         if frames and _is_engine(frames[-1]) and isinstance(one, _BUGS):
             continue
-        for frame in reversed(frames):
-            if not _is_ours(frame):
+        hidden = _ours(frames)
+        for index, frame in reversed(list(enumerate(frames))):
+            if index not in hidden:
                 traceback = TracebackType(
                     traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno
                 )
         one.__traceback__ = traceback
 
 
-def _is_ours(traceback: TracebackType) -> bool:
-    return _is_engine(traceback) or traceback.tb_frame.f_code.co_filename == _MODE
+def _ours(frames: Sequence[TracebackType]) -> set[int]:
+    """Which frames are ours, or torch's way from one of its functions in Python to our mode."""
+    found: set[int] = set()
+    for index, frame in enumerate(frames):
+        if _is_engine(frame):
+            found.add(index)
+        elif frame.tb_frame.f_code.co_filename == _MODE:
+            found.add(index)
+            if index > 1 and frames[index - 1].tb_frame.f_code.co_name == "handle_torch_function":
+                found |= {index - 1, index - 2}
+    return found
 
 
 def _is_engine(traceback: TracebackType) -> bool:

@@ -193,7 +193,8 @@ def measure(gradient: Tensor) -> Health:
         gradient = unwrapped(gradient)
         layout = name_of(gradient.layout)
         facts = (name_of(gradient.dtype), shape_of(gradient), str(gradient.device), layout)
-        sizes = gradient.numel(), held_bytes(gradient)
+        numel = gradient.numel()
+        sizes = numel if type(numel) is int else 0, held_bytes(gradient)
     except Exception as error:  # noqa: BLE001 - an exotic tensor must not end the user's backward
         return unknown(type(error).__name__)
     why = why_unknown(gradient)

@@ -62,9 +62,12 @@ def _key(parameter: Tensor) -> tuple[int, int, tuple[int, ...]] | None:
         return None
     if not (parameter.is_floating_point() or parameter.is_complex()) or not parameter.numel():
         return None
-    if not parameter.untyped_storage().nbytes():  # given back, as FSDP does with what it gathers
+    try:
+        if not parameter.untyped_storage().nbytes():  # given back, as by FSDP
+            return None
+        return id(parameter), parameter.data_ptr(), tuple(parameter.shape)
+    except RuntimeError:  # functorch has wrapped it
         return None
-    return id(parameter), parameter.data_ptr(), tuple(parameter.shape)
 
 
 def _storage(parameter: Tensor) -> StorageWeakRef:

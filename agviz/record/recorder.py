@@ -34,7 +34,7 @@ from agviz.traces import codec
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
-from agviz_engine import events
+from agviz_engine import events, interrupt
 from agviz_engine.emissions import CHECKED
 from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
+interrupt.packages.add(__package__)  # a pass whose beginning was not written has no end
 
 _LARGE_GRAPH: Final = 2_000
 """Nodes."""

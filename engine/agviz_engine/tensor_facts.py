@@ -39,9 +39,12 @@ def held_bytes(tensor: Tensor) -> int:
     """Bytes in memory of the tensor's elements; 0 where that is not known (nested, ...)."""
     try:
         if tensor.layout is torch.strided:
-            if tensor.is_contiguous():
-                return tensor.nbytes
-            return min(tensor.nbytes, tensor.untyped_storage().nbytes())
+            nbytes = tensor.nbytes
+            if type(nbytes) is not int:  # to compare a symbolic size would guard what is compiled
+                return 0
+            return (
+                nbytes if tensor.is_contiguous() else min(nbytes, tensor.untyped_storage().nbytes())
+            )
         if tensor.is_sparse:
             return tensor._values().nbytes + tensor._indices().nbytes
         if tensor.layout in COMPRESSED:

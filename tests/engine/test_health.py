@@ -16,6 +16,7 @@ from agviz.measure.health import health_of, measure, unseen
 from agviz.measure.measuring import Measuring
 from agviz_engine import events, installed
 from agviz_engine.instruments import Instrument, Live
+from agviz_engine.tensor_facts import held_bytes
 from tests.unnoticed import noticed
 
 if TYPE_CHECKING:
@@ -416,3 +417,21 @@ def test_the_number_of_threads_changes_no_digit(dtype: torch.dtype) -> None:
     finally:
         torch.set_num_threads(before)
     assert len(found) == 1
+
+
+def test_symbolic_sizes_are_not_known_and_nothing_is_asked_of_them() -> None:
+    """Torch.compile traces a backward with them; an answer would become a guard of its code."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    found: list[Any] = []
+
+    def look(x: Any) -> Tensor:
+        found.append((type(x.numel()), health_of(x), held_bytes(x), x.fake_mode.shape_env.guards))
+        return x * 2  # type: ignore[no-any-return]
+
+    make_fx(look, tracing_mode="symbolic")(torch.ones(3, 5))
+    ((size, seen, nbytes, guards),) = found
+    assert size is torch.SymInt
+    assert hash(seen.tensor_type)
+    assert (seen.numel, seen.nbytes, nbytes) == (0, 0, 0)
+    assert not guards

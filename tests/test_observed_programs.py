@@ -1,0 +1,280 @@
+"""Programs while the native engine is observed, against ``python``: nothing of theirs differs."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from agviz.traces.reader import Trace
+from agviz_engine import events
+from tests.test_cli_run import ENVIRONMENT, without_our_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BEGIN = """
+import hashlib, os, torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+found = hashlib.sha256()
+def add(*values):
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            value = value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        elif isinstance(value, (tuple, list)):
+            add(*value)
+            continue
+        found.update(value if isinstance(value, bytes) else repr(value).encode())
+def add_model(model):
+    for name, parameter in model.named_parameters():
+        add(name, parameter, parameter.grad)
+"""
+END = """
+print(found.hexdigest())
+"""
+
+CHECKPOINTING = """
+from torch.utils.checkpoint import checkpoint
+blocks = torch.nn.ModuleList(
+    torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Dropout(0.2), torch.nn.Tanh())
+    for _ in range(4)
+)
+optimizer = torch.optim.SGD(blocks.parameters(), 0.1)
+for reentrant in (True, False):
+    for nested in (False, True):
+        for _ in range(2):
+            x = torch.randn(3, 6, requires_grad=True)
+            for block in blocks:
+                inner = lambda x, block=block: checkpoint(block, x, use_reentrant=reentrant) + x
+                x = checkpoint(inner if nested else block, x, use_reentrant=reentrant)
+            loss = x.square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            add(x, loss)
+add_model(blocks)
+"""
+FUNCTORCH = """
+from torch.func import functional_call, grad, hessian, jacrev, vmap
+model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+parameters = dict(model.named_parameters())
+def loss(parameters, x):
+    return functional_call(model, parameters, (x,)).pow(2).sum()
+x = torch.randn(6, 3)
+add(list(grad(loss)(parameters, x[0]).values()))
+add(list(vmap(grad(loss), (None, 0))(parameters, x).values()))
+add(jacrev(model)(x[0]), hessian(lambda x: model(x).sum())(x[0]))
+vmap(lambda x: model(x).sum())(x).pow(2).sum().backward()
+grad(lambda x: model(x).pow(3).sum())(x).pow(2).sum().backward()
+y = model(x)
+add(torch.autograd.grad(
+    y, list(model.parameters()), torch.eye(12).reshape(12, 6, 2), is_grads_batched=True
+))
+add_model(model)
+"""
+THREADS = """
+import threading
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+weight = torch.ones(4, requires_grad=True)  # sums of ones have no order
+shared = weight * 2
+inputs, gradients = torch.randn(6, 5, 4), {}
+def train(which):
+    for turn in range(8):
+        loss = model(inputs[which]).pow(2).sum()
+        gradients[which, turn] = torch.autograd.grad(loss, list(model.parameters()))
+        weight.sum().backward()
+        (shared * 1).sum().backward(retain_graph=True)
+threads = [threading.Thread(target=train, args=(which,)) for which in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+for key in sorted(gradients):
+    add(gradients[key])
+add(weight.grad)
+"""
+FAILING = """
+import warnings
+class Bad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("no gradient today")
+x = torch.ones(3, requires_grad=True)
+x.exp().sum().backward(create_graph=True)  # warns
+y = x.exp()
+z = y * 2
+y.add_(1)
+try:
+    z.sum().backward()
+except RuntimeError as error:
+    print(error)
+print("before", flush=True)
+Bad.apply(x * 2).sum().backward()
+"""
+LEAVING = """
+import sys
+x = torch.ones(3, requires_grad=True)
+y = x * 2
+y.register_hook(lambda gradient: sys.exit(3))
+y.sum().backward()
+"""
+COMPILED = """
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16))
+compiled = torch.compile(model, backend="aot_eager")
+for turn in range(3):
+    x = torch.randn(4, 8, requires_grad=True)
+    y = compiled(x)
+    y.square().mean().backward()
+    add(y, x.grad)
+@torch.compile(backend="aot_eager")
+def step(x):
+    loss = model(x).pow(2).sum()
+    loss.backward()
+    return loss
+add(step(torch.randn(3, 8)), step(torch.randn(3, 8)))
+add_model(model)
+"""
+DDP = """
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.seldom = torch.nn.Linear(8, 64), torch.nn.Linear(64, 64)
+        self.last = torch.nn.Linear(64, 3)
+    def forward(self, x, seldom):
+        x = self.first(x).relu()
+        return self.last(x + self.seldom(x) if seldom else x)
+for options in ({"find_unused_parameters": True}, {"static_graph": True}):
+    model = DistributedDataParallel(Model(), bucket_cap_mb=0.01, **options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    torch.manual_seed(dist.get_rank())
+    for turn in range(4):
+        seldom = turn % 2 == 0 or "static_graph" in options
+        if turn == 2:
+            with model.no_sync():
+                model(torch.randn(5, 8), seldom).square().mean().backward()
+        loss = model(torch.randn(5, 8), seldom).square().mean()
+        loss.backward()
+        optimizer.step()
+        add(loss)
+    add_model(model)
+dist.barrier()
+dist.destroy_process_group()
+"""
+FSDP2 = """
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2,))
+blocks = [torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8))
+          for _ in range(2)]
+model = torch.nn.Sequential(*blocks)
+for block in blocks:
+    fully_shard(block, mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+torch.manual_seed(dist.get_rank())
+for turn in range(3):
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    add(loss)
+for parameter in model.parameters():
+    add(parameter.to_local())
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def run(folder: Path, program: str, options: list[str] | None, ranks: int = 1) -> list[list[str]]:
+    """Run a program in as many processes, under ``agviz run`` unless ``options`` is None.
+
+    Returns:
+        Of each process: exit code, stdout, and stderr without our lines.
+    """
+    (folder / "program.py").write_text(BEGIN + program + END)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    distributed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    processes = []
+    for rank in range(ranks):
+        ours = [] if options is None else ["-m", "agviz", "run", "-o", f"{rank}.agviz", *options]
+        process = subprocess.Popen(
+            [sys.executable, *ours, "program.py"],
+            cwd=folder,
+            env=ENVIRONMENT | distributed | {"RANK": str(rank), "AGVIZ_ENGINE": "native"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+    found = []
+    try:
+        for process in processes:
+            stdout, stderr = process.communicate(timeout=240)
+            found.append([str(process.returncode), stdout, without_our_lines(stderr)])
+    finally:
+        for process in processes:
+            process.kill()
+    return found
+
+
+def withdrawn(folder: Path) -> tuple[int, int]:
+    """Of all traces: how many passes there are, and of how many the inference was withdrawn."""
+    passes = 0
+    times = 0
+    for file in folder.glob("*.agviz"):
+        with Trace.open(file) as trace:
+            for graph_task in trace.graph_tasks:
+                passes += 1
+                times += bool(trace.seqs_where(graph_task.id, [events.InferenceWithdrawn]))
+    return passes, times
+
+
+@pytest.mark.parametrize("options", [[], ["--check-forward"]], ids=["defaults", "check-forward"])
+@pytest.mark.parametrize(
+    ("program", "code", "passes"),
+    [
+        pytest.param(CHECKPOINTING, 0, 8, id="checkpointing"),
+        pytest.param(FUNCTORCH, 0, 8, id="functorch"),
+        pytest.param(THREADS, 0, 144, id="threads"),
+        pytest.param(FAILING, 1, 3, id="failing"),
+        pytest.param(LEAVING, 3, 1, id="leaving"),
+        pytest.param(COMPILED, 0, 3, id="compiled", marks=pytest.mark.slow),
+    ],
+)
+def test_a_program_is_what_it_is_without(
+    tmp_path: Path, program: str, code: int, passes: int, options: list[str]
+) -> None:
+    plain = run(tmp_path, program, None)
+    assert plain[0][0] == str(code)
+    assert run(tmp_path, program, options) == plain
+    recorded, times = withdrawn(tmp_path)
+    assert recorded >= passes
+    assert not times
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+@pytest.mark.parametrize("options", [[], ["--check-forward"]], ids=["defaults", "check-forward"])
+@pytest.mark.parametrize("program", [DDP, FSDP2], ids=["ddp", "fsdp2"])
+def test_ranks_are_what_they_are_without(tmp_path: Path, program: str, options: list[str]) -> None:
+    plain = run(tmp_path, program, None, ranks=2)
+    assert [process[0] for process in plain] == ["0", "0"]
+    assert run(tmp_path, program, options, ranks=2) == plain
+    recorded, times = withdrawn(tmp_path)
+    assert recorded >= 6
+    assert not times
