@@ -201,8 +201,12 @@ class Hang:
         elif status.is_in_torch:
             now = ", in torch's C++ code"
         if not status.running:
-            where = "" if status.call is None else f" in {_held_in(status)}"
-            return f"is{where or ' at the begin or the end of a backward pass'}{now}"
+            where = "at the begin or the end of a backward pass"
+            if self.is_observed:  # a hook of the program may be called before that of the observer
+                where = f"between two nodes, in hooks before the next one, or {where}"
+            if status.call is not None:
+                where = f"in {_held_in(status)}"
+            return f"is {where}{now}"
         return f"has been {for_}in {_held_in(status)}{nested}{now}"
 
     def _waiting(self) -> Iterator[str]:
