@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -202,7 +203,7 @@ def run(folder: Path, program: str, options: list[str] | None, ranks: int = 1) -
     """Run a program in as many processes, under ``agviz run`` unless ``options`` is None.
 
     Returns:
-        Of each process: exit code, stdout, and stderr without our lines.
+        Of each process: exit code, stdout, and stderr without our lines and times of day.
     """
     (folder / "program.py").write_text(BEGIN + program + END)
     with socket.socket() as free:
@@ -225,7 +226,8 @@ def run(folder: Path, program: str, options: list[str] | None, ranks: int = 1) -
     try:
         for process in processes:
             stdout, stderr = process.communicate(timeout=240)
-            found.append([str(process.returncode), stdout, without_our_lines(stderr)])
+            timeless = re.sub(r"\[W\d{4} [\d:.]+", "[W", without_our_lines(stderr))
+            found.append([str(process.returncode), stdout, timeless])
     finally:
         for process in processes:
             process.kill()
