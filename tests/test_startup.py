@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run(
     python: str, *arguments: str, cwd: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    left_out = {"AGVIZ", "AGVIZ_OUTPUT", "PYTHONPATH"}
+    left_out = {"AGVIZ", "AGVIZ_OUTPUT", "AGVIZ_ENGINE", "PYTHONPATH"}
     return subprocess.run(
         [python, *arguments],
         cwd=cwd,
@@ -190,7 +190,8 @@ def test_where_the_engine_does_not_fit_the_program_goes_on(
     enabled_python: str, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(NO_FIT)
-    ended = run(enabled_python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", PYTHONPATH=str(tmp_path))
+    named = {"AGVIZ": "1", "AGVIZ_ENGINE": "exact", "PYTHONPATH": str(tmp_path)}
+    ended = run(enabled_python, "-c", BACKWARD, cwd=tmp_path, **named)
     assert (ended.returncode, ended.stdout) == (0, "went on\n")
     (line,) = ended.stderr.splitlines()
     assert "does not fit agviz's engine" in line
