@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import site
 import subprocess
 import sys
 import sysconfig
@@ -95,6 +96,21 @@ def test_where_it_can_not_be_changed_one_sentence_says_so(
     out, said = capsys.readouterr()
     assert (out, said.count("\n")) == ("", 1)
     assert said.startswith("agviz: /sys/agviz.pth can't be written: ")
+
+
+@pytest.mark.parametrize("in_a_venv", [False, True])
+def test_what_is_installed_for_one_user_is_enabled_for_that_user(
+    place: Path,
+    in_a_venv: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(SHIPPED.parent.parent))
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(sys, "prefix", "/venv" if in_a_venv else sys.base_prefix)
+    assert main(["env"]) == 0
+    expected = place if in_a_venv else SHIPPED.parent.parent / "agviz.pth"
+    assert capsys.readouterr().out.splitlines()[0].endswith(f" writes {expected}")
 
 
 def test_the_two_are_not_asked_for_at_once() -> None:
