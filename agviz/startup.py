@@ -1,8 +1,9 @@
 """``AGVIZ=1``: record any Python process that imports torch.
 
-``agviz.pth``, which is installed beside the package, has every interpreter look at that variable
-when it starts, and come here where it is set. Nothing is imported then that the program may want to
-set up first; recording begins with torch, and a file is made when backward is first called.
+``agviz.pth``, which ``agviz env --enable`` copies into site-packages, has every interpreter look at
+that variable when it starts, and come here where it is set. Nothing is imported then that the
+program may want to set up first; recording begins with torch, and a file is made when backward is
+first called.
 """
 
 from __future__ import annotations

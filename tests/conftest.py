@@ -1,10 +1,13 @@
-"""What every test shares: how Hypothesis searches, and that torch is left as it was found."""
+"""What tests share: how Hypothesis searches, torch left as it was found, AGVIZ=1 enabled."""
 
 from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
 import sys
+import venv
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,3 +50,18 @@ def no_mode_left_behind() -> Iterator[None]:
     if torch is not None:
         assert not torch._C._len_torch_function_stack()
         assert not torch._C._len_torch_dispatch_stack()
+
+
+@pytest.fixture(scope="session")
+def enabled_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter of another environment, in which AGVIZ=1 is enabled."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # As in a wheel, the packages have to be found before the interpreter has read all such files.
+    root = Path(__file__).parent.parent
+    paths = [str(root), str(root / "engine"), *filter(lambda p: "site-packages" in p, sys.path)]
+    (packages / "_paths.pth").write_text("\n".join(paths))
+    python = str(folder / "bin" / "python")
+    subprocess.run([python, "-m", "agviz", "env", "--enable"], capture_output=True, check=True)
+    return python

@@ -122,11 +122,13 @@ def test_no_such_engine_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prog.py"]
 
 
-def test_a_program_that_did_not_ask_runs_on_where_there_is_no_such_engine(tmp_path: Path) -> None:
+def test_a_program_that_did_not_ask_runs_on_where_there_is_no_such_engine(
+    enabled_python: str, tmp_path: Path
+) -> None:
     script = tmp_path / "prog.py"
     script.write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, script],
+        [enabled_python, script],
         capture_output=True,
         text=True,
         check=False,

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import venv
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from agviz.record.options import asked_to_check_forward
 from agviz.traces.reader import Trace
 
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter that has agviz installed as the wheel does it."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    # As in a wheel, the packages have to be found before the interpreter has read all such files.
-    paths = [str(ROOT), str(ROOT / "engine"), *filter(lambda p: "site-packages" in p, sys.path)]
-    (packages / "_paths.pth").write_text("\n".join(paths))
-    (packages / "agviz.pth").write_bytes((ROOT / "agviz" / "agviz.pth").read_bytes())
-    return str(folder / "bin" / "python")
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def run(
     python: str, *arguments: str, cwd: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    left_out = {"AGVIZ", "AGVIZ_OUTPUT", "PYTHONPATH"}
+    left_out = {"AGVIZ", "AGVIZ_OUTPUT", "AGVIZ_ENGINE", "PYTHONPATH"}
     return subprocess.run(
         [python, *arguments],
         cwd=cwd,
@@ -76,11 +62,11 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("output", [None, pytest.param("all.agviz", marks=pytest.mark.slow)])
 def test_each_process_that_calls_backward_has_a_file(
-    python: str, output: str | None, tmp_path: Path
+    enabled_python: str, output: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(MANY_PROCESSES)
     named = {} if output is None else {"AGVIZ_OUTPUT": output}
-    ended = run(python, "train.py", cwd=tmp_path, AGVIZ="1", **named)
+    ended = run(enabled_python, "train.py", cwd=tmp_path, AGVIZ="1", **named)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert all(line.startswith("agviz: recorded ") for line in ended.stderr.splitlines())
     found = {}
@@ -104,17 +90,17 @@ TRUE = ("1", "on", "yes", "true", "TRUE", " y ", "00", "offf", "none")
 
 @pytest.mark.parametrize("value", [None, *FALSE])
 def test_where_it_is_not_set_nothing_is_imported(
-    python: str, value: str | None, tmp_path: Path
+    enabled_python: str, value: str | None, tmp_path: Path
 ) -> None:
     program = "import sys; print([name for name in sys.modules if name.startswith('agviz')])"
     named = {} if value is None else {"AGVIZ": value}
-    assert run(python, "-c", program, cwd=tmp_path, **named).stdout == "[]\n"
+    assert run(enabled_python, "-c", program, cwd=tmp_path, **named).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("value", TRUE)
-def test_every_other_word_records(python: str, value: str, tmp_path: Path) -> None:
+def test_every_other_word_records(enabled_python: str, value: str, tmp_path: Path) -> None:
     program = "import sys; print('agviz.startup' in sys.modules)"
-    assert run(python, "-c", program, cwd=tmp_path, AGVIZ=value).stdout == "True\n"
+    assert run(enabled_python, "-c", program, cwd=tmp_path, AGVIZ=value).stdout == "True\n"
 
 
 @pytest.mark.parametrize("value", [*FALSE, *TRUE])
@@ -125,9 +111,9 @@ def test_the_forward_is_checked_by_the_same_words(
     assert asked_to_check_forward() is (value in TRUE)
 
 
-def test_a_program_without_torch_notices_little(python: str, tmp_path: Path) -> None:
+def test_a_program_without_torch_notices_little(enabled_python: str, tmp_path: Path) -> None:
     program = "import sys; print({'torch', 'sqlite3', 'agviz.recording'} & {*sys.modules})"
-    ended = run(python, "-c", program, cwd=tmp_path, AGVIZ="1")
+    ended = run(enabled_python, "-c", program, cwd=tmp_path, AGVIZ="1")
     assert (ended.stdout, ended.stderr) == ("set()\n", "")
     assert list(tmp_path.iterdir()) == []
 
@@ -135,14 +121,16 @@ def test_a_program_without_torch_notices_little(python: str, tmp_path: Path) -> 
 BACKWARD = "import torch; torch.ones(1, requires_grad=True).backward(); print('went on')"
 
 
-def test_where_it_can_not_be_written_another_place_is_taken(python: str, tmp_path: Path) -> None:
+def test_where_it_can_not_be_written_another_place_is_taken(
+    enabled_python: str, tmp_path: Path
+) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "temporary").mkdir()
     (tmp_path / "letter").write_text("Dear reader,")
     places = {"no/t.agviz": "there is no folder no", "folder": "folder is a folder"}
     for place, why in places.items():
         ended = run(
-            python,
+            enabled_python,
             "-c",
             BACKWARD,
             cwd=tmp_path,
@@ -157,33 +145,35 @@ def test_where_it_can_not_be_written_another_place_is_taken(python: str, tmp_pat
         assert outcome.startswith("agviz: recorded 1 backward pass in ")
         with Trace.open(path) as trace:
             assert len(trace.graph_tasks) == 1
-    ended = run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="letter")
+    ended = run(enabled_python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="letter")
     assert "agviz: recorded 1 backward pass in letter." in ended.stderr
     assert (tmp_path / "letter").read_text() == "Dear reader,"
 
 
-def test_where_nothing_can_be_written_the_program_goes_on(python: str, tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_the_program_goes_on(
+    enabled_python: str, tmp_path: Path
+) -> None:
     nowhere = "import tempfile; tempfile._candidate_tempdir_list = lambda: []; "
     ended = run(
-        python, "-c", nowhere + BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="no/t.agviz"
+        enabled_python, "-c", nowhere + BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="no/t.agviz"
     )
     assert (ended.returncode, ended.stdout) == (0, "went on\n")
     (line,) = ended.stderr.splitlines()
     assert line == "agviz: there is no folder no; the program goes on without being recorded"
 
 
-def test_an_earlier_file_is_never_replaced(python: str, tmp_path: Path) -> None:
+def test_an_earlier_file_is_never_replaced(enabled_python: str, tmp_path: Path) -> None:
     for _ in range(2):
-        run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="t.agviz")
+        run(enabled_python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="t.agviz")
     names = sorted(path.name for path in tmp_path.iterdir())
     assert len(names) == 2
     assert "t.agviz" in names
 
 
-def test_agviz_itself_is_not_recorded_twice(python: str, tmp_path: Path) -> None:
+def test_agviz_itself_is_not_recorded_twice(enabled_python: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BACKWARD)
     call = ["-m", "agviz", "run", "-o", "t.agviz", "train.py"]
-    assert run(python, *call, cwd=tmp_path, AGVIZ="1").stdout == "went on\n"
+    assert run(enabled_python, *call, cwd=tmp_path, AGVIZ="1").stdout == "went on\n"
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "t.agviz"}
 
 
@@ -196,9 +186,12 @@ after_import("torch._prims_common", change)
 """
 
 
-def test_where_the_engine_does_not_fit_the_program_goes_on(python: str, tmp_path: Path) -> None:
+def test_where_the_engine_does_not_fit_the_program_goes_on(
+    enabled_python: str, tmp_path: Path
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(NO_FIT)
-    ended = run(python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", PYTHONPATH=str(tmp_path))
+    named = {"AGVIZ": "1", "AGVIZ_ENGINE": "exact", "PYTHONPATH": str(tmp_path)}
+    ended = run(enabled_python, "-c", BACKWARD, cwd=tmp_path, **named)
     assert (ended.returncode, ended.stdout) == (0, "went on\n")
     (line,) = ended.stderr.splitlines()
     assert "does not fit agviz's engine" in line

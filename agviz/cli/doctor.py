@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 SMALLEST_TERMINAL = (80, 24)
 _GET_TORCH = f"pip install '{REQUIREMENT}'"
-_BUILD = "to build it, have a C compiler (cc) on PATH and install agviz again"
+_BUILD = (
+    "to build it, have a C compiler (cc) on PATH and install agviz again from its sources"
+    " (pip install --no-binary agviz --force-reinstall --no-deps agviz)"
+)
 
 
 @dataclass(frozen=True)

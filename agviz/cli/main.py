@@ -18,6 +18,7 @@ from agviz.cli import (
     demo,
     diff,
     doctor,
+    env,
     explain,
     export,
     run,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 VERBS = cast(
     "tuple[Verb, ...]",
-    (demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, doctor),
+    (demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, doctor, env),
 )
 
 FINE = 0

@@ -190,7 +190,10 @@ def test_pytest_html_shows_the_graph(pytester: pytest.Pytester) -> None:
         assert {base64.b64decode(picture) for picture in pictures} == {graph.read_bytes()}
 
 
-def test_processes_that_a_test_starts_run_as_before(pytester: pytest.Pytester) -> None:
+def test_processes_that_a_test_starts_run_as_before(
+    pytester: pytest.Pytester, enabled_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENABLED_PYTHON", enabled_python)
     pytester.makepyfile(
         test_processes="""
         import multiprocessing, os, subprocess, sys
@@ -208,7 +211,8 @@ def test_processes_that_a_test_starts_run_as_before(pytester: pytest.Pytester) -
 
         def test_recorded_subprocess(tmp_path):
             environment = os.environ | {"AGVIZ": "1", "AGVIZ_OUTPUT": str(tmp_path / "t.agviz")}
-            subprocess.run([sys.executable, "-c", BACKWARD], env=environment, check=True)
+            enabled = os.environ["ENABLED_PYTHON"]
+            subprocess.run([enabled, "-c", BACKWARD], env=environment, check=True)
             assert (tmp_path / "t.agviz").exists()
 
         @pytest.mark.parametrize("way", ["fork", "spawn"])
