@@ -234,6 +234,18 @@ def run(folder: Path, program: str, options: list[str] | None, ranks: int = 1) -
     return found
 
 
+WARNING = """
+import warnings
+x = torch.randn(3, requires_grad=True)
+for step in range(4):
+    warnings.warn("said once, in the forward")
+    y = x * 2
+    y.register_hook(lambda gradient: warnings.warn("said once, in a hook"))
+    y.sum().backward()
+add(x.grad)
+"""
+
+
 def withdrawn(folder: Path) -> tuple[int, int]:
     """Of all traces: how many passes there are, and of how many the inference was withdrawn."""
     passes = 0
@@ -255,6 +267,7 @@ def withdrawn(folder: Path) -> tuple[int, int]:
         pytest.param(THREADS, 0, 144, id="threads"),
         pytest.param(FAILING, 1, 3, id="failing"),
         pytest.param(LEAVING, 3, 1, id="leaving"),
+        pytest.param(WARNING, 0, 4, id="warning"),
         pytest.param(COMPILED, 0, 3, id="compiled", marks=pytest.mark.slow),
     ],
 )

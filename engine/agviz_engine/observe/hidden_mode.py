@@ -29,8 +29,9 @@ _MODIFIED: Final = re.compile(
 _FAILED: Final = r"Error detected in .*"
 """What the native engine warns with where a node failed, before the forward's traceback."""
 _lock: Final = threading.Lock()
-_filters: list[Any] = []
-"""The filter, once for each pass under way."""
+_IGNORED: Final = ("ignore", re.compile(_FAILED), UserWarning, None, 0)
+_passes: list[None] = []
+"""One for each pass under way."""
 
 
 @contextlib.contextmanager
@@ -56,19 +57,22 @@ def unfelt() -> Iterator[None]:
 
 
 def _ignore() -> None:
-    """Ignore the warning; a filter of the program that comes later goes before this one."""
+    """Ignore the warning; a filter of the program that comes later goes before this one.
+
+    The list is changed past ``warnings``, which would forget what it has shown, and show it again.
+    """
     with _lock:
-        warnings.filterwarnings("ignore", _FAILED, UserWarning)
-        _filters.append(warnings.filters[0])
+        if not _passes:
+            cast("Any", warnings.filters).insert(0, _IGNORED)
+        _passes.append(None)
 
 
 def _heed() -> None:
     with _lock:
-        ours = _filters.pop()
-        if not _filters:
-            kept = [known for known in warnings.filters if known != ours]
-            warnings.filters[:] = kept  # type: ignore[index]
-            cast("Any", warnings)._filters_mutated()
+        _passes.pop()
+        if not _passes:
+            with contextlib.suppress(ValueError):  # the program has put other filters in place
+                cast("Any", warnings.filters).remove(_IGNORED)
 
 
 @functools.cache
