@@ -31,7 +31,7 @@ from agviz.measure.elements import FEW, PartNumbers, is_apart, is_dense, numbers
 from agviz.measure.kernel import of_thread, unpack
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
-from agviz_engine import interrupt
+from agviz_engine.instruments import own_packages
 from agviz_engine.tensor_facts import (
     COMPRESSED,
     held_bytes,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from agviz_engine.tensor_facts import Block
 
 _C = cast("Any", torch._C)
-interrupt.packages.add(__package__)  # none may leave autograd switched off behind it
+own_packages.add(__package__)  # none may leave autograd switched off behind it
 _profiler_enabled = _C._autograd._profiler_enabled
 _PLAIN = (Tensor, Parameter)
 _REMEMBERED = 1 << 12

@@ -34,11 +34,11 @@ from agviz.traces import codec
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
-from agviz_engine import events, interrupt
+from agviz_engine import events
 from agviz_engine.emissions import CHECKED
 from agviz_engine.errors import text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
-from agviz_engine.instruments import Instrument, Live
+from agviz_engine.instruments import Instrument, Live, own_packages
 
 if TYPE_CHECKING:
     import re
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
-interrupt.packages.add(__package__)  # a pass whose beginning was not written has no end
+own_packages.add(__package__)  # a pass whose beginning was not written has no end
 
 _LARGE_GRAPH: Final = 2_000
 """Nodes."""

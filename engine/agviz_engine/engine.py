@@ -52,7 +52,7 @@ from agviz_engine.emit import Emitter
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.graph_walk import walk
 from agviz_engine.input_buffer import InputBuffer, held_bytes
-from agviz_engine.instruments import Live, Registry
+from agviz_engine.instruments import Live, Registry, own_packages
 from agviz_engine.located_node import node_ref
 from agviz_engine.nonfinite_check import check_outputs
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
@@ -1060,7 +1060,6 @@ def _raise_error_of(graph_task: GraphTask) -> None:
 
 def _without_engine_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback from the first frame that is not the engine's, as the native engine has it."""
-    packages = interrupt.packages
-    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") in packages:
+    while traceback is not None and traceback.tb_frame.f_globals.get("__package__") in own_packages:
         traceback = traceback.tb_next
     return traceback

@@ -143,6 +143,8 @@ class Instrument:
     """Events that ``any_event`` gets; None: all. Call :meth:`Registry.reindex` after a change."""
 
 
+own_packages: Final[set[str]] = {"agviz_engine"}
+"""Packages whose frames are the engine's: one whose code the engine calls adds itself."""
 Listener = Callable[[Any, Live], None]
 Journal = Callable[[Sequence[Any]], None]
 """Takes rows that follow each other; it must not raise."""

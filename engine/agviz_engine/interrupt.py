@@ -21,21 +21,20 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from agviz_engine.instruments import own_packages
 from agviz_engine.thread_state import NO_DEVICE, EngineThread, current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-packages = {__package__}
-"""Whose frames are the engine's; a package with a measurer adds itself."""
 _HELPERS = sys.stdlib_module_names | {"torch"}
 
 
 def _strikes_engine(frame: FrameType | None) -> bool:
     """Whether a frame is the engine's; one of Python's or torch's own belongs to its caller."""
     while frame is not None:
-        if frame.f_globals.get("__package__") in packages:
+        if frame.f_globals.get("__package__") in own_packages:
             return True
         module = str(frame.f_globals.get("__name__"))
         if module.partition(".")[0] not in _HELPERS and not module.startswith("namedtuple_"):

@@ -27,7 +27,7 @@ from agviz_engine.errors import text_of
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.graph_walk import walk
-from agviz_engine.instruments import Registry
+from agviz_engine.instruments import Registry, own_packages
 from agviz_engine.observe import hidden_mode
 from agviz_engine.observe.caller import call_as_caller
 from agviz_engine.observe.observed_node import measure_paths, observed_node
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from agviz_engine.thread_state import EngineThread
 
 log = logging.getLogger("agviz_engine")
-interrupt.packages.add(__package__)  # without agviz no Python runs between two nodes
+own_packages.add(__package__)  # without agviz no Python runs between two nodes
 
 _C = cast("Any", torch._C)
 _native: Any = _C._ImperativeEngine()
