@@ -392,13 +392,16 @@ def pytest_run(folder: Path, *options: str, **env: str) -> Any:
     )
 
 
+ENVIRONMENTS = {"PYTEST_AGVIZ_ENGINE": "native", "AGVIZ_ENGINE": "exact"}
+
+
 @pytest.mark.parametrize(
     ("options", "env", "ini", "engine"),
     [
         (["--agviz-engine", "native"], {"PYTEST_AGVIZ_ENGINE": "exact"}, "", "native"),
-        ([], {"PYTEST_AGVIZ_ENGINE": "native", "AGVIZ_ENGINE": "exact"}, "exact", "native"),
-        ([], {"AGVIZ_ENGINE": "native"}, "exact", "native"),
-        ([], {}, "native", "native"),
+        pytest.param([], ENVIRONMENTS, "exact", "native", marks=pytest.mark.slow),
+        pytest.param([], {"AGVIZ_ENGINE": "native"}, "exact", "native", marks=pytest.mark.slow),
+        pytest.param([], {}, "native", "native", marks=pytest.mark.slow),
         ([], {}, "", "exact"),
     ],
 )

@@ -258,12 +258,18 @@ def withdrawn(folder: Path) -> tuple[int, int]:
     return passes, times
 
 
-@pytest.mark.parametrize("options", [[], ["--check-forward"]], ids=["defaults", "check-forward"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="defaults"),
+        pytest.param(["--check-forward"], id="check-forward", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("program", "code", "passes"),
     [
-        pytest.param(CHECKPOINTING, 0, 8, id="checkpointing"),
-        pytest.param(FUNCTORCH, 0, 8, id="functorch"),
+        pytest.param(CHECKPOINTING, 0, 8, id="checkpointing", marks=pytest.mark.slow),
+        pytest.param(FUNCTORCH, 0, 8, id="functorch", marks=pytest.mark.slow),
         pytest.param(THREADS, 0, 144, id="threads"),
         pytest.param(FAILING, 1, 3, id="failing"),
         pytest.param(LEAVING, 3, 1, id="leaving"),

@@ -44,6 +44,7 @@ def facts(*arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_all_is_the_same_where_memory_can_not_be_read() -> None:
     read, asked = facts(), facts("hidden")
     assert (read.pop("reads memory"), asked.pop("reads memory")) == (True, False)
