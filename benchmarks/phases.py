@@ -26,7 +26,7 @@ _ENGINE = str(Path(agviz_engine.__file__).parent)
 _NODE_ITSELF = "(*inputs)"
 
 _BY_FUNCTION = {
-    "_walk": "walk",
+    "walk": "walk",
     "compute_dependencies": "walk",
     "_push": "queue",
     "_pop": "queue",

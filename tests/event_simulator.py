@@ -35,6 +35,7 @@ class SimulatedNode:
     next_edges: tuple[Any, ...] = ()
     topological_nr: int = 0
     input_shapes: str = ""
+    is_graph_root: bool = False
     node: Any = field(default_factory=SimpleNamespace)
 
     @property

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 import torch
@@ -24,9 +24,12 @@ from agviz.verify.findings import ComparisonOutcome, ComparisonReport
 from agviz.verify.session import Verification
 from agviz.verify.values import compare, take
 from agviz_engine.engine import Engine
-from agviz_engine.node import NodeRef
+from agviz_engine.located_node import LocatedNode
 from tests.engine.oracle import same_bits
 from tests.engine.programs import PROGRAMS
+
+if TYPE_CHECKING:
+    from agviz_engine.node import NodeRef
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 Result = Sequence[Any]
@@ -174,7 +177,7 @@ def test_a_lost_gradient_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_order_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NodeRef, "sequence_nr", 0)
+    monkeypatch.setattr(LocatedNode, "sequence_nr", 0)
 
     def program() -> Result:
         x = torch.randn(3, requires_grad=True)
