@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import logging
 import re
 import threading
@@ -106,7 +107,8 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         thread, graph_task = current(), observed.graph_task
         outer = thread.doing, thread.around, thread.live
         thread.around = thread.doing
-        observed.guarded(observed.begin)
+        with _collecting_nothing():
+            observed.guarded(observed.begin)
         try:
             with hidden_mode.unfelt():
                 results = call_as_caller(_native.run_backward, *args, **kwargs)
@@ -171,7 +173,8 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         if len(call.tensors) != 1:
             graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
         policy = real_device if torch.accelerator.is_available() else None
-        edges = walk(graph_task, [*map(_root_edge, call.tensors)], observed_node, policy)
+        with _collecting_nothing():
+            edges = walk(graph_task, [*map(_root_edge, call.tensors)], observed_node, policy)
         nodes = graph_task.nodes
         if self.registry.dependencies_computed or len(nodes) >= deep_graphs.DEEP:
             measure_paths(graph_task)
@@ -243,6 +246,18 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             if observed in self._unclaimed:
                 self._unclaimed.remove(observed)
         observed.graph_task.release()
+
+
+@contextlib.contextmanager
+def _collecting_nothing() -> Iterator[None]:
+    """Let nobody look for garbage while what is made is there to stay: nodes, hooks."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _root_edge(tensor: Any) -> tuple[Node, int]:
