@@ -14,7 +14,6 @@ takes several Python frames and two native graph tasks for each level, and moves
 from __future__ import annotations
 
 import contextlib
-import gc
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
@@ -220,13 +219,7 @@ class Engine:
         deep_graphs.let_go()
         if len(roots) != 1:
             graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
-        collecting = gc.isenabled()
-        gc.disable()  # everything the walk makes is there to stay: a search for garbage is in vain
-        try:
-            edges = walk(graph_task, roots, node_ref, self._policy())
-        finally:
-            if collecting:
-                gc.enable()
+        edges = walk(graph_task, roots, node_ref, self._policy())
         deep_graphs.hold((ref for ref, _ in graph_task.root_edges), graph_task.nodes)
         if self.registry.measurer is not None:
             graph_task.fan_in = list(graph_task.dependencies)
@@ -721,16 +714,10 @@ class Engine:
     def _may_differ(self, graph_task: GraphTask, ref: NodeRef) -> bool:
         """Whether what came in has to be measured: it may not be what some node put out."""
         return self.registry.measurer is not None and (
-            self._has_met_others(graph_task, ref)
+            graph_task.may_sum(ref)
             or function_hook.has_tensor_pre_hooks(ref)
             or (ref.is_accumulate_grad and function_hook.leaf_has_hooks(ref, ref.node.variable))
         )
-
-    @staticmethod
-    def _has_met_others(graph_task: GraphTask, ref: NodeRef) -> bool:
-        """Whether what came in may be the sum of several gradients."""
-        fan_in = graph_task.fan_in
-        return not fan_in or fan_in[ref.index] != 1
 
     def call_function(self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients) -> Gradients:
         """Run a node with its hooks and check its outputs (``call_function``)."""
@@ -799,7 +786,7 @@ class Engine:
         has_hooks = function_hook.leaf_has_hooks(ref, variable)
         measurer = self.registry.measurer
         if measurer is not None and not (
-            has_hooks or variable.grad is not None or self._has_met_others(graph_task, ref)
+            has_hooks or variable.grad is not None or graph_task.may_sum(ref)
         ):
             measurer = None  # it is what a node put out, measured already
         create_graph = graph_task.create_graph

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 from torch._functorch import utils
+from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
@@ -86,3 +87,12 @@ def _unrecorded() -> Iterator[None]:
     finally:
         if profiled:
             _C._autograd._enable_record_function(True)
+
+
+def root_edge(tensor: Any) -> tuple[Node, int]:
+    """The edge at which a tensor or GradientEdge that is differentiated lies."""
+    if isinstance(tensor, GradientEdge):
+        return tensor.node, tensor.output_nr
+    if tensor.grad_fn is not None:
+        return tensor.grad_fn, tensor.output_nr
+    return leaf_edge(tensor)

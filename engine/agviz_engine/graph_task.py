@@ -218,6 +218,10 @@ class GraphTask:
             self._by_node = {ref.node: ref for ref in self.nodes}
         return self._by_node.get(node)
 
+    def may_sum(self, ref: NodeRef) -> bool:
+        """Whether what came in at a node may be the sum of several gradients."""
+        return not self.fan_in or self.fan_in[ref.index] != 1
+
     def can_checkpoint(self) -> bool:
         """Whether reentrant checkpointing may run in this task (``can_checkpoint``)."""
         return self.exec_info is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from typing import TYPE_CHECKING, TypeAlias
 
 from agviz_engine import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.autograd.graph import Node
 
@@ -18,6 +20,19 @@ Make: TypeAlias = "Callable[[Node, int], NodeRef]"
 """Makes the reference to a node, which gets this index."""
 
 
+@contextlib.contextmanager
+def collecting_nothing() -> Iterator[None]:
+    """Let nobody look for garbage while what is made is there to stay: the search is in vain."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@collecting_nothing()
 def walk(
     graph_task: GraphTask,
     roots: Sequence[tuple[Node, int]],

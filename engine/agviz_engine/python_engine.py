@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node
+from torch.autograd.graph import GradientEdge
 
 from agviz_engine import deep_graphs, interrupt, native_run
 from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_native
-from agviz_engine.gradient_edge import holders, leaf_edge
+from agviz_engine.gradient_edge import holders, root_edge
 from agviz_engine.located_node import base_of
 from agviz_engine.releases import function_keeps_node
 from agviz_engine.thread_state import current
@@ -67,7 +67,7 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             held = () if function_keeps_node() else holders(call.tensors)
             try:
                 captured = self.engine.execute(
-                    [_root_edge(tensor) for tensor in call.tensors],
+                    [root_edge(tensor) for tensor in call.tensors],
                     call.grad_tensors,
                     keep_graph=call.keep_graph,
                     create_graph=call.create_graph,
@@ -127,14 +127,6 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             self._warned_create_graph = True
             text = native_run.create_graph_warning()
             warnings.warn(text, UserWarning, stacklevel=_CALLER)
-
-
-def _root_edge(tensor: Any) -> tuple[Node, int]:
-    if isinstance(tensor, GradientEdge):
-        return tensor.node, tensor.output_nr
-    if tensor.grad_fn is not None:
-        return tensor.grad_fn, tensor.output_nr
-    return leaf_edge(tensor)
 
 
 def _base_of_input(given: Any) -> int:

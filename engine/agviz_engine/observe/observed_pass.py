@@ -326,10 +326,6 @@ class ObservedPass:
                 event = emit.captured(self.graph_task, ref, capture)
                 self._captured.append((ref, event, capture))
 
-    def _met_others(self, ref: NodeRef) -> bool:
-        fan_in = self.graph_task.fan_in
-        return not fan_in or fan_in[ref.index] != 1
-
     def _measure_sums(self, ref: NodeRef, gradients: Gradients) -> None:
         """Measure what arrived in several parts: the sum is seen where the node starts on it."""
         measurer = self.engine.registry.measurer
@@ -369,7 +365,7 @@ class ObservedPass:
         row = self.engine.emit.row(graph_task, LEAF, ref)
         if measurer is not None:
             variable = ref.node.variable
-            may_differ = had_grad or self._met_others(ref) or _has_hooks(variable)
+            may_differ = had_grad or graph_task.may_sum(ref) or _has_hooks(variable)
             if may_differ and variable.grad is not None:
                 measurer.result(graph_task, ref, variable.grad, expand(row)[0])
         if registry.leaf_accumulated:

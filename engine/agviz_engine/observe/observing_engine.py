@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import logging
 import re
 import threading
@@ -25,9 +24,9 @@ from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_na
 from agviz_engine.device_threads import real_device
 from agviz_engine.emit import Emitter
 from agviz_engine.errors import text_of
-from agviz_engine.gradient_edge import leaf_edge
+from agviz_engine.gradient_edge import root_edge
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
-from agviz_engine.graph_walk import walk
+from agviz_engine.graph_walk import collecting_nothing, walk
 from agviz_engine.instruments import Registry, own_packages
 from agviz_engine.observe import hidden_mode
 from agviz_engine.observe.caller import call_as_caller
@@ -38,8 +37,6 @@ from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from torch.autograd.graph import Node
 
     from agviz_engine.backward_call import EngineCall
     from agviz_engine.instruments import Instrument
@@ -107,7 +104,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         thread, graph_task = current(), observed.graph_task
         outer = thread.doing, thread.around, thread.live
         thread.around = thread.doing
-        with _collecting_nothing():
+        with collecting_nothing():
             observed.guarded(observed.begin)
         try:
             with hidden_mode.unfelt():
@@ -173,8 +170,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         if len(call.tensors) != 1:
             graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
         policy = real_device if torch.accelerator.is_available() else None
-        with _collecting_nothing():
-            edges = walk(graph_task, [*map(_root_edge, call.tensors)], observed_node, policy)
+        edges = walk(graph_task, [*map(root_edge, call.tensors)], observed_node, policy)
         nodes = graph_task.nodes
         if self.registry.dependencies_computed or len(nodes) >= deep_graphs.DEEP:
             measure_paths(graph_task)
@@ -246,26 +242,6 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             if observed in self._unclaimed:
                 self._unclaimed.remove(observed)
         observed.graph_task.release()
-
-
-@contextlib.contextmanager
-def _collecting_nothing() -> Iterator[None]:
-    """Let nobody look for garbage while what is made is there to stay: nodes, hooks."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _root_edge(tensor: Any) -> tuple[Node, int]:
-    if isinstance(tensor, GradientEdge):
-        return tensor.node, tensor.output_nr
-    if tensor.grad_fn is not None:
-        return tensor.grad_fn, tensor.output_nr
-    return leaf_edge(tensor)
 
 
 def _find_inputs(graph_task: GraphTask, inputs: Sequence[Any]) -> list[Edge | None]:
