@@ -314,10 +314,14 @@ class Recording(Instrument):
 
     def outcome(self) -> str:
         """What became of the file, once it is closed, in a sentence."""
-        store = None if self.recorder is None else self.recorder.store
+        recorder = self.recorder
+        store = None if recorder is None else recorder.store
         if isinstance(store, RingStore) and not store.has_written:
             occasions = ", ".join(sorted(self.options.on))
-            return f"nothing happened to write on ({occasions}), so there is no file"
+            said = f"nothing happened to write on ({occasions})"
+            if recorder is not None and recorder.file.stopped:
+                said += f" until recording stopped ({recorder.file.stopped})"
+            return f"{said}, so there is no file"
         return outcome(self.path)
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
@@ -482,6 +486,10 @@ class Gate(Instrument):
         """The same."""
         if not self._wanted:
             self.recorder.delegated_failed(event, live)
+
+    def lost(self, error: Exception) -> None:
+        """Hand over, whether the recorder listens or not."""
+        self.recorder.lost(error)
 
     def _ended(self, graph_task: int) -> None:
         with self._lock:

@@ -299,3 +299,63 @@ def test_ranks_are_what_they_are_without(tmp_path: Path, program: str, options: 
     recorded, times = withdrawn(tmp_path)
     assert recorded >= 6
     assert not times
+
+
+BROKEN = """
+import torch
+from agviz_engine.observe import observed_pass, observing_engine
+count = 0
+def breaking(kept):
+    def broken(*args):
+        global count
+        count += 1
+        if count == WHEN:
+            raise TypeError("planted")
+        return kept(*args)
+    return broken
+WHERE
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(3)])
+for _ in range(4):
+    model(torch.ones(2, 4)).sum().backward()
+print([p.grad.tolist() for p in model.parameters()])
+"""
+NODE = "observed_pass.ObservedPass._ended = breaking(observed_pass.ObservedPass._ended)"
+WALK = "observing_engine.walk = breaking(observing_engine.walk)"
+
+
+@pytest.mark.parametrize("store", [[], ["--on", "nonfinite"]], ids=["stream", "ring"])
+@pytest.mark.parametrize(("where", "when"), [(NODE, 18), (WALK, 2)], ids=["node", "walk"])
+def test_observing_that_fails_ends_the_recording_not_the_program(
+    tmp_path: Path, where: str, when: int, store: list[str]
+) -> None:
+    """The program runs on as it is, and no answer is sure of what was not observed."""
+    program = tmp_path / "program.py"
+    program.write_text(BROKEN.replace("WHERE", where).replace("WHEN", str(when)))
+    run = [sys.executable, "-m", "agviz"]
+    plain = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
+    recorded = subprocess.run(
+        [*run, "run", "--engine", "native", "-o", "t.agviz", *store, str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    assert recorded.stdout == plain.stdout
+    said = "agviz failed to observe on (TypeError: planted)"
+    if store:
+        assert not (tmp_path / "t.agviz").exists()
+        assert f"recording stopped ({said})" in recorded.stderr
+        return
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert trace.meta.stopped == said
+        assert [task.status for task in trace.graph_tasks] == ["finished", "cut"]
+    assert said in recorded.stderr
+    asked = subprocess.run(
+        [*run, "explain", "t.agviz"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == 2
+    assert asked.stdout.startswith("? backward pass 1 was under way when the recording stopped")

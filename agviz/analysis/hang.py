@@ -57,6 +57,9 @@ class Hang:
     """Whether the process is alive, and records."""
     is_closed: bool
     """Whether the recording came to a regular end."""
+    recording_stopped: str
+    """Why the recording stopped while the program went on, of which nothing is known; empty where
+    it did not, or where the pass stood still before."""
     now_ns: int
     """The last moment that is known of."""
     still_ns: int
@@ -91,7 +94,7 @@ class Hang:
     @property
     def is_over_due(self) -> bool:
         """Whether something is wrong: it hangs, or the recording ended before it did."""
-        return self.is_still or not self.is_growing
+        return self.is_still or not (self.is_growing or self.recording_stopped)
 
     @property
     def frame(self) -> Frame | None:
@@ -118,6 +121,11 @@ class Hang:
     @property
     def paragraph(self) -> str:
         """What each thread is in, what holds it, and what waits."""
+        if self.recording_stopped:
+            return (
+                f"{' '.join(self._how_long())} The recording stopped there, not the program:"
+                f" {self.recording_stopped}. What came after is not known."
+            )
         parts = self._how_long(), self._stopped(), self._where(), self._waiting(), self._others()
         return " ".join(sentence for part in parts for sentence in part)
 
@@ -154,6 +162,8 @@ class Hang:
 
     @property
     def _ended(self) -> str:
+        if self.recording_stopped:
+            return "stopped"
         return "ended" if self.is_closed else "was cut off"
 
     def _where(self) -> Iterator[str]:
@@ -293,6 +303,7 @@ class Hang:
             "growing": self.is_growing,
             "still_ns": self.still_ns,
             "stands_still": self.is_still,
+            "recording_stopped": self.recording_stopped or None,
             "stopped": None if self.stop is None else self.stop.as_json(),
             "stacks_recorded": self.is_dumped,
             "threads": [_thread_json(status) for status in self.threads],
@@ -350,6 +361,8 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         known = max(*moved.values(), 0, *seen)
         now_ns = time.monotonic_ns() if trace.is_growing else trace.meta.end_ns or known
     nodes = {task.id: trace.nodes(task.id) for task in tasks}
+    still_ns = max(now_ns - moved[stuck] - held_ns(held, moved[stuck], now_ns), 0)
+    has_stood = dump is not None or still_ns >= STILL_NS
     return Hang(
         graph_task=stuck,
         tasks=tasks,
@@ -358,8 +371,9 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         call=visible(trace.call_site(stuck)),
         is_growing=trace.is_growing,
         is_closed=trace.meta.end_ns is not None,
+        recording_stopped="" if has_stood else trace.meta.stopped,
         now_ns=now_ns,
-        still_ns=max(now_ns - moved[stuck] - held_ns(held, moved[stuck], now_ns), 0),
+        still_ns=still_ns,
         stop=stop,
         held=held,
         is_dumped=dump is not None,

@@ -121,7 +121,7 @@ class FileThread:
         self._noted: deque[tuple[str, str]] = deque()
         self._closing, self._wake = threading.Event(), threading.Event()
         self._writing = threading.RLock()
-        self._stopped = ""
+        self.stopped = ""
         """Why the recording has come to a regular end before it was closed."""
         self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
         _threads.add(self)
@@ -216,6 +216,11 @@ class FileThread:
         if self.when_stopped is not None:
             self.when_stopped()
 
+    def end_early(self, why: str) -> None:
+        """Complete the file with what was recorded until now, and ``why``."""
+        self.stopped = why
+        self.wake()
+
     def _forget(self) -> None:
         self.refuse()
         self.watchdog.under_way.clear()
@@ -242,8 +247,10 @@ class FileThread:
             if self._max_bytes is not None:
                 writer.limit(self._max_bytes)
             self._drain_until_closed(writer)
-            if self.is_recording or self._stopped:
+            if self.is_recording or self.stopped:
                 self._complete(writer)
+            if self.stopped:
+                self._forget()
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self.stop(f"can't be written any longer ({error})")
             with contextlib.suppress(sqlite3.Error):
@@ -254,7 +261,7 @@ class FileThread:
 
     def _complete(self, writer: Writer) -> None:
         writer.build_indexes()
-        facts = {"end_ns": time.monotonic_ns(), "stopped": self._stopped, "ended": self.ended}
+        facts = {"end_ns": time.monotonic_ns(), "stopped": self.stopped, "ended": self.ended}
         writer.write_meta(facts)
         with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
             shortcuts.store(self.path, writer)  # the file is complete without them
@@ -263,7 +270,7 @@ class FileThread:
         while True:
             closing = self.is_closing
             self._drain(writer)
-            if closing or self._stopped:
+            if closing or self.stopped:
                 return
             self._look(writer)
             if self.now_and_then is not None:
@@ -349,7 +356,7 @@ class FileThread:
         else:
             if _fit(writer, side):
                 return
-        self._stopped = f"the limit of {most:,} bytes was reached"
+        self.stopped = f"the limit of {most:,} bytes was reached"
         self.stop(f"has reached its limit of {most:,} bytes")
 
 

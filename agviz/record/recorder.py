@@ -239,6 +239,11 @@ class Recorder(Instrument):
             self.store.side(self._watchdog.raised(NO_GRAPH_TASK, error))
         self.store.occasion(EXCEPTION)
 
+    def lost(self, error: Exception) -> None:
+        """Complete the file: what happens from now on is not observed."""
+        why = f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")
+        self.file.end_early(f"agviz failed to observe on ({why})")
+
     def hold(self, thread: int, graph_task: int, node: int, reason: str) -> None:
         """A debugger has stopped a thread: until :meth:`let_go`, nothing hangs.
 

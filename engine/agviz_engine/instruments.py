@@ -142,6 +142,13 @@ class Instrument:
     kinds: Container[type[Event]] | None = None
     """Events that ``any_event`` gets; None: all. Call :meth:`Registry.reindex` after a change."""
 
+    def lost(self, error: Exception) -> None:
+        """The engine failed to observe and removed this instrument: no event follows.
+
+        Args:
+            error: what it failed with, which is on the log.
+        """
+
 
 own_packages: Final[set[str]] = {"agviz_engine"}
 """Packages whose frames are the engine's: one whose code the engine calls adds itself."""
@@ -302,6 +309,12 @@ class Registry:
         measurers = self._with("measurer")
         is_wanted = self.health_journal is not None or self.gradient_measured
         self.measurer = measurers[0](self) if measurers and is_wanted else None
+
+    def lose(self, error: Exception) -> None:
+        """Remove all instruments, because what they are given would have gaps from here on."""
+        for instrument in self._instruments:
+            self.remove(instrument)
+            instrument.lost(error)
 
     def _listeners(self, event_type: type[Event], name: str) -> tuple[Listener, ...]:
         found = []

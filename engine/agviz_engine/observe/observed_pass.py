@@ -210,12 +210,13 @@ class ObservedPass:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Go on without observing."""
+        """Go on without observing, here and in all passes that follow."""
         log.error(
             "a backward pass could not be observed to its end; it runs all the same",
             exc_info=error,
         )
         self.native_id = _NONE
+        self.engine.registry.lose(error)
 
     # -- hooks ----------------------------------------------------------------------------------
 

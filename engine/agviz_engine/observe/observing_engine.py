@@ -140,7 +140,8 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
     # -- the graph ------------------------------------------------------------------------------
 
     def _prepared(self, call: EngineCall) -> ObservedPass | None:
-        """Walk the graph of a call; None: that failed, and the call is not observed."""
+        """Walk the graph of a call; None: that failed, and nothing is observed any more."""
+        graph_task: GraphTask | None = None
         try:
             self.emit.thread("", events.CPU_QUEUE)
             enclosing = self._under_way()
@@ -159,9 +160,14 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             self.emit.begun(graph_task, len(call.tensors), len(call.inputs))
             self._walk(graph_task, call)
             observed = ObservedPass(self, graph_task, call.grad_tensors)
-        except Exception:
+        except Exception as error:
             log.exception("a backward pass could not be observed; it runs all the same")
+            self.registry.lose(error)
             return None
+        except BaseException as error:  # the program is interrupted before torch is called
+            if graph_task is not None:
+                self.emit.failed(graph_task, error)
+            raise
         with self._lock:
             self._unclaimed.append(observed)
         return observed
