@@ -27,6 +27,7 @@ from agviz.record.names import Names
 from agviz.record.optimizers import OptimizerSteps
 from agviz.record.options import Options
 from agviz.record.provenance import Provenance
+from agviz.record.ranks import place
 from agviz.record.recorder import Recorder
 from agviz.record.ring_store import RingStore
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
@@ -123,6 +124,7 @@ class Recording(Instrument):
         Raises:
             agviz.errors.TraceError: it can't be written to.
         """
+        self.path = of_rank(self.path)
         if not self._replace and os.path.isfile(self.path):  # noqa: PTH113 # raises nothing
             self.path = beside(self.path)
         options = self.options
@@ -339,7 +341,7 @@ class Recording(Instrument):
         if self._observer is not None:
             self._observer.delegated(event, live)
 
-    def _stepped(self, number: int, optimizer: str, is_guarded: bool) -> None:
+    def _stepped(self, number: int, optimizer: Any, is_guarded: bool) -> None:
         if self.recorder is not None:
             self.recorder.stepped(number, optimizer, is_guarded=is_guarded)
 
@@ -515,6 +517,20 @@ def beside(path: Path) -> Path:
     if not dot or not number.isdecimal():
         stem = path.stem
     return path.with_name(f"{stem}.{os.getpid()}{path.suffix}")
+
+
+def of_rank(path: Path) -> Path:
+    """The same file name for this rank: ``train.rank3.agviz``, ``agviz-train.rank3.4711.agviz``.
+
+    As it is where this is no rank, or the name has it.
+    """
+    rank = place.rank()
+    if rank is None or not path.name or f".rank{rank}" in path.stem:
+        return path
+    stem, dot, number = path.stem.rpartition(".")
+    if not dot or number != str(os.getpid()):
+        stem, number = path.stem, ""
+    return path.with_name(".".join(filter(None, [stem, f"rank{rank}", number])) + path.suffix)
 
 
 def default_name(script: str) -> str:

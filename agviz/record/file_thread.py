@@ -85,6 +85,9 @@ class FileThread:
     """The exception that ended what is recorded; empty: none did."""
     now_and_then: Callable[[], None] | None = None
     """Called on this thread some times a second. It must not raise."""
+    when_drained: Callable[[], None] | None = None
+    """Called on this thread some times a second, to bring what goes to the file. It must not raise.
+    """
     when_stopped: Callable[[], None] | None = None
     """Called on this thread where recording has to stop."""
     when_timed_out: Callable[[], None] | None = None
@@ -118,7 +121,7 @@ class FileThread:
         self._opened: Future[None] = Future()
         """Whether the file could be opened, as soon as that is known."""
         self._flushes: deque[threading.Event] = deque()
-        self._noted: deque[tuple[str, str]] = deque()
+        self._noted: deque[tuple[str, object]] = deque()
         self._closing, self._wake = threading.Event(), threading.Event()
         self._writing = threading.RLock()
         self.stopped = ""
@@ -261,7 +264,12 @@ class FileThread:
 
     def _complete(self, writer: Writer) -> None:
         writer.build_indexes()
-        facts = {"end_ns": time.monotonic_ns(), "stopped": self.stopped, "ended": self.ended}
+        facts = {
+            "end_ns": time.monotonic_ns(),
+            "end_unix_ns": time.time_ns(),
+            "stopped": self.stopped,
+            "ended": self.ended,
+        }
         writer.write_meta(facts)
         with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
             shortcuts.store(self.path, writer)  # the file is complete without them
@@ -273,8 +281,9 @@ class FileThread:
             if closing or self.stopped:
                 return
             self._look(writer)
-            if self.now_and_then is not None:
-                self.now_and_then()
+            for each in (self.when_drained, self.now_and_then):
+                if each is not None:
+                    each()
             self._writing.release()
             self._rest()
             self._writing.acquire()
@@ -320,7 +329,7 @@ class FileThread:
         for written in flushes:
             written.set()
 
-    def note(self, fact: str, value: str) -> None:
+    def note(self, fact: str, value: object) -> None:
         """Have a fact about the recording replaced in the file."""
         self._noted.append((fact, value))
         self.wake()

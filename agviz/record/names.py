@@ -14,6 +14,7 @@ import itertools
 import logging
 import math
 import threading
+import time
 import warnings
 import weakref
 from bisect import bisect_right
@@ -198,6 +199,9 @@ class Names:
         self._is_compiling: Callable[[], bool]
         self._unknown_parameters = 0
         self._norms = ParameterNorms()
+        self.forward_begun_ns: int | None = None
+        """When an outermost module was first called (``time.monotonic_ns()``) since this was set
+        to None."""
         self._told: tuple[tuple[str, str, str, bool, float | None], ...] | None = None
         """The facts of parameters that were reported last."""
         self._told_of: tuple[Any, ...] = ()
@@ -230,6 +234,13 @@ class Names:
         while self._handles:
             self._handles.pop().remove()
         self._forget_swaps()
+
+    def roots(self) -> list[tuple[str, Module]]:
+        """The outermost modules that are alive, each with what its parameters' names begin with."""
+        with self._lock:
+            several = self._has_several_roots()
+            alive = [(root.label if several else "", root.module()) for root in list(self._roots)]
+        return [(label, module) for label, module in alive if module is not None]
 
     def learn(self, module: Module) -> None:
         """Know the parameters and modules of an outermost module before it is called."""
@@ -357,6 +368,8 @@ class Names:
                 place = entry[1]
             else:
                 place = self._place(module, stack[-1][1] if stack else None)
+            if not stack and self.forward_begun_ns is None:
+                self.forward_begun_ns = time.monotonic_ns()
             stack.append((module, place))
             thread.marks.add(self._next_number(), place)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on

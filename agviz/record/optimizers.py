@@ -23,11 +23,11 @@ class OptimizerSteps:
     """Observes every step of every ``torch.optim.Optimizer`` in the process.
 
     Args:
-        report: called with the number of the step, from 0, the name of the optimizer's class, and
-            whether it was lent ``found_inf``.
+        report: called with the number of the step, from 0, the optimizer, and whether it was lent
+            ``found_inf``.
     """
 
-    def __init__(self, report: Callable[[int, str, bool], None]) -> None:
+    def __init__(self, report: Callable[[int, Any, bool], None]) -> None:
         self._report = report
         self._number = itertools.count().__next__
         self._handle: RemovableHandle | None = None
@@ -40,8 +40,7 @@ class OptimizerSteps:
 
             def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
                 try:
-                    name, is_guarded = type(optimizer).__name__, hasattr(optimizer, "found_inf")
-                    self._report(self._number(), name, is_guarded)
+                    self._report(self._number(), optimizer, hasattr(optimizer, "found_inf"))
                 except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
                     self.stop()
                     log.warning("steps of optimizers are no longer recorded (%r)", error)

@@ -26,6 +26,8 @@ from agviz.record.copies import MOST_BYTES, Copier
 from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
 from agviz.record.modified import modified
+from agviz.record.ranks import place
+from agviz.record.ranks.rank_observer import RankObserver
 from agviz.record.selection import Selection
 from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
 from agviz.record.watchdog import Watchdog
@@ -167,6 +169,8 @@ class Recorder(Instrument):
             "values_stopped": "",
             "stopped": "",
             "ended": "",
+            "rank": place.facts(),
+            "end_unix_ns": None,
         }
         self.file = FileThread(
             self.path,
@@ -180,6 +184,17 @@ class Recorder(Instrument):
         self.file.when_overdue = lambda: self.store.occasion(OVERDUE)
         self.file.when_refusing = self._refuse
         self.store.bind(self.file)
+        self._ranks: RankObserver | None = None
+        if names is not None and provenance is not None:
+            self._ranks = RankObserver(
+                names,
+                provenance,
+                self._start_ns,
+                self.store.side,
+                self.file.note,
+                lambda: (self._last_begun, len(self.file.journal)),
+            )
+            self.file.when_drained = self._ranks.look
         is_all = self._selection.has_everything
         self.journal = self.store.rows if is_all else self._note
         if values != "none":
@@ -198,6 +213,8 @@ class Recorder(Instrument):
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
+        if self._ranks is not None:
+            self._ranks.stop()
         self.store.flush()
         self.file.close()
 
@@ -276,12 +293,15 @@ class Recorder(Instrument):
         """Whether the events of a graph task that has begun are kept."""
         return self.is_recording and self._selection.has(graph_task)
 
-    def stepped(self, number: int, optimizer: str, *, is_guarded: bool) -> None:
+    def stepped(self, number: int, optimizer: Any, *, is_guarded: bool) -> None:
         """Take down that an optimizer stepped: see :class:`OptimizerStepRow`."""
         if self.is_recording:
             since_ns = time.monotonic_ns() - self._start_ns
-            step = OptimizerStep(self._outermost, number, since_ns, optimizer, is_guarded)
+            name = type(optimizer).__name__
+            step = OptimizerStep(self._outermost, number, since_ns, name, is_guarded)
             self.store.side(step)
+            if self._ranks is not None:
+                self._ranks.stepped(number, optimizer)
 
     def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
@@ -289,6 +309,8 @@ class Recorder(Instrument):
             self._outermost = event.graph_task
         self._selection.begin(event)
         self._last_begun = event.graph_task
+        if self._ranks is not None:
+            self._ranks.begun(event.graph_task, event.parent)
         if self.wants(event.graph_task):
             self.store.begin(event)
             self._watchdog.under_way[event.graph_task] = event.time_ns
@@ -327,6 +349,8 @@ class Recorder(Instrument):
                 known = self._names.parameters(with_norms=is_measured)
             if known is not None:
                 self.store.side(Parameters(event.graph_task, known))
+            if self._ranks is not None:
+                self._ranks.computed(live.graph_task)
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
         """Find where the exception comes from, and what had been modified, where that is why."""
@@ -366,6 +390,8 @@ class Recorder(Instrument):
         self._raised.discard(graph_task)
         self.file.large.discard(graph_task)
         self._selection.end(graph_task)
+        if self._ranks is not None:
+            self._ranks.ended(graph_task)
         self.store.end(graph_task, has_failed=has_failed)
         self.file.wake()
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from agviz.record.journal import Journal
     from agviz.record.modified import Modified
     from agviz.record.names import KnownParameters
+    from agviz.traces.distributed import OfRank
     from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
     from agviz.traces.native_calls import NativeCall
@@ -147,6 +148,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
+    " | OfRank"
 )
 """What goes to the file next to the rows of events."""
 
@@ -491,7 +493,8 @@ class Writer:
         self._insert("saved", saved, columns=1 + _SAVED_FIELDS)
 
     def _write_rows(
-        self, thing: CallSite | Modified | Dump | Raised | NativeCall | OptimizerStep | Held
+        self,
+        thing: CallSite | Modified | Dump | Raised | NativeCall | OptimizerStep | Held | OfRank,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))

@@ -18,6 +18,7 @@ from agviz.traces.rows import (
     GraphTaskRow,
     GraphTaskStatus,
     Meta,
+    Rank,
     SavedRow,
     ThreadRow,
 )
@@ -74,6 +75,10 @@ class Contents:
                 values_stopped=clean(_is_a(str, facts["values_stopped"])),
                 stopped=clean(_is_a(str, facts["stopped"])),
                 ended=clean(_is_a(str, facts["ended"])),
+                rank=_rank(facts["rank"]),
+                end_unix_ns=(
+                    None if facts["end_unix_ns"] is None else _is_a(int, facts["end_unix_ns"])
+                ),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._database.damaged("it does not say what was recorded") from error
@@ -313,6 +318,20 @@ class Contents:
     def message(self, number: int) -> str:
         """The text of an exception."""
         return clean_message(self._text(number))
+
+
+def _rank(facts: Any) -> Rank | None:
+    if facts is None:
+        return None
+    local_rank = facts["local_rank"]
+    return Rank(
+        number=_is_a(int, facts["number"]),
+        world_size=_is_a(int, facts["world_size"]),
+        local_rank=None if local_rank is None else _is_a(int, local_rank),
+        host=clean(_is_a(str, facts["host"])),
+        boot=clean(_is_a(str, facts["boot"])),
+        backend=clean(_is_a(str, facts["backend"])),
+    )
 
 
 def _is_a(kind: type[Any], value: Any) -> Any:

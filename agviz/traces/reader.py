@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 from agviz.errors import TraceError
 from agviz.traces import (
     codec,
+    distributed,
     dumps,
     forward,
     health,
@@ -68,6 +69,14 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.traces.distributed import (
+        Collective,
+        Digest,
+        Pause,
+        ProcessGroup,
+        Stage,
+        Synchronised,
+    )
     from agviz.traces.engine_state import EngineState
     from agviz.traces.events import Place
     from agviz.traces.health import HealthRow
@@ -372,6 +381,43 @@ class Trace:
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""
         return dumps.read(self._database, self._contents())
+
+    def process_groups(self) -> list[ProcessGroup]:
+        """The process groups in which collectives were called."""
+        return distributed.process_groups(self._database, self._contents())
+
+    def collectives(self) -> list[Collective]:
+        """The collectives that this rank joined, in order of their creation."""
+        return distributed.collectives(self._database, self._contents())
+
+    def synchronised(self) -> list[Synchronised]:
+        """Parameters whose gradients are synchronised between ranks; again after each change."""
+        return distributed.synchronised(self._database, self._contents())
+
+    def stages(self) -> dict[int, Stage]:
+        """Stage and microbatch of a pipeline's passes, by graph task."""
+        return distributed.stages(self._database)
+
+    def forwards(self) -> dict[int, int]:
+        """When the forward of each pass began (``time.monotonic_ns()``), by graph task.
+
+        Known of the processes of distributed programs.
+        """
+        return distributed.forwards(self._database, self._contents())
+
+    def pauses(self) -> list[Pause]:
+        """Where the thread that calls backward was while nothing had happened, in order of time.
+
+        Known of the processes of distributed programs.
+        """
+        return distributed.pauses(self._database, self._contents())
+
+    def digests(self) -> list[Digest]:
+        """Checksums of parameters and gradients, in order of steps.
+
+        Known of the processes of distributed programs.
+        """
+        return distributed.digests(self._database, self._contents())
 
     def held(self) -> list[HeldRow]:
         """The threads that a debugger has stopped, and for how long, in order of time."""

@@ -74,8 +74,23 @@ class GraphTaskStatus(StrEnum):
     """The recording ended before the graph task did."""
 
 
+class Rank(NamedTuple):
+    """Which of how many processes a recording is of."""
+
+    number: int
+    world_size: int
+    local_rank: int | None
+    """None: not known."""
+    host: str
+    boot: str
+    """Tells hosts apart by their last start: processes with the same one have one monotonic clock;
+    empty where the system gives none."""
+    backend: str
+    """Of the default process group, like ``gloo``; empty: it was never made."""
+
+
 class Meta(NamedTuple):
-    """What was recorded, by what. Nothing here names the machine."""
+    """What was recorded, by what. Nothing here names the machine, but for ``rank.host``."""
 
     script: str
     """The script as it was called, or ``-m module``; empty where unknown."""
@@ -107,6 +122,10 @@ class Meta(NamedTuple):
     """Why the recording stopped before its end (disk full, …); empty where it did not."""
     ended: str
     """The exception that ended the program, or the block that was recorded; empty: none did."""
+    rank: Rank | None
+    """Which process of a distributed program it was; None: of none."""
+    end_unix_ns: int | None
+    """Wall clock when the recording was closed, ns since 1970; None: cut off, or still growing."""
 
     @property
     def partial(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -346,6 +346,79 @@ CREATE TABLE optimizer_step (
     optimizer INTEGER NOT NULL,    -- string, name of its class
     is_guarded INTEGER NOT NULL    -- 1: it was lent found_inf by a GradScaler, so that it changes
                                    -- nothing where a gradient is not finite; else 0
+)""",
+    # Of a process among several of one program (rank is in meta), from here to pause: the process
+    # groups in which collectives were called.
+    "process_group": """
+CREATE TABLE process_group (
+    name INTEGER PRIMARY KEY,      -- string
+    description INTEGER NOT NULL,  -- string: "default_pg"
+    ranks INTEGER NOT NULL         -- string: "[0, 1]", global ranks; "[]": not known
+)""",
+    # Collectives and point-to-point operations, as torch's flight recorder has them.
+    "collective": """
+CREATE TABLE collective (
+    id INTEGER PRIMARY KEY,        -- in the order in which they were created, from 0
+    t INTEGER NOT NULL,            -- when it was created, ns since the start of the recording
+    thread INTEGER NOT NULL,       -- thread id of the operating system, 0: not known
+    process_group INTEGER NOT NULL,-- string, its name
+    seq INTEGER NOT NULL,          -- number among the collectives, or among the point-to-point
+                                   -- operations, of the group
+    is_p2p INTEGER NOT NULL,       -- 0 or 1
+    operation INTEGER NOT NULL,    -- string: "all_reduce"
+    shapes INTEGER NOT NULL,       -- string, of its inputs: "[2, 3];[4]"
+    dtypes INTEGER NOT NULL,       -- string, of its inputs: "Float;Float"
+    is_retired INTEGER NOT NULL,   -- 1: it had completed when it was looked at last
+    begin_t INTEGER,               -- when it ran; NULL: not measured (gloo)
+    end_t INTEGER,
+    stack INTEGER NOT NULL         -- stack
+)""",
+    # Parameters whose gradients are synchronised: as it was at first, and anew after each change.
+    "synchronised": """
+CREATE TABLE synchronised (
+    since INTEGER NOT NULL,        -- graph task, at the beginning of which that was seen
+    parameter INTEGER NOT NULL,    -- string
+    unit INTEGER NOT NULL,         -- string, path of the module that does it; "": the outermost
+    kind INTEGER NOT NULL,         -- string: "ddp", "fsdp"
+    bucket INTEGER NOT NULL,       -- what is reduced together has the same number
+    nbytes INTEGER NOT NULL,       -- of its gradient
+    is_hooked INTEGER,             -- 1: its AccumulateGrad has a hook made in C++, as the
+                                   -- reducer's is; NULL: not known
+    PRIMARY KEY (since, parameter)
+) WITHOUT ROWID""",
+    # Which microbatch of a pipeline a pass is of.
+    "stage": """
+CREATE TABLE stage (
+    graph_task INTEGER PRIMARY KEY,
+    stage INTEGER NOT NULL,
+    stages INTEGER NOT NULL,
+    microbatch INTEGER NOT NULL
+)""",
+    # When the forward began whose gradients a pass computes: the first call of a module since the
+    # pass before.
+    "forward_begun": """
+CREATE TABLE forward_begun (
+    graph_task INTEGER PRIMARY KEY,
+    t INTEGER NOT NULL             -- ns since the start of the recording
+)""",
+    # Checksums of some elements of parameters after an optimizer stepped.
+    "digest": """
+CREATE TABLE digest (
+    step INTEGER NOT NULL,         -- optimizer_step
+    parameter INTEGER NOT NULL,    -- string
+    value INTEGER NOT NULL,
+    gradient INTEGER,              -- NULL: it had none
+    PRIMARY KEY (step, parameter)
+) WITHOUT ROWID""",
+    # Where the thread that calls backward was while nothing had happened for a while.
+    "pause": """
+CREATE TABLE pause (
+    id INTEGER PRIMARY KEY,        -- in order of time, from 0
+    t INTEGER NOT NULL,            -- ns since the start of the recording
+    graph_task INTEGER NOT NULL,   -- the last outermost one that had begun, -1: none
+    is_inside INTEGER NOT NULL,    -- 1: it had not ended
+    thread INTEGER NOT NULL,       -- thread id of the operating system
+    stack INTEGER NOT NULL         -- stack
 )""",
     # What the nodes nearest to such a tensor had saved where it is not finite; as saved_health.
     "root_saved": """

@@ -793,7 +793,7 @@ class Engine:
         if not has_hooks:
             if create_graph or not accumulate_grad.steal(variable, inputs, self.activity):
                 node(*inputs)
-        elif function_hook.has_native_hooks(ref):
+        elif ref.has_native_hooks():  # torch runs all of them, with the node, in its own order
             with self._hooks_observed(graph_task, ref):
                 self._run_node(graph_task, ref, inputs)
         else:

@@ -140,17 +140,6 @@ def has_tensor_pre_hooks(ref: NodeRef) -> bool:
     return bool(found) or only_native_can
 
 
-def has_native_hooks(ref: NodeRef) -> bool:
-    """Whether some hooks of an AccumulateGrad were made in C++, as DDP's reducer does.
-
-    Then torch runs all of them, with the node, in its own order.
-    """
-    hooks = torch_layout.leaf_hook_list(ref.node.variable)
-    hooks += torch_layout.pre_hooks(ref.base)
-    hooks += torch_layout.post_hooks(ref.base)
-    return any(torch_layout.python_hooks(hook) is None for hook in hooks)
-
-
 class ObservedHook:
     """Takes the place of a hook that torch calls, and reports the call."""
 

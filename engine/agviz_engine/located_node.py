@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from agviz_engine.node import FUNCTION_BASE, Columns, NodeKind, NodeRef, kind_of
 from agviz_engine.torch_layout import (
     NODE,
+    leaf_hook_list,
     node_base,
     num_inputs,
+    post_hooks,
+    pre_hooks,
+    python_hooks,
     release_variables,
     sequence_nr,
     shapes_text,
@@ -67,6 +71,13 @@ class LocatedNode(NodeRef):
     def release_variables(self) -> None:
         """Drop the saved tensors (``Node::release_variables`` of the node's own class)."""
         release_variables(self.base)
+
+    def has_native_hooks(self) -> bool:
+        """Whether some hooks of an AccumulateGrad were made in C++, as DDP's reducer does."""
+        hooks = leaf_hook_list(self.node.variable)
+        hooks += pre_hooks(self.base)
+        hooks += post_hooks(self.base)
+        return any(python_hooks(hook) is None for hook in hooks)
 
 
 class _Saving(LocatedNode):

@@ -136,5 +136,12 @@ class NodeRef:
         """
         raise NotImplementedError
 
+    def has_native_hooks(self) -> bool | None:
+        """Whether some hooks of an AccumulateGrad were made in C++, as DDP's reducer does.
+
+        None where ``base`` is not known.
+        """
+        return None
+
     def __repr__(self) -> str:
         return f"<NodeRef {self.index} {self.name}>"

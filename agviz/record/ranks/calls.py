@@ -1,0 +1,118 @@
+"""Which lines of the program call collectives.
+
+All public functions of ``torch.distributed``, from wherever they were imported, call a method of
+``ProcessGroup``. Those methods give way to ones that capture the stack first (a microsecond).
+What C++ calls, such as DDP's reducer, has no line.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_METHODS: Final = (
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "allgather",
+    "_allgather_base",
+    "allgather_coalesced",
+    "allgather_into_tensor_coalesced",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "send",
+    "recv",
+    "recv_anysource",
+    "barrier",
+)
+_MOST_KEPT: Final = 4_096
+
+
+class _Called(NamedTuple):
+    begin_ns: int
+    end_ns: int
+    ident: int
+    captured: Any
+
+
+class CollectiveCalls:
+    """Observes them between :meth:`start` and :meth:`stop`.
+
+    Args:
+        capture: captures the stack of this thread.
+    """
+
+    def __init__(self, capture: Callable[[], Any]) -> None:
+        self._capture = capture
+        self._called: deque[_Called] = deque(maxlen=_MOST_KEPT)
+        self._own: dict[str, Any] = {}
+        self._ours: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Take the place of the methods."""
+        group: Any = sys.modules["torch.distributed"].ProcessGroup
+        for name in _METHODS:
+            own = getattr(group, name, None)
+            if own is not None and name not in self._own:
+                self._own[name], self._ours[name] = own, self._calling(own)
+                setattr(group, name, self._ours[name])
+
+    def stop(self) -> None:
+        """Put back what was there, unless somebody has replaced it since."""
+        group: Any = sys.modules["torch.distributed"].ProcessGroup
+        for name, ours in self._ours.items():
+            if getattr(group, name) is ours:
+                setattr(group, name, self._own[name])
+        self._own.clear()
+        self._ours.clear()
+
+    def _calling(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        called, capture = self._called, self._capture
+
+        @functools.wraps(own)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begin_ns, captured = time.monotonic_ns(), capture()
+            try:
+                return own(*args, **kwargs)
+            finally:
+                called.append(
+                    _Called(begin_ns, time.monotonic_ns(), threading.get_ident(), captured)
+                )
+
+        call._torchdynamo_disable = True  # type: ignore[attr-defined]  # Dynamo runs it as it is
+        return call
+
+    def at(self) -> Callable[[int, int], Any]:
+        """A function that gives what was captured, by thread and time; None: nothing was.
+
+        A collective is noted while it is called; the clocks differ by some microseconds.
+        """
+        calls = sorted(self._called)
+
+        def find(ident: int, time_ns: int) -> Any:
+            place = bisect_left(calls, (time_ns + _SLACK_NS,))
+            for one in reversed(calls[max(0, place - _NEAR) : place]):
+                if one.ident == ident and one.end_ns + _SLACK_NS >= time_ns:
+                    return one.captured
+            return None
+
+        return find
+
+
+_SLACK_NS: Final = 20_000
+_NEAR: Final = 16
+"""Calls of other threads that may have begun in between."""

@@ -1,0 +1,196 @@
+"""RankObserver: what is recorded of a process because it is one of several."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.record import capturing
+from agviz.record.ranks import place
+from agviz.record.ranks.calls import CollectiveCalls
+from agviz.record.ranks.digests import digests, is_due
+from agviz.record.ranks.flight_recorder import FlightRecorder, process_groups
+from agviz.record.ranks.pauses import Pauses
+from agviz.record.ranks.units import stage_of, synchronised
+from agviz.traces.distributed import (
+    CollectivesRead,
+    Digests,
+    Forward,
+    Paused,
+    Stepping,
+    Synchronisation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from agviz.record.names import Names
+    from agviz.record.provenance import Provenance
+    from agviz.record.writer import SideRow
+    from agviz.traces.distributed import Pause, Synchronised
+    from agviz.traces.rows import Frame
+    from agviz_engine.graph_task import GraphTask
+
+log = logging.getLogger("agviz")
+
+_FIRST_PASSES: Final = 3
+"""In which it is looked how parameters are synchronised; after them where AccumulateGrads changed,
+and in every 64th."""
+
+
+class RankObserver:
+    """Observes what this process does with the others of its program, once it has any.
+
+    Args:
+        names: names parameters and modules.
+        provenance: resolves stacks.
+        start_ns: of the recording.
+        side: takes what goes to the file.
+        note: has a fact about the recording replaced in the file.
+        progress: anything that differs once something has happened.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        provenance: Provenance,
+        start_ns: int,
+        side: Callable[[SideRow], None],
+        note: Callable[[str, object], None],
+        progress: Callable[[], object],
+    ) -> None:
+        self._names, self._provenance = names, provenance
+        self._start_ns, self._side, self._note = start_ns, side, note
+        self._progress = progress
+        self._is_at_work = False
+        self._is_over = False
+        self._calls: CollectiveCalls | None = None
+        self._pauses: Pauses | None = None
+        self._flights: FlightRecorder | None = None
+        self._reading = threading.Lock()
+        self._graph_task = -1
+        self._under_way = 0
+        self._passes = 0
+        self._leaves: object = None
+        self._synchronised: tuple[Synchronised, ...] = ()
+        self._next_pause = itertools.count().__next__
+
+    def begun(self, graph_task: int, parent: int) -> None:
+        """A call of backward or grad begins, on this thread."""
+        if parent >= 0 or self._is_over:
+            return
+        if not self._is_at_work:
+            if not place.group_is_made():
+                return
+            self._guarded(self._start)
+        self._graph_task = graph_task
+        self._under_way += 1
+        self._guarded(self._step, graph_task)
+
+    def ended(self, graph_task: int) -> None:
+        """It has ended."""
+        if graph_task == self._graph_task:
+            self._under_way = 0
+            self._names.forward_begun_ns = None
+
+    def computed(self, task: GraphTask) -> None:
+        """The graph of a call is known."""
+        if self._is_at_work and task.parent < 0:
+            self._guarded(self._look_at_units, task)
+
+    def stepped(self, number: int, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        if self._is_at_work and is_due(number):
+            self._guarded(self._digest, number, optimizer)
+
+    def look(self, *, now: bool = False) -> None:
+        """Read the flight recorder, if it is time, or ``now``."""
+        if self._is_at_work:
+            self._guarded(self._read, now)
+
+    def stop(self) -> None:
+        """Leave torch as it was found, and read what is left."""
+        self._is_over = True
+        if self._is_at_work:
+            self._guarded(self._stop)
+
+    def _guarded(self, act: Callable[..., None], *args: Any) -> None:
+        try:
+            act(*args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program has no part in it
+            self._is_over, self._is_at_work = True, False
+            log.warning("what this rank does with the others is no longer recorded (%r)", error)
+
+    def _start(self) -> None:
+        self._is_at_work = True
+        self._note("rank", place.facts())
+        way = capturing.way()
+        if way is not None:
+            self._calls = CollectiveCalls(way.one)
+            self._calls.start()
+        self._flights = FlightRecorder()
+        self._pauses = Pauses(self._progress, self._where, self._provenance.files, self._paused)
+        self._pauses.start()
+
+    def _stop(self) -> None:
+        if self._pauses is not None:
+            self._pauses.stop()
+        self._read(now=True)
+        if self._calls is not None:
+            self._calls.stop()
+
+    def _where(self) -> tuple[int, bool]:
+        return self._graph_task, self._under_way > 0
+
+    def _paused(self, pause: Pause) -> None:
+        self._side(Paused(pause, self._next_pause(), self._start_ns))
+
+    def _step(self, graph_task: int) -> None:
+        if self._pauses is not None:
+            self._pauses.caller = threading.get_ident()
+        begun_ns, self._names.forward_begun_ns = self._names.forward_begun_ns, None
+        forward = None if begun_ns is None else Forward(graph_task, begun_ns)
+        stage = stage_of(graph_task)
+        if forward is not None or stage is not None:
+            self._side(Stepping(graph_task, stage, forward, self._start_ns))
+
+    def _look_at_units(self, task: GraphTask) -> None:
+        self._passes += 1
+        refs = [ref for ref in task.nodes if ref.is_accumulate_grad]
+        leaves = [ref.base for ref in refs]
+        if self._passes > _FIRST_PASSES and leaves == self._leaves and self._passes % 64:
+            return
+        self._leaves = leaves
+        by_leaf = {id(ref.node.variable): ref for ref in refs}
+
+        def is_hooked(parameter: Tensor) -> bool | None:
+            ref = by_leaf.get(id(parameter))
+            return None if ref is None else ref.has_native_hooks()
+
+        found = synchronised(task.id, self._names.roots(), self._names.parameter, is_hooked)
+        if [one[1:] for one in found] != [one[1:] for one in self._synchronised]:
+            self._synchronised = found
+            self._side(Synchronisation(task.id, found))
+
+    def _digest(self, number: int, optimizer: Any) -> None:
+        found = digests(number, optimizer, self._names.parameter)
+        if found:
+            self._side(Digests(found))
+
+    def _read(self, now: bool) -> None:
+        if self._flights is None:
+            return
+        with self._reading:
+            captured = (lambda *_: None) if self._calls is None else self._calls.at()
+
+            def stack(ident: int, time_ns: int) -> tuple[Frame, ...]:
+                found = captured(ident, time_ns)
+                return () if found is None else self._provenance.resolve([found])[0]
+
+            found = self._flights.read(stack, now=now)
+        if found:
+            self._side(CollectivesRead(process_groups(), found, self._start_ns))
