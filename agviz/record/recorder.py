@@ -334,7 +334,8 @@ class Recorder(Instrument):
         """Keep the graph as well, while its nodes are alive."""
         self.journal(codec.row_of(event))
         if live.graph_task is not None and self.wants(event.graph_task):
-            self.store.side(self._graph(live.graph_task))
+            graph = self._graph(live.graph_task)
+            self.store.side(graph)
             if event.nodes > _LARGE_GRAPH:
                 self.file.large.add(event.graph_task)
                 self.file.wake()
@@ -350,7 +351,7 @@ class Recorder(Instrument):
             if known is not None:
                 self.store.side(Parameters(event.graph_task, known))
             if self._ranks is not None:
-                self._ranks.computed(live.graph_task)
+                self._ranks.computed(live.graph_task, graph)
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
         """Find where the exception comes from, and what had been modified, where that is why."""

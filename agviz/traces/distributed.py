@@ -191,6 +191,17 @@ class Stepping(NamedTuple):
             yield "forward_begun", (self.graph_task, self.forward.time_ns - self.start_ns)
 
 
+class Fingerprint(NamedTuple):
+    """Checksum of a pass's graph, on its way to the file."""
+
+    graph_task: int
+    checksum: int
+
+    def rows(self, _text: object, _stack: object) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        yield "fingerprint", self
+
+
 class Paused(NamedTuple):
     """A pause, on its way to the file."""
 
@@ -222,7 +233,7 @@ class Digests(NamedTuple):
             yield "digest", (one.step, text(one.parameter), one.value, one.gradient)
 
 
-OfRank: TypeAlias = CollectivesRead | Synchronisation | Stepping | Paused | Digests
+OfRank: TypeAlias = CollectivesRead | Synchronisation | Stepping | Fingerprint | Paused | Digests
 """What goes to the file of a rank besides what every file has."""
 
 
@@ -348,6 +359,16 @@ def forwards(database: Database, contents: Contents) -> dict[int, int]:
     start_ns = contents.meta.start_ns
     rows = database.integers("SELECT graph_task, t FROM forward_begun")
     return {graph_task: t + start_ns for graph_task, t in rows}
+
+
+def fingerprints(database: Database) -> dict[int, int]:
+    """Checksums of graphs, by graph task.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    rows = database.integers("SELECT graph_task, checksum FROM fingerprint")
+    return {graph_task: checksum for graph_task, checksum in rows}  # noqa: C416 - a row is of any length to mypy
 
 
 def pauses(database: Database, contents: Contents) -> list[Pause]:

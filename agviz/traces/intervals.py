@@ -27,7 +27,7 @@ from agviz.traces.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 
     from agviz.errors import TraceError
 
@@ -97,6 +97,17 @@ class Moments(NamedTuple):
     thread: int | None
     start_t: int | None
     end_t: int | None
+
+
+class NodeTimes(NamedTuple):
+    """When the nodes of a graph task ran: a column for each fact, by index of the node."""
+
+    starts: MutableSequence[int]
+    """ns after the graph task began; meaningless where no thread took the node up."""
+    durations: MutableSequence[int]
+    """ns; 0 of a node that has not ended."""
+    threads: MutableSequence[int]
+    """Thread that took it up; -1: none did."""
 
 
 class MomentOrder:
@@ -259,6 +270,11 @@ class Intervals:
         """Nodes by moments."""
         self._stuck: dict[int, tuple[int, list[int]]] = {}
         """By queue: number of its pushes and pops, and the pushes of nodes that never left."""
+
+    @property
+    def times(self) -> NodeTimes:
+        """When the nodes ran."""
+        return NodeTimes(self._start_times, self._durations, self._threads)
 
     @property
     def size(self) -> int:

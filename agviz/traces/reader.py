@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -31,6 +32,7 @@ from agviz.traces import events as trace_events
 from agviz.traces.contents import Contents
 from agviz.traces.database import DURING, Database, given, of, place
 from agviz.traces.events import ArrivalRow, EventReader
+from agviz.traces.intervals import NodeTimes
 from agviz.traces.nodes import NodeReader, self_times
 from agviz.traces.outline import Outline
 from agviz.traces.rows import (
@@ -405,6 +407,13 @@ class Trace:
         """
         return distributed.forwards(self._database, self._contents())
 
+    def fingerprints(self) -> dict[int, int]:
+        """Checksums of graphs, by graph task: ranks that do the same have the same.
+
+        Known of the processes of distributed programs.
+        """
+        return distributed.fingerprints(self._database)
+
     def pauses(self) -> list[Pause]:
         """Where the thread that calls backward was while nothing had happened, in order of time.
 
@@ -471,6 +480,19 @@ class Trace:
         """The nodes taken up by a thread, in the order of NodeStarted."""
         self.graph_task(graph_task)
         return [row for row in self._nodes().executions(graph_task) if row.order]
+
+    def node_times(self, graph_task: int) -> NodeTimes:
+        """When the nodes of a graph task ran, in columns."""
+        task = self.graph_task(graph_task)
+        if self._contents().has_shortcuts and (found := self._timeline().of(graph_task)):
+            return found.times
+        size = max(task.nodes, 0)
+        times = NodeTimes(array("q", bytes(8 * size)), array("q", bytes(8 * size)), [-1] * size)
+        for row in self.executions(graph_task):
+            times.starts[row.node] = row.start_ns - task.begin_ns
+            times.durations[row.node] = 0 if row.end_ns is None else row.end_ns - row.start_ns
+            times.threads[row.node] = row.thread
+        return times
 
     def self_times(self, graph_task: int) -> list[int]:
         """Time in ns that each of :meth:`executions` took, reentrant graph tasks in it included.

@@ -401,6 +401,12 @@ CREATE TABLE forward_begun (
     graph_task INTEGER PRIMARY KEY,
     t INTEGER NOT NULL             -- ns since the start of the recording
 )""",
+    # Checksum of the names and edges of a pass's nodes: ranks that do the same have the same.
+    "fingerprint": """
+CREATE TABLE fingerprint (
+    graph_task INTEGER PRIMARY KEY,
+    checksum INTEGER NOT NULL
+)""",
     # Checksums of some elements of parameters after an optimizer stepped.
     "digest": """
 CREATE TABLE digest (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import zlib
+from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.record import capturing
@@ -17,6 +19,7 @@ from agviz.record.ranks.units import stage_of, synchronised
 from agviz.traces.distributed import (
     CollectivesRead,
     Digests,
+    Fingerprint,
     Forward,
     Paused,
     Stepping,
@@ -30,13 +33,15 @@ if TYPE_CHECKING:
 
     from agviz.record.names import Names
     from agviz.record.provenance import Provenance
-    from agviz.record.writer import SideRow
+    from agviz.record.writer import Graph, SideRow
     from agviz.traces.distributed import Pause, Synchronised
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
 
 log = logging.getLogger("agviz")
 
+_NAMES: Final = 1
+"""Among the columns of a graph."""
 _FIRST_PASSES: Final = 3
 """In which it is looked how parameters are synchronised; after them where AccumulateGrads changed,
 and in every 64th."""
@@ -97,10 +102,11 @@ class RankObserver:
             self._under_way = 0
             self._names.forward_begun_ns = None
 
-    def computed(self, task: GraphTask) -> None:
+    def computed(self, task: GraphTask, graph: Graph) -> None:
         """The graph of a call is known."""
         if self._is_at_work and task.parent < 0:
             self._guarded(self._look_at_units, task)
+            self._guarded(self._identify, graph)
 
     def stepped(self, number: int, optimizer: Any) -> None:
         """An optimizer has stepped."""
@@ -175,6 +181,11 @@ class RankObserver:
         if [one[1:] for one in found] != [one[1:] for one in self._synchronised]:
             self._synchronised = found
             self._side(Synchronisation(task.id, found))
+
+    def _identify(self, graph: Graph) -> None:
+        names = zlib.crc32("\n".join(graph.nodes[_NAMES]).encode())
+        checksum = zlib.crc32(array("q", graph.edges).tobytes(), names)
+        self._side(Fingerprint(graph.graph_task, checksum))
 
     def _digest(self, number: int, optimizer: Any) -> None:
         found = digests(number, optimizer, self._names.parameter)
