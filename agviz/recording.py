@@ -28,6 +28,7 @@ from agviz.record.optimizers import OptimizerSteps
 from agviz.record.options import Options
 from agviz.record.provenance import Provenance
 from agviz.record.ranks import place
+from agviz.record.ranks.conversions import Conversions
 from agviz.record.recorder import Recorder
 from agviz.record.ring_store import RingStore
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
@@ -84,6 +85,7 @@ class Recording(Instrument):
         """The engine that serves; None: the recording has not started."""
         self.recorder: Recorder | None = None
         """None: its file is not open yet."""
+        self._conversions = Conversions()
         self._device_policy = device_policy
         self._replace = replace
         self._about = about
@@ -147,6 +149,8 @@ class Recording(Instrument):
             self.recorder.runs_on(self.chosen.name)
         self.recorder.forward = self.forward
         self.recorder.grad_mode = self.grad_mode
+        if self.recorder.ranks is not None:
+            self.recorder.ranks.conversions = self._conversions
         self.recorder.file.when_timed_out = self._timed_out
         if self._is_child and "multiprocessing.util" in sys.modules:
             # Its children leave without exit handlers, and forget what was said before they began.
@@ -181,6 +185,9 @@ class Recording(Instrument):
         packing_hooks.start()
         self._installed.callback(packing_hooks.stop)
         self.names.start()
+        if place.rank() is not None and self.provenance is not None:
+            self._conversions.start()
+            self._installed.callback(self._conversions.stop)
         self.grad_mode.start()
         self._steps.start()
         if self.provenance is not None:

@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.explanation import Explanation
-from agviz.analysis.outcome import EXIT_CODES
+from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.cli.console import stdout_console, write
+from agviz.errors import AgvizError
+from agviz.ranks.answers.across import rank_verdicts
+from agviz.ranks.folder import Folder
 from agviz.traces.inferred import withdrawals
 from agviz.traces.reader import Trace
 
@@ -36,7 +39,9 @@ from agviz.analysis.verdict import Verdict
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz explain``."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="a recorded trace, or a folder of ranks"
+    )
     parser.add_argument(
         "--graph-task",
         metavar="N",
@@ -51,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the answer; return 0, 1 or 2 by the worst outcome."""
+    if arguments.file.is_dir():
+        return _of_folder(arguments)
     with Trace.open(arguments.file) as trace:
         found = verdicts(trace, arguments.graph_task)
         name, engine = trace.path, trace.meta.engine
@@ -69,6 +76,28 @@ def execute(arguments: argparse.Namespace) -> int:
             console.print()
             write(f"! {withdrawn}", console, indent=0)
     return EXIT_CODES[found[0].outcome]
+
+
+def _of_folder(arguments: argparse.Namespace) -> int:
+    """The same of all ranks of a run."""
+    if arguments.graph_task is not None:
+        raise AgvizError("--graph-task is of one rank; give its trace instead of the folder")
+    folder = Folder.open(arguments.file)
+    found = rank_verdicts(folder)
+    if arguments.json:
+        about = {"folder": str(folder.path), "ranks": len(folder.ranks), "missing": folder.missing}
+        print(json.dumps({**about, "verdicts": [each.as_json() for each in found]}, indent=2))
+    else:
+        console = stdout_console()
+        show([each.verdict for each in found], console, verbose=arguments.verbose)
+        for remark in folder.remarks():
+            console.print()
+            write(f"! {remark}", console, indent=0)
+    worst = min(found, key=lambda each: _WORST.index(each.verdict.outcome))
+    return EXIT_CODES[worst.verdict.outcome]
+
+
+_WORST = (Outcome.FOUND, Outcome.CANT_TELL, Outcome.NOTHING_UNUSUAL)
 
 
 def _facts(found: Sequence[Verdict]) -> dict[str, Any]:

@@ -41,6 +41,11 @@ class PassFacts(NamedTuple):
     stage: Stage | None
     step: int
     """How many times an optimizer had stepped before."""
+    delayed_before_ns: int
+    """Since the end of the pass before, how long the calling thread was ready without a CPU; 0:
+    not at all, or not known."""
+    delayed_ns: int
+    """The same from its beginning to its end."""
 
 
 class Joined(NamedTuple):
@@ -101,6 +106,12 @@ def _passes(trace: Trace) -> list[PassFacts]:
     forwards, prints, stages = trace.forwards(), trace.fingerprints(), trace.stages()
     steps = sorted(step.time_ns for step in trace.optimizer_steps())
     outermost = [task for task in trace.graph_tasks if task.parent < 0 and not task.traced]
+    scheduled, delays, last = trace.scheduled(), {}, None
+    for task in outermost:
+        if (one := scheduled.get(task.id)) is not None:
+            before = one.delayed_before - (one.delayed_before if last is None else last)
+            delays[task.id] = max(0, before), one.delayed_after - one.delayed_before
+            last = one.delayed_after
     return [
         PassFacts(
             ordinal=ordinal,
@@ -113,6 +124,8 @@ def _passes(trace: Trace) -> list[PassFacts]:
             fingerprint=prints.get(task.id),
             stage=stages.get(task.id),
             step=bisect_right(steps, task.begin_ns),
+            delayed_before_ns=delays.get(task.id, (0, 0))[0],
+            delayed_ns=delays.get(task.id, (0, 0))[1],
         )
         for ordinal, task in enumerate(outermost)
     ]

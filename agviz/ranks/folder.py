@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Meta, Rank
 
 SUFFIX = ".agviz"
+_MOST_NAMED = 4
 
 
 class RankFile(NamedTuple):
@@ -104,6 +105,18 @@ class Folder:
                 + "; record all ranks into it, as agviz run --ranks 2 train.py does"
             )
         return cls(folder, ranks, older=older, others=others, unreadable=unreadable)
+
+    def remarks(self) -> list[str]:
+        """What of the folder was not looked at, in sentences."""
+        found = []
+        if self.older:
+            names = ", ".join(path.name for path in self.older[:_MOST_NAMED])
+            found.append(f"traces of earlier runs are left out: {names}")
+        if self.others:
+            names = ", ".join(path.name for path in self.others[:_MOST_NAMED])
+            found.append(f"traces that are of no rank are left out: {names}")
+        found += [f"left out: {why}" for why in list(self.unreadable.values())[:_MOST_NAMED]]
+        return found
 
     @property
     def world_size(self) -> int:

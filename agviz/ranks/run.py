@@ -26,11 +26,12 @@ class Meeting(NamedTuple):
 
     key: Key
     ordinal: int
+    """Of the pass of the first rank in which, or after which, it was joined; -1: before all."""
     is_inside: bool
+    """Whether it was joined in that."""
+    by_rank: dict[int, Joined]
     joined: dict[int, int]
     """By rank: when it joined."""
-    blocked: dict[int, int]
-    """By rank: how long it did nothing else then."""
 
     @property
     def last(self) -> int:
@@ -39,11 +40,12 @@ class Meeting(NamedTuple):
 
     def waiting_ns(self, rank: int) -> int:
         """How long a rank waited for others."""
-        return min(self.blocked[rank], max(self.joined.values()) - self.joined[rank])
+        most = max(self.joined.values()) - self.joined[rank]
+        return min(self.by_rank[rank].blocked_ns, most)
 
     def transfer_ns(self, rank: int) -> int:
         """How long it was blocked once all were there."""
-        return self.blocked[rank] - self.waiting_ns(rank)
+        return self.by_rank[rank].blocked_ns - self.waiting_ns(rank)
 
     @property
     def lateness_ns(self) -> int:
@@ -97,8 +99,8 @@ class Run:
                         key,
                         first.ordinal,
                         first.is_inside,
+                        by_rank,
                         {n: self.on_one_clock(n, one.time_ns) for n, one in by_rank.items()},
-                        {n: one.blocked_ns for n, one in by_rank.items()},
                     )
                 )
         return sorted(found, key=lambda meeting: min(meeting.joined.values()))

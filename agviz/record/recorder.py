@@ -184,9 +184,10 @@ class Recorder(Instrument):
         self.file.when_overdue = lambda: self.store.occasion(OVERDUE)
         self.file.when_refusing = self._refuse
         self.store.bind(self.file)
-        self._ranks: RankObserver | None = None
+        self.ranks: RankObserver | None = None
+        """Observes what this process does with the others of its program."""
         if names is not None and provenance is not None:
-            self._ranks = RankObserver(
+            self.ranks = RankObserver(
                 names,
                 provenance,
                 self._start_ns,
@@ -194,7 +195,7 @@ class Recorder(Instrument):
                 self.file.note,
                 lambda: (self._last_begun, len(self.file.journal)),
             )
-            self.file.when_drained = self._ranks.look
+            self.file.when_drained = self.ranks.look
         is_all = self._selection.has_everything
         self.journal = self.store.rows if is_all else self._note
         if values != "none":
@@ -213,8 +214,8 @@ class Recorder(Instrument):
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
-        if self._ranks is not None:
-            self._ranks.stop()
+        if self.ranks is not None:
+            self.ranks.stop()
         self.store.flush()
         self.file.close()
 
@@ -300,8 +301,8 @@ class Recorder(Instrument):
             name = type(optimizer).__name__
             step = OptimizerStep(self._outermost, number, since_ns, name, is_guarded)
             self.store.side(step)
-            if self._ranks is not None:
-                self._ranks.stepped(number, optimizer)
+            if self.ranks is not None:
+                self.ranks.stepped(number, optimizer)
 
     def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
@@ -309,8 +310,8 @@ class Recorder(Instrument):
             self._outermost = event.graph_task
         self._selection.begin(event)
         self._last_begun = event.graph_task
-        if self._ranks is not None:
-            self._ranks.begun(event.graph_task, event.parent)
+        if self.ranks is not None:
+            self.ranks.begun(event.graph_task, event.parent)
         if self.wants(event.graph_task):
             self.store.begin(event)
             self._watchdog.under_way[event.graph_task] = event.time_ns
@@ -350,8 +351,8 @@ class Recorder(Instrument):
                 known = self._names.parameters(with_norms=is_measured)
             if known is not None:
                 self.store.side(Parameters(event.graph_task, known))
-            if self._ranks is not None:
-                self._ranks.computed(live.graph_task, graph)
+            if self.ranks is not None:
+                self.ranks.computed(live.graph_task, graph)
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
         """Find where the exception comes from, and what had been modified, where that is why."""
@@ -391,8 +392,8 @@ class Recorder(Instrument):
         self._raised.discard(graph_task)
         self.file.large.discard(graph_task)
         self._selection.end(graph_task)
-        if self._ranks is not None:
-            self._ranks.ended(graph_task)
+        if self.ranks is not None:
+            self.ranks.ended(graph_task)
         self.store.end(graph_task, has_failed=has_failed)
         self.file.wake()
 

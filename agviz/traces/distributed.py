@@ -80,6 +80,9 @@ class Synchronised(NamedTuple):
     is_hooked: bool | None
     """Whether the AccumulateGrad has a hook that was made in C++, as the reducer's is; None: not
     known."""
+    converted: tuple[Frame, ...]
+    """Where it has none: the stack of the last conversion of a module with the parameter, outermost
+    frame first; empty where there was none, or it was not recorded."""
 
 
 class Stage(NamedTuple):
@@ -167,12 +170,13 @@ class Synchronisation(NamedTuple):
     parameters: Sequence[Synchronised]
 
     def rows(
-        self, text: Callable[[str], int], _stack: object
+        self, text: Callable[[str], int], numbered: Callable[[tuple[Frame, ...]], int]
     ) -> Iterator[tuple[str, tuple[int | None, ...]]]:
         """Tables and the rows for them."""
         for one in self.parameters:
             texts = text(one.parameter), text(one.unit), text(one.kind)
-            yield "synchronised", (one.since, *texts, one.bucket, one.nbytes, one.is_hooked)
+            numbers = one.bucket, one.nbytes, one.is_hooked, numbered(one.converted)
+            yield "synchronised", (one.since, *texts, *numbers)
 
 
 class Stepping(NamedTuple):
@@ -200,6 +204,22 @@ class Fingerprint(NamedTuple):
     def rows(self, _text: object, _stack: object) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Tables and the rows for them."""
         yield "fingerprint", self
+
+
+class Scheduled(NamedTuple):
+    """What the thread that called a backward pass had had of the CPU, in ns since it began."""
+
+    graph_task: int
+    ran_before: int
+    delayed_before: int
+    """Ready to run, without a CPU."""
+    ran_after: int
+    delayed_after: int
+    """The same when the pass had ended."""
+
+    def rows(self, _text: object, _stack: object) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        yield "scheduled", self
 
 
 class Paused(NamedTuple):
@@ -233,7 +253,9 @@ class Digests(NamedTuple):
             yield "digest", (one.step, text(one.parameter), one.value, one.gradient)
 
 
-OfRank: TypeAlias = CollectivesRead | Synchronisation | Stepping | Fingerprint | Paused | Digests
+OfRank: TypeAlias = (
+    CollectivesRead | Synchronisation | Stepping | Fingerprint | Scheduled | Paused | Digests
+)
 """What goes to the file of a rank besides what every file has."""
 
 
@@ -332,9 +354,10 @@ def synchronised(database: Database, contents: Contents) -> list[Synchronised]:
             bucket,
             nbytes,
             hooked.get((since, parameter)),
+            stack(database, contents, where),
         )
-        for since, parameter, unit, kind, bucket, nbytes in database.integers(
-            "SELECT since, parameter, unit, kind, bucket, nbytes FROM synchronised"
+        for since, parameter, unit, kind, bucket, nbytes, where in database.integers(
+            "SELECT since, parameter, unit, kind, bucket, nbytes, converted FROM synchronised"
             " ORDER BY since, unit, bucket, parameter"
         )
     ]
@@ -369,6 +392,16 @@ def fingerprints(database: Database) -> dict[int, int]:
     """
     rows = database.integers("SELECT graph_task, checksum FROM fingerprint")
     return {graph_task: checksum for graph_task, checksum in rows}  # noqa: C416 - a row is of any length to mypy
+
+
+def scheduled(database: Database) -> dict[int, Scheduled]:
+    """By graph task.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    rows = database.integers(f"SELECT {', '.join(Scheduled._fields)} FROM scheduled")  # noqa: S608 - our words
+    return {row[0]: Scheduled(*row) for row in rows}
 
 
 def pauses(database: Database, contents: Contents) -> list[Pause]:

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         Digest,
         Pause,
         ProcessGroup,
+        Scheduled,
         Stage,
         Synchronised,
     )
@@ -413,6 +414,13 @@ class Trace:
         Known of the processes of distributed programs.
         """
         return distributed.fingerprints(self._database)
+
+    def scheduled(self) -> dict[int, Scheduled]:
+        """What the calling threads had of the CPU, by graph task.
+
+        Known of the processes of distributed programs, on Linux.
+        """
+        return distributed.scheduled(self._database)
 
     def pauses(self) -> list[Pause]:
         """Where the thread that calls backward was while nothing had happened, in order of time.

@@ -384,6 +384,8 @@ CREATE TABLE synchronised (
     nbytes INTEGER NOT NULL,       -- of its gradient
     is_hooked INTEGER,             -- 1: its AccumulateGrad has a hook made in C++, as the
                                    -- reducer's is; NULL: not known
+    converted INTEGER NOT NULL,    -- where it is 0: stack of the last conversion of a module with
+                                   -- the parameter; 0: none, or not recorded
     PRIMARY KEY (since, parameter)
 ) WITHOUT ROWID""",
     # Which microbatch of a pipeline a pass is of.
@@ -406,6 +408,16 @@ CREATE TABLE forward_begun (
 CREATE TABLE fingerprint (
     graph_task INTEGER PRIMARY KEY,
     checksum INTEGER NOT NULL
+)""",
+    # What the thread that called a pass had had of the CPU when it began and when it ended: ns for
+    # which it had run, and ns for which it had been ready without a CPU, since it was started.
+    "scheduled": """
+CREATE TABLE scheduled (
+    graph_task INTEGER PRIMARY KEY,
+    ran_before INTEGER NOT NULL,
+    delayed_before INTEGER NOT NULL,
+    ran_after INTEGER NOT NULL,
+    delayed_after INTEGER NOT NULL
 )""",
     # Checksums of some elements of parameters after an optimizer stepped.
     "digest": """

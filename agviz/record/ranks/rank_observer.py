@@ -15,6 +15,7 @@ from agviz.record.ranks.calls import CollectiveCalls
 from agviz.record.ranks.digests import digests, is_due
 from agviz.record.ranks.flight_recorder import FlightRecorder, process_groups
 from agviz.record.ranks.pauses import Pauses
+from agviz.record.ranks.scheduling import Scheduling
 from agviz.record.ranks.units import stage_of, synchronised
 from agviz.traces.distributed import (
     CollectivesRead,
@@ -22,6 +23,7 @@ from agviz.traces.distributed import (
     Fingerprint,
     Forward,
     Paused,
+    Scheduled,
     Stepping,
     Synchronisation,
 )
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from agviz.record.names import Names
     from agviz.record.provenance import Provenance
+    from agviz.record.ranks.conversions import Conversions
     from agviz.record.writer import Graph, SideRow
     from agviz.traces.distributed import Pause, Synchronised
     from agviz.traces.rows import Frame
@@ -73,6 +76,8 @@ class RankObserver:
         self._progress = progress
         self._is_at_work = False
         self._is_over = False
+        self.conversions: Conversions | None = None
+        """Knows where modules were converted; None: nobody observes that."""
         self._calls: CollectiveCalls | None = None
         self._pauses: Pauses | None = None
         self._flights: FlightRecorder | None = None
@@ -82,6 +87,8 @@ class RankObserver:
         self._passes = 0
         self._leaves: object = None
         self._synchronised: tuple[Synchronised, ...] = ()
+        self._scheduling = Scheduling()
+        self._begun_at: tuple[int, int] | None = None
         self._next_pause = itertools.count().__next__
 
     def begun(self, graph_task: int, parent: int) -> None:
@@ -101,6 +108,8 @@ class RankObserver:
         if graph_task == self._graph_task:
             self._under_way = 0
             self._names.forward_begun_ns = None
+            if self._begun_at is not None and (now := self._scheduling.so_far()) is not None:
+                self._side(Scheduled(graph_task, *self._begun_at, *now))
 
     def computed(self, task: GraphTask, graph: Graph) -> None:
         """The graph of a call is known."""
@@ -161,6 +170,7 @@ class RankObserver:
         begun_ns, self._names.forward_begun_ns = self._names.forward_begun_ns, None
         forward = None if begun_ns is None else Forward(graph_task, begun_ns)
         stage = stage_of(graph_task)
+        self._begun_at = self._scheduling.so_far()
         if forward is not None or stage is not None:
             self._side(Stepping(graph_task, stage, forward, self._start_ns))
 
@@ -177,7 +187,13 @@ class RankObserver:
             ref = by_leaf.get(id(parameter))
             return None if ref is None else ref.has_native_hooks()
 
-        found = synchronised(task.id, self._names.roots(), self._names.parameter, is_hooked)
+        def converted_at(parameter: Tensor) -> tuple[Frame, ...]:
+            found = None if self.conversions is None else self.conversions.of(parameter)
+            return () if found is None else self._provenance.resolve([found])[0]
+
+        found = synchronised(
+            task.id, self._names.roots(), self._names.parameter, is_hooked, converted_at
+        )
         if [one[1:] for one in found] != [one[1:] for one in self._synchronised]:
             self._synchronised = found
             self._side(Synchronisation(task.id, found))

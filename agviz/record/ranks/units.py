@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from agviz.traces.rows import Frame
+
 UNKNOWN: Final = -1
 """In place of a bucket: DDP has not said."""
 _MOST_FRAMES: Final = 24
@@ -24,6 +26,7 @@ def synchronised(
     roots: list[tuple[str, Module]],
     name_of: Callable[[Tensor], str | None],
     is_hooked: Callable[[Tensor], bool | None],
+    converted_at: Callable[[Tensor], tuple[Frame, ...]],
 ) -> tuple[Synchronised, ...]:
     """The parameters that are synchronised now.
 
@@ -32,6 +35,7 @@ def synchronised(
         roots: the outermost modules and their names.
         name_of: names a parameter.
         is_hooked: whether the AccumulateGrad of a parameter has a hook made in C++; None: unknown.
+        converted_at: where a module with a parameter was converted last; empty: nowhere.
     """
     ddp: Any = getattr(
         sys.modules.get("torch.nn.parallel.distributed"), "DistributedDataParallel", ()
@@ -46,14 +50,16 @@ def synchronised(
                 for parameter, bucket in _ddp_buckets(module):
                     name = name_of(parameter) or ""
                     nbytes = parameter.numel() * parameter.element_size()
-                    facts = name, unit, "ddp", bucket, nbytes, is_hooked(parameter)
-                    found.setdefault(name, Synchronised(graph_task, *facts))
+                    has_hook = is_hooked(parameter)
+                    facts = name, unit, "ddp", bucket, nbytes, has_hook
+                    where = converted_at(parameter) if has_hook is False else ()
+                    found.setdefault(name, Synchronised(graph_task, *facts, where))
             elif isinstance(module, fsdp):
                 for parameter in _fsdp_parameters(module):
                     name = name_of(parameter) or ""
                     nbytes = parameter.numel() * parameter.element_size()
-                    facts = name, unit, "fsdp", units, nbytes, None
-                    found.setdefault(name, Synchronised(graph_task, *facts))
+                    one = Synchronised(graph_task, name, unit, "fsdp", units, nbytes, None, ())
+                    found.setdefault(name, one)
                 units += 1
     return tuple(one for name, one in found.items() if name)
 

@@ -1,0 +1,1 @@
+"""Answers across ranks: ``across.py`` is the door, each other file one question."""

@@ -1,0 +1,91 @@
+"""What is to be said of a run: found, nothing unusual in what was recorded, can't tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import Verdict
+from agviz.ranks.answers.collectives import mismatch, recalled, reordered
+from agviz.ranks.answers.ends import End, ends
+from agviz.ranks.answers.found import RankVerdict, numbers
+from agviz.ranks.answers.gradients import unequal
+from agviz.ranks.answers.graphs import parting
+from agviz.ranks.answers.nonfinite import nonfinite
+from agviz.ranks.answers.straggler import straggler
+from agviz.ranks.answers.unfinished import unfinished
+from agviz.ranks.run import Run
+from agviz.ranks.work import own_times_of_passes
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agviz.ranks.answers.ends import RankEnd
+    from agviz.ranks.folder import Folder
+
+
+def rank_verdicts(folder: Folder) -> tuple[RankVerdict, ...]:
+    """What is to be said of a run, what ended it first; never nothing.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    run = Run.read(folder)
+    ended = ends(run)
+    found = tuple(_found(run, ended))
+    return found or (_nothing(run, ended),)
+
+
+def _found(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[RankVerdict]:
+    differ = mismatch(run)
+    has_failed = any(one.end not in {End.REGULAR, End.GROWING} for one in ended.values())
+    wrong = unfinished(run, ended, parting(run) if has_failed else None, differ)
+    if wrong is not None:
+        yield wrong
+    elif differ is not None and differ.is_other:
+        yield reordered(run, differ)
+    late = straggler(run, own_times_of_passes(run))
+    mixed = recalled(run) if wrong is None and differ is None else None
+    for answer in (mixed, nonfinite(run), unequal(run), late):
+        if answer is not None:
+            yield answer
+
+
+_GOOD: Final = (
+    "All ranks came to their end, joined the same collectives, and what was measured is finite; no"
+    " rank lets the others wait again and again."
+)
+
+
+def _nothing(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
+    passes = sum(len(rank.passes) for rank in run.ranks.values())
+    folder = run.folder
+    running = [rank for rank, one in ended.items() if one.end is End.GROWING]
+    is_short = bool(folder.missing) or not passes
+    said = [_GOOD]
+    if running:
+        said = [f"{numbers(running).capitalize()} {'is' if len(running) == 1 else 'are'} running."]
+    if folder.missing:
+        said.append(f"{numbers(folder.missing).capitalize()} left no trace here.")
+    if not any(rank.joined for rank in run.ranks.values()):
+        said.append(
+            "No collective was recorded: this torch has no flight recorder for the backend, or the"
+            " program calls none."
+        )
+    said.append("Not looked at: whether the gradients are right, and what is beyond backward.")
+    return RankVerdict(
+        kind="",
+        ranks=(),
+        verdict=Verdict(
+            outcome=Outcome.CANT_TELL if is_short else Outcome.NOTHING_UNUSUAL,
+            heading=(
+                f"nothing unusual in {plural(passes, 'backward pass', 'backward passes')} of"
+                f" {plural(len(run.ranks), 'rank')}"
+                if passes
+                else "no backward pass was recorded"
+            ),
+            paragraph=" ".join(said),
+            verb="view",
+        ),
+    )

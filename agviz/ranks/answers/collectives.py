@@ -1,0 +1,207 @@
+"""Collectives in which the ranks differ: another one, in another order, or one that is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import Verdict
+from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.ranks.run import waits_for_all
+from agviz.traces.rows import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agviz.ranks.facts import Joined
+    from agviz.ranks.run import Run
+    from agviz.traces.rows import Frame
+
+
+class Mismatch(NamedTuple):
+    """The first collective of a process group in which ranks differ."""
+
+    group: str
+    seq: int
+    kinds: dict[str, tuple[int, ...]]
+    """Operation with shapes and dtypes, and the ranks that called it; most of them first."""
+    missing: tuple[int, ...]
+    """Ranks of the group that joined none of this number."""
+    ordinal: int
+    """Of the pass in or after which it was joined."""
+
+    @property
+    def is_other(self) -> bool:
+        """Whether ranks called different ones, not just some none."""
+        return len(self.kinds) > 1
+
+
+def mismatch(run: Run) -> Mismatch | None:
+    """The earliest one; None: all ranks joined the same collectives.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    members: dict[str, set[int]] = {}
+    for _, trace in run.folder.traces():
+        for group in trace.process_groups():
+            members.setdefault(group.name, set()).update(group.ranks)
+    joined: defaultdict[tuple[str, int], dict[int, Joined]] = defaultdict(dict)
+    for number, rank in run.ranks.items():
+        for one in rank.joined:
+            group_name, is_p2p, seq = one.key
+            if not is_p2p:
+                joined[group_name, seq][number] = one
+    found = []
+    for (group_name, seq), by_rank in joined.items():
+        known = members.get(group_name, set()) & set(run.ranks)
+        apart = _apart(run, group_name, seq, by_rank, known)
+        if apart is not None:
+            time_ns = min(run.on_one_clock(n, each.time_ns) for n, each in by_rank.items())
+            found.append((time_ns, apart))
+    return min(found)[1] if found else None
+
+
+def _apart(
+    run: Run, group: str, seq: int, by_rank: dict[int, Joined], members: set[int]
+) -> Mismatch | None:
+    missing = tuple(sorted(members - set(by_rank)))
+    if not _is_behind(run, missing, group, seq):
+        missing = ()  # the flight recorder keeps only the last ones
+    kinds: defaultdict[str, list[int]] = defaultdict(list)
+    for number, one in by_rank.items():
+        kinds[one.kind].append(number)
+    if len(kinds) < 2 and not missing:
+        return None
+    most = sorted(kinds.items(), key=lambda item: (-len(item[1]), item[1]))
+    what = {kind: tuple(sorted(ranks)) for kind, ranks in most}
+    ordinal = min(one.ordinal for one in by_rank.values())
+    return Mismatch(group, seq, what, missing, ordinal)
+
+
+def _is_behind(run: Run, ranks: tuple[int, ...], group: str, seq: int) -> bool:
+    """Whether none of the ranks joined any later collective of the group."""
+    return all(
+        one.key[0] != group or one.key[1] or one.key[2] < seq
+        for rank in ranks
+        for one in run.ranks[rank].joined
+    )
+
+
+def called_at(run: Run, rank: int, group: str, seq: int) -> Frame | None:
+    """The line of the program at which a rank called a collective; None: not known.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    with run.folder.trace(rank) as trace:
+        for one in trace.collectives():
+            if (one.group, one.is_p2p, one.seq) == (group, False, seq):
+                return visible(one.stack)
+    return None
+
+
+def said(kind: str) -> str:
+    """``all_reduce of [3]``."""
+    operation, _, rest = kind.partition(" ")
+    shapes = rest.rpartition(" ")[0]
+    return operation if not shapes or shapes == "of" else f"{operation} of {shapes}"
+
+
+def sentence(found: Mismatch, lines: dict[int, Frame | None]) -> str:
+    """Which ranks called what, and where."""
+    parts = []
+    for kind, ranks in found.kinds.items():
+        line = next((lines[rank] for rank in ranks if lines.get(rank) is not None), None)
+        at = "" if line is None else f" at {line}"
+        parts.append(f"{numbers(ranks)} called {said(kind)}{at}")
+    if found.missing:
+        parts.append(f"{numbers(found.missing)} called none")
+    return f"As collective {found.seq} of the process group, {', '.join(parts)}."
+
+
+def reordered(run: Run, differ: Mismatch) -> RankVerdict:
+    """Collectives that differ in a run that came to its end.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    lines = {
+        rank: called_at(run, rank, differ.group, differ.seq)
+        for ranks in differ.kinds.values()
+        for rank in ranks[:_MOST_READ]
+    }
+    few = min(differ.kinds.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+    return _verdict(run, few, lines, sentence(differ, lines), is_sure=True)
+
+
+def recalled(run: Run) -> RankVerdict | None:
+    """Collectives that are alike, and called from other lines than on other ranks; None: none is.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    agreed = False
+    for (group, seq), by_rank in sorted(_stacks(run).items()):
+        ranks_at: defaultdict[tuple[Frame, ...], list[int]] = defaultdict(list)
+        for rank, stack in by_rank.items():
+            ranks_at[stack].append(rank)
+        if len(ranks_at) < 2:
+            agreed = agreed or len(by_rank) > 1
+            continue
+        few = min(ranks_at.values(), key=lambda ranks: (len(ranks), ranks[0]))
+        said = "; ".join(f"{numbers(ranks)} at {stack[-1]}" for stack, ranks in ranks_at.items())
+        return _verdict(
+            run,
+            tuple(few),
+            {rank: stack[-1] for rank, stack in by_rank.items()},
+            f"Collective {seq} of process group {group} was called from different lines: {said}.",
+            is_sure=agreed,
+        )
+    return None
+
+
+def _stacks(run: Run) -> dict[tuple[str, int], dict[int, tuple[Frame, ...]]]:
+    """By process group and number, and rank: the lines of the program that called a collective."""
+    called: defaultdict[tuple[str, int], dict[int, tuple[Frame, ...]]] = defaultdict(dict)
+    for file, trace in run.folder.traces():
+        alike = {one.key for one in run.ranks[file.number].joined if waits_for_all(one)}
+        for each in trace.collectives():
+            stack = tuple(frame for frame in each.stack if not frame.hidden)
+            if stack and (each.group, each.is_p2p, each.seq) in alike:
+                called[each.group, each.seq][file.number] = stack
+    return called
+
+
+_MOST_READ: Final = 4
+
+
+def _verdict(
+    run: Run,
+    few: tuple[int, ...],
+    lines: Mapping[int, Frame | None],
+    said: str,
+    *,
+    is_sure: bool,
+) -> RankVerdict:
+    frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
+    with run.folder.trace(few[0]) as trace:
+        source = source_of(frame, trace)
+    before = " Before, all ranks had called them from the same lines." if is_sure else ""
+    return RankVerdict(
+        kind="collectives",
+        ranks=few,
+        verdict=Verdict(
+            outcome=Outcome.FOUND if is_sure else Outcome.CANT_TELL,
+            heading=f"{numbers(few)} called collectives in another order than the others"
+            if is_sure
+            else f"{numbers(few)} called a collective from another line than the others",
+            frame=frame,
+            source=source,
+            paragraph=(
+                f"{said}{before} Operation and shapes fit, so nothing raised; if they are of"
+                " different things, the results are mixed up on all ranks."
+            ),
+        ),
+    )

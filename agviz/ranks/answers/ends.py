@@ -1,0 +1,106 @@
+"""How each rank ended, and which end was the first: the others follow it."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.verdict import verdicts
+from agviz.traces.rows import GraphTaskStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agviz.analysis.verdict import Verdict
+    from agviz.ranks.run import Run
+    from agviz.traces.reader import Trace
+
+_FROM_OTHERS: Final = re.compile(
+    r"[Cc]onnection (?:was )?(?:closed|reset|refused)|[Tt]imed out|[Tt]imeout|[Bb]roken pipe"
+    r"|Connection closed by peer|Socket|remote process|peer|NCCL (?:communicator|operation|error)"
+    r"|monitoredBarrier|[Ww]atchdog"
+)
+"""What a rank raises because another one went away or does not come."""
+_SENT: Final = re.compile(r"Signal|SIG[A-Z]+|KeyboardInterrupt|SystemExit")
+_REDUCTION: Final = "Expected to have finished reduction in the prior iteration"
+
+
+class End(StrEnum):
+    """How a rank ended."""
+
+    REGULAR = "came to its end"
+    RAISED = "raised"
+    UNUSED = "raised for parameters without a gradient"
+    """DDP's error about a reduction that has not finished."""
+    OTHERS = "raised because of another rank"
+    CUT = "was ended from outside"
+    """Killed, or ended by its launcher because another rank had failed."""
+    GROWING = "is running"
+
+
+class RankEnd(NamedTuple):
+    """How one rank ended, and when."""
+
+    rank: int
+    end: End
+    time_ns: int
+    """On the clock of the first rank: of its last event, or of what it raised."""
+    ordinal: int
+    """Of the last pass that it began; -1: none."""
+    is_inside: bool
+    """Whether that had not come to its end."""
+    error: str
+    """Type and message of what it raised; empty: nothing."""
+
+
+def ends(run: Run) -> dict[int, RankEnd]:
+    """By rank.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    found = {}
+    for file, trace in run.folder.traces():
+        rank = run.ranks[file.number]
+        last = rank.passes[-1] if rank.passes else None
+        end, error = _end(trace)
+        found[file.number] = RankEnd(
+            file.number,
+            end,
+            run.on_one_clock(file.number, rank.last_ns),
+            -1 if last is None else last.ordinal,
+            last is not None and last.status is not GraphTaskStatus.FINISHED,
+            error,
+        )
+    return found
+
+
+def _end(trace: Trace) -> tuple[End, str]:
+    meta = trace.meta
+    failed = [task for task in trace.graph_tasks if task.status is GraphTaskStatus.FAILED]
+    error = meta.ended
+    if failed and not error and trace.graph_tasks[-1].status is GraphTaskStatus.FAILED:
+        error = f"{failed[-1].error}: {failed[-1].message}"
+    if error:
+        if _REDUCTION in error:
+            return End.UNUSED, error
+        if _SENT.match(error):
+            return End.CUT, error
+        return (End.OTHERS if _FROM_OTHERS.search(error) else End.RAISED), error
+    if trace.is_growing:
+        return End.GROWING, ""
+    cut = any(task.status is GraphTaskStatus.CUT for task in trace.graph_tasks)
+    if meta.end_ns is None or (cut and not meta.stopped):
+        return End.CUT, ""
+    return End.REGULAR, ""
+
+
+def of(found: Iterable[RankEnd], *wanted: End) -> list[RankEnd]:
+    """Those that ended so, the first to end first."""
+    return sorted((one for one in found if one.end in wanted), key=lambda one: one.time_ns)
+
+
+def verdict_of(trace: Trace, graph_task: int | None) -> Verdict:
+    """What is to be said of the end of one rank's recording."""
+    return verdicts(trace, graph_task)[0]

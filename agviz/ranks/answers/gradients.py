@@ -1,0 +1,142 @@
+"""Parameters and gradients that are not equal on all ranks, though they are to be synchronised."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import Verdict
+from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.traces.rows import visible
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agviz.ranks.run import Run
+    from agviz.traces.distributed import Synchronised
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
+
+_DDP: Final = "ddp"
+_MOST_NAMED: Final = 3
+
+
+def unequal(run: Run) -> RankVerdict | None:
+    """The first step after which they differ; None: in what was looked at they are equal.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    sums: defaultdict[tuple[int, str], dict[int, tuple[int, int | None]]] = defaultdict(dict)
+    lost: defaultdict[str, dict[int, Synchronised]] = defaultdict(dict)
+    for file, trace in run.folder.traces():
+        known = [one for one in trace.synchronised() if one.kind == _DDP]
+        names = {one.parameter for one in known}
+        for one in _unhooked(known):
+            lost[one.parameter][file.number] = one
+        for digest in trace.digests():
+            if digest.parameter in names:
+                place = digest.step, digest.parameter
+                sums[place][file.number] = digest.value, digest.gradient
+    steps = sorted({step for step, _ in sums})
+    for step in steps:
+        differing = _differing(sums, step, gradients=True)
+        is_gradient = bool(differing)
+        if not differing and step == steps[0]:
+            differing = _differing(sums, step, gradients=False)
+        if differing:
+            return _verdict(run, step, differing, lost, is_gradient=is_gradient)
+    return None
+
+
+def _unhooked(known: Sequence[Synchronised]) -> list[Synchronised]:
+    """Parameters whose AccumulateGrad has no hook of the reducer."""
+    last = {one.parameter: one for one in known}
+    return [one for one in last.values() if one.is_hooked is False]
+
+
+def _differing(
+    sums: dict[tuple[int, str], dict[int, tuple[int, int | None]]], step: int, *, gradients: bool
+) -> list[str]:
+    return sorted(
+        parameter
+        for (number, parameter), by_rank in sums.items()
+        if number == step
+        and len({gradient if gradients else value for value, gradient in by_rank.values()}) > 1
+    )
+
+
+def _verdict(
+    run: Run,
+    step: int,
+    differing: list[str],
+    lost: dict[str, dict[int, Synchronised]],
+    *,
+    is_gradient: bool,
+) -> RankVerdict:
+    unhooked = [name for name in differing if name in lost]
+    shown = unhooked or differing
+    ranks = sorted({rank for name in unhooked for rank in lost[name]}) or sorted(run.ranks)
+    named = ", ".join(shown[:_MOST_NAMED])
+    if len(shown) > _MOST_NAMED:
+        named += f" and {len(shown) - _MOST_NAMED:,} more"
+    what = "gradient" if is_gradient else "value"
+    converted = lost[shown[0]][ranks[0]].converted if unhooked else ()
+    with run.folder.trace(ranks[0]) as trace:
+        frame = visible(converted) or _used_at(
+            trace, run.ranks[ranks[0]].passes[-1].graph_task, shown[0]
+        )
+        source = source_of(frame, trace)
+    if unhooked:
+        said = (
+            f"DDP's reducer does not get {'its' if len(shown) == 1 else 'their'} gradient on"
+            f" {numbers(ranks)}: the AccumulateGrad has no hook of it any more. Something replaced"
+            " the leaf after the model was wrapped (a change of dtype or device, .data, a new"
+            f" Parameter){'' if not converted else f'; the model was converted at {frame}'}."
+            " Convert the model before DDP wraps it."
+        )
+    elif is_gradient:
+        said = (
+            "No AccumulateGrad was seen to lack DDP's hook; look for backward passes without"
+            " synchronisation (no_sync, a call of the module that DDP wraps instead of DDP), or a"
+            " gradient that is changed after backward on some ranks only."
+        )
+    else:
+        said = (
+            "Gradients are equal, so the ranks began with other weights, or something but the"
+            " optimizer writes to them."
+        )
+    checked = "some elements of each parameter are compared, in the first steps and each tenth"
+    verdict = Verdict(
+        outcome=Outcome.FOUND,
+        heading=(
+            f"the {what} of {named} {'is' if len(shown) == 1 else 'are'} not equal on all"
+            f" ranks after optimizer step {step}"
+        ),
+        frame=frame,
+        source=source,
+        paragraph=said,
+        details=(
+            f"{plural(len(differing), 'parameter')} with another {what}: {', '.join(differing)}",
+            checked,
+        ),
+    )
+    node = f"AccumulateGrad of {shown[0]}"
+    return RankVerdict(kind="gradients", ranks=tuple(ranks), node=node, verdict=verdict)
+
+
+def _used_at(trace: Trace, graph_task: int, parameter: str) -> Frame | None:
+    """The line that uses a parameter: that of the node which gives it its gradient."""
+    nodes = trace.nodes(graph_task)
+    leaf = next((node for node in nodes if node.parameter == parameter), None)
+    if leaf is None:
+        return None
+    before = {
+        edge.producer: None for edge in trace.edges(graph_task) if edge.consumer == leaf.index
+    }
+    for index in before:
+        if nodes[index].frame is not None:
+            return nodes[index].frame
+    return None

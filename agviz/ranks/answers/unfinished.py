@@ -1,0 +1,385 @@
+"""Why a run did not come to its end: which rank failed first, or who waits for whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.failure import failing
+from agviz.analysis.hang import Hang
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.place import place
+from agviz.analysis.raised import RaisedException
+from agviz.analysis.verdict import Verdict, verdicts
+from agviz.ranks.answers import collectives
+from agviz.ranks.answers.ends import End, of
+from agviz.ranks.answers.found import RankVerdict, common_line, numbers, source_of, was
+from agviz.ranks.answers.renamed import of_rank
+from agviz.traces.rows import NodeStatus, visible
+from agviz.words.units import duration, plural
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agviz.ranks.answers.collectives import Mismatch
+    from agviz.ranks.answers.ends import RankEnd
+    from agviz.ranks.answers.graphs import Parting
+    from agviz.ranks.run import Run
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, NodeRow
+
+_MOST_NAMED: Final = 4
+_MOST_LINES: Final = 8
+_LONGEST: Final = 300
+
+
+def unfinished(  # noqa: PLR0911 - one for each cause
+    run: Run, ended: Mapping[int, RankEnd], apart: Parting | None, differ: Mismatch | None
+) -> RankVerdict | None:
+    """Why ranks did not come to their end; None: all did, or go on.
+
+    Args:
+        run: all ranks.
+        ended: how each ended.
+        apart: where their graphs part.
+        differ: the first collective in which they differ.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    every = list(ended.values())
+    others = of(every, End.OTHERS)
+    waited = any("ime" in one.error and "out" in one.error for one in others)
+    if raised := of(every, End.RAISED):
+        return _raised(run, raised, ended)
+    if unused := of(every, End.UNUSED):
+        return _unused(run, unused, apart)
+    cut = of(every, End.CUT)
+    if not others and not cut and not _stands_still(run, ended):
+        return None
+    last = min(len(rank.passes) for rank in run.ranks.values()) - 1
+    if apart is not None and apart.ordinal >= last:
+        return _parted(run, apart, ended)
+    if differ is not None and differ.is_other:
+        return _differing(run, differ, ended)
+    if cut and not waited and (not others or cut[0].time_ns <= others[0].time_ns):
+        return _died(run, cut[0], ended)
+    if differ is not None:
+        return _missing(run, differ, ended)
+    return _waiting(run, ended)
+
+
+def _stands_still(run: Run, ended: Mapping[int, RankEnd]) -> bool:
+    for one in of(ended.values(), End.GROWING):
+        with run.folder.trace(one.rank) as trace:
+            found = verdicts(trace)[0]
+            if isinstance(found.basis, Hang) and found.basis.is_over_due:
+                return True
+    return False
+
+
+def _raised(run: Run, raised: list[RankEnd], ended: Mapping[int, RankEnd]) -> RankVerdict:
+    first = raised[0]
+    with run.folder.trace(first.rank) as trace:
+        found = verdicts(trace)[0]
+        if not found.is_found:
+            found = _outside(trace, first)
+        node = _node_of(trace, found)
+        if node is None and isinstance(found.basis, Hang):
+            raising = failing(trace, found.basis)
+            node = raising.node if isinstance(raising, RaisedException) else None
+    alike = [one.rank for one in raised if one.error == first.error]
+    followed = sorted(set(ended) - set(alike))
+    said = ""
+    if len(alike) > 1:
+        said = f"{numbers(alike)} raised the same.".capitalize()
+    gone = [rank for rank in followed if ended[rank].end in {End.OTHERS, End.CUT}]
+    if gone:
+        said += f" {numbers(gone).capitalize()} ended because of that: {_how(gone, ended)}."
+    return RankVerdict(
+        kind="raised",
+        ranks=tuple(alike),
+        node="" if node is None else place(node),
+        verdict=of_rank(first.rank, found, beside=said.strip()),
+    )
+
+
+def _outside(trace: Trace, one: RankEnd) -> Verdict:
+    """An exception that was raised in no backward pass."""
+    dump = trace.raised(NO_GRAPH_TASK)
+    frame = visible(dump.threads[0].stack) if dump is not None and dump.threads else None
+    return Verdict(
+        outcome=Outcome.FOUND,
+        heading=f"the program raised {one.error.partition(':')[0]} outside of backward",
+        frame=frame,
+        source=source_of(frame, trace),
+        paragraph=_short(one.error),
+    )
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    shown = line[:_LONGEST] + "…" if len(line) > _LONGEST else line
+    return shown if shown.endswith((".", "!", "?", "…")) else f"{shown}."
+
+
+def _how(ranks: list[int], ended: Mapping[int, RankEnd]) -> str:
+    by_end: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_end.setdefault(str(ended[rank].end), []).append(rank)
+    return "; ".join(
+        text if len(by_end) == 1 else f"{numbers(found)} {text}" for text, found in by_end.items()
+    )
+
+
+def _node_of(trace: Trace, verdict: Verdict) -> NodeRow | None:
+    """The node in which it is."""
+    basis = verdict.basis
+    if isinstance(basis, RaisedException):
+        return basis.node
+    if isinstance(basis, Hang):
+        return _running(trace, basis.graph_task)
+    return None
+
+
+def _running(trace: Trace, graph_task: int) -> NodeRow | None:
+    """The node that was under way last."""
+    running = [node for node in trace.nodes(graph_task) if node.status is NodeStatus.RUNNING]
+    return max(running, key=lambda node: node.start_ns or 0, default=None)
+
+
+def _unused(run: Run, unused: list[RankEnd], apart: Parting | None) -> RankVerdict:
+    first = unused[0]
+    with run.folder.trace(first.rank) as trace:
+        outermost = [task for task in trace.graph_tasks if task.parent < 0]
+        last = outermost[-1].id if outermost else None
+        missing = [] if last is None else _without_gradient(trace, last)
+        dump = trace.raised(NO_GRAPH_TASK)
+        call = None if last is None else visible(trace.call_site(last))
+        at = visible(dump.threads[0].stack) if dump is not None and dump.threads else None
+        frame = at or call
+        source = source_of(frame, trace)
+    ranks = [one.rank for one in unused]
+    shown = ", ".join(missing[:_MOST_NAMED])
+    if len(missing) > _MOST_NAMED:
+        shown += f" and {len(missing) - _MOST_NAMED:,} more"
+    heading = f"{numbers(ranks)}: {shown or 'some parameters'} got no gradient, for which DDP waits"
+    said = (
+        f"No node of the loss of backward pass {last}, called at {call}, leads to"
+        f" {'it' if len(missing) == 1 else 'them'}, so the reducer could not finish, and the next"
+        " forward raised (Expected to have finished reduction). Use them in the loss, freeze them"
+        " (requires_grad_(False)), or wrap with find_unused_parameters=True."
+    )
+    if apart is not None:
+        said = f"{apart.sentence} {said}"
+        frame = apart.frame or frame
+        with run.folder.trace(apart.few[0]) as trace:
+            source = source_of(frame, trace)
+    return RankVerdict(
+        kind="unused" if apart is None else "graphs",
+        ranks=tuple(ranks if apart is None else apart.few),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=heading,
+            graph_task=last,
+            frame=frame,
+            source=source,
+            paragraph=said,
+            details=tuple(f"{name} got no gradient" for name in missing),
+            verb="why",
+        ),
+    )
+
+
+def _without_gradient(trace: Trace, graph_task: int) -> list[str]:
+    """Parameters that DDP synchronises and no node of a pass leads to."""
+    synchronised = {one.parameter for one in trace.synchronised()}
+    return [
+        row.name
+        for row in trace.parameters(graph_task)
+        if row.node is None and row.requires_grad and (row.name in synchronised or not synchronised)
+    ]
+
+
+def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
+    with run.folder.trace(one.rank) as trace:
+        found = verdicts(trace)[0]
+        node = _node_of(trace, found)
+        frame = (None if node is None else node.frame) or found.frame
+        source = source_of(frame, trace)
+    others = sorted(set(ended) - {one.rank})
+    where = ""
+    if one.is_inside:
+        where = f" in backward pass {run.ranks[one.rank].passes[-1].graph_task}"
+        where += "" if node is None else f", in {place(node)}"
+    elif one.ordinal >= 0:
+        where = f" after backward pass {run.ranks[one.rank].passes[-1].graph_task}"
+    said = (
+        "Its recording ends without an exception or an exit: it was killed (out of memory, SIGKILL,"
+        " a crash in C++), and what happened in its last moments, up to a second, is in no file."
+    )
+    gone = [rank for rank in others if ended[rank].end in {End.OTHERS, End.CUT}]
+    if gone:
+        said += f" {numbers(gone).capitalize()} ended after it: {_how(gone, ended)}."
+    return RankVerdict(
+        kind="died",
+        ranks=(one.rank,),
+        node="" if node is None else place(node),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"rank {one.rank} was killed{where}",
+            frame=frame,
+            source=source,
+            paragraph=said,
+            details=tuple(_each(run, ended)),
+        ),
+    )
+
+
+def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdict:
+    with run.folder.trace(apart.few[0]) as trace:
+        source = source_of(apart.frame, trace)
+    node = apart.node or apart.other
+    return RankVerdict(
+        kind="graphs",
+        ranks=apart.few,
+        node="" if node is None else place(node),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"{numbers(apart.few)} took another branch of the forward than the others",
+            frame=apart.frame,
+            source=source,
+            paragraph=(
+                f"{apart.sentence} So {'it waits' if len(apart.few) == 1 else 'they wait'} for"
+                f" gradients, or collectives, that the others never join. {_ends(ended)}"
+            ),
+            details=tuple(_each(run, ended)),
+        ),
+    )
+
+
+def _differing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
+    few = min(differ.kinds.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+    lines = _lines(run, differ)
+    own = next((lines[rank] for rank in few if lines[rank] is not None), None)
+    frame = own or next((line for line in lines.values() if line is not None), None)
+    with run.folder.trace(few[0]) as trace:
+        source = source_of(frame, trace)
+    return RankVerdict(
+        kind="collectives",
+        ranks=few,
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"{numbers(few)} called another collective than the others",
+            frame=frame,
+            source=source,
+            paragraph=(
+                f"{collectives.sentence(differ, lines)} What is joined in another order, or left"
+                f" out, on some ranks only, mixes up data or waits for ever. {_ends(ended)}"
+            ),
+            details=tuple(_each(run, ended)),
+        ),
+    )
+
+
+def _lines(run: Run, differ: Mismatch) -> dict[int, Frame | None]:
+    """By rank, the line that called it; of many ranks the first with each kind."""
+    return {
+        rank: collectives.called_at(run, rank, differ.group, differ.seq)
+        for ranks in differ.kinds.values()
+        for rank in ranks[:_MOST_NAMED]
+    } | {rank: None for ranks in differ.kinds.values() for rank in ranks[_MOST_NAMED:]}
+
+
+def _missing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
+    """Ranks that never came to a collective in which the others wait."""
+    left = [rank for rank in differ.missing if ended[rank].end is End.REGULAR]
+    gone = left or list(differ.missing)
+    kind, ranks = next(iter(differ.kinds.items()))
+    with run.folder.trace(gone[0]) as trace:
+        frame = _last_seen(trace)
+        source = source_of(frame, trace)
+    passes = {rank: len(run.ranks[rank].passes) for rank in (*gone, *ranks)}
+    if left:
+        heading = f"{numbers(left)} left early: {was(left)} at the end while the others go on"
+    else:
+        heading = f"{numbers(gone)} never joined {collectives.said(kind)}, for which others wait"
+    waiting = numbers(ranks).capitalize()
+    most = max(passes[rank] for rank in ranks)
+    lines = _lines(run, differ)
+    call = next((line for line in lines.values() if line is not None), None)
+    said = (
+        f"{waiting} joined collective {differ.seq} of the process group"
+        f" ({collectives.said(kind)}{'' if call is None else f' at {call}'}) and waited."
+        f" {numbers(gone).capitalize()} made"
+        f" {plural(passes[gone[0]], 'backward pass', 'backward passes')}, the others {most:,}."
+    )
+    if left:
+        said += " Give all ranks as many batches, or use torch.distributed.algorithms.join.Join."
+    if frame is None or left:
+        with run.folder.trace(ranks[0]) as trace:
+            site = trace.call_site(run.ranks[ranks[0]].passes[-1].graph_task) if most else ()
+            frame = frame if frame is not None and not left else call or visible(site)
+            source = source_of(frame, trace)
+    return RankVerdict(
+        kind="left" if left else "hang",
+        ranks=tuple(gone),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=heading,
+            frame=frame,
+            source=source,
+            paragraph=f"{said} {_ends(ended)}",
+            details=tuple(_each(run, ended)),
+        ),
+    )
+
+
+def _last_seen(trace: Trace) -> Frame | None:
+    """Where the program was seen last."""
+    pauses, dumps = trace.pauses(), trace.dumps()
+    stacks = [pause.stack for pause in pauses[-1:]]
+    if dumps and (not pauses or dumps[-1].time_ns > pauses[-1].time_ns):
+        stacks = [thread.stack for thread in dumps[-1].threads if thread.name == "MainThread"]
+    return common_line(stacks)
+
+
+def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
+    """Nothing in which ranks differ is known: say where each stands."""
+    held = [one.rank for one in ended.values() if one.end is not End.REGULAR]
+    return RankVerdict(
+        kind="hang",
+        ranks=tuple(held),
+        verdict=Verdict(
+            outcome=Outcome.CANT_TELL,
+            heading=f"{numbers(held)} did not come to their end",
+            paragraph=(
+                f"{_ends(ended)} All joined the same collectives as far as is recorded, so why"
+                " can't be told; --verbose says where each stood."
+            ),
+            details=tuple(_each(run, ended)),
+        ),
+    )
+
+
+def _ends(ended: Mapping[int, RankEnd]) -> str:
+    """How the ranks ended, in a sentence."""
+    by_end: dict[str, list[int]] = {}
+    for rank, one in ended.items():
+        by_end.setdefault(str(one.end), []).append(rank)
+    parts = [f"{numbers(ranks)} {text}" for text, ranks in by_end.items()]
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _each(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[str]:
+    """Where each rank stood, line by line."""
+    for rank, one in list(ended.items())[:_MOST_LINES]:
+        with run.folder.trace(rank) as trace:
+            seen = _last_seen(trace)
+        at = "" if seen is None else f", last seen at {seen}"
+        error = f": {_short(one.error)}" if one.error else ""
+        lasted = duration(run.ranks[rank].last_ns - run.ranks[rank].file.meta.start_ns)
+        yield f"rank {rank} {one.end} after {lasted}{at}{error}"
+    if len(ended) > _MOST_LINES:
+        yield f"{len(ended) - _MOST_LINES:,} more ranks"
