@@ -10,6 +10,7 @@ ends, and a child made by ``fork`` records nothing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -27,6 +28,7 @@ from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
 from agviz.record.modified import modified
 from agviz.record.ranks import place
+from agviz.record.ranks.black_box import BlackBox
 from agviz.record.ranks.rank_observer import RankObserver
 from agviz.record.selection import Selection
 from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
@@ -195,6 +197,7 @@ class Recorder(Instrument):
                 self.file.note,
                 lambda: (self._last_begun, len(self.file.journal)),
             )
+            self.ranks.when_at_work = self._keep_last_moment
             self.file.when_drained = self.ranks.look
         is_all = self._selection.has_everything
         self.journal = self.store.rows if is_all else self._note
@@ -227,6 +230,16 @@ class Recorder(Instrument):
         if self.registry is not None:
             self.registry.reindex()
         self.store.forget()
+
+    def _keep_last_moment(self) -> None:
+        """Have what happens outlive the process, now that it is one of several."""
+        if self.ranks is None or not self.is_recording or self.store.choice:
+            return
+        with contextlib.suppress(OSError):  # where it can't be made, nothing outlives the process
+            self.ranks.box = BlackBox(self.path)
+            self.journal = self.ranks.box.journal(self.journal)
+            if self.registry is not None:
+                self.registry.reindex()
 
     def runs_on(self, engine: str) -> None:
         """Note which engine is observed: ``exact`` or ``native``."""

@@ -6,6 +6,7 @@ import heapq
 from array import array
 from collections import Counter
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, cast
 
 from agviz.errors import TraceError
@@ -17,6 +18,7 @@ from agviz.traces import (
     health,
     held,
     hook_calls,
+    last_moment,
     left_out,
     native_calls,
     nonfinite,
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from agviz.traces.events import Place
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
+    from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
     from agviz.traces.nodes import NodeIdentity, Turn
     from agviz.traces.nonfinite import Flows
@@ -407,6 +410,13 @@ class Trace:
         Known of the processes of distributed programs.
         """
         return distributed.forwards(self._database, self._contents())
+
+    def last_moment(self) -> LastMoment | None:
+        """What the process was doing last, where it was killed; None: it was not, or not known.
+
+        Known of the processes of distributed programs.
+        """
+        return None if self.meta.end_ns is not None else last_moment.read(Path(self.path))
 
     def fingerprints(self) -> dict[int, int]:
         """Checksums of graphs, by graph task: ranks that do the same have the same.

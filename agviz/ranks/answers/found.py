@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.verdict import Verdict
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import Frame, NodeRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +65,16 @@ def common_line(stacks: Iterable[tuple[Frame, ...]]) -> Frame | None:
 def source_of(frame: Frame | None, trace: Trace) -> str:
     """The text of a line; empty where it can't be had."""
     return "" if frame is None else source_line(frame, trace.path)
+
+
+def line_of(trace: Trace, node: NodeRow) -> Frame | None:
+    """The line to look at for a node: of an AccumulateGrad the one that uses the parameter.
+
+    DDP makes the AccumulateGrads of all parameters in its constructor.
+    """
+    if node.sequence_nr is not None:
+        return node.frame
+    for edge in trace.edges(node.graph_task):
+        if edge.consumer == node.index:
+            return trace.node(node.graph_task, edge.producer).frame
+    return node.frame

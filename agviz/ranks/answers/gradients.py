@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.ranks.answers.found import RankVerdict, line_of, numbers, source_of
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from agviz.ranks.run import Run
     from agviz.traces.distributed import Synchronised
-    from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame
 
 _DDP: Final = "ddp"
 _MOST_NAMED: Final = 3
@@ -85,9 +83,9 @@ def _verdict(
     what = "gradient" if is_gradient else "value"
     converted = lost[shown[0]][ranks[0]].converted if unhooked else ()
     with run.folder.trace(ranks[0]) as trace:
-        frame = visible(converted) or _used_at(
-            trace, run.ranks[ranks[0]].passes[-1].graph_task, shown[0]
-        )
+        nodes = trace.nodes(run.ranks[ranks[0]].passes[-1].graph_task)
+        leaf = next((node for node in nodes if node.parameter == shown[0]), None)
+        frame = visible(converted) or (None if leaf is None else line_of(trace, leaf))
         source = source_of(frame, trace)
     if unhooked:
         said = (
@@ -125,18 +123,3 @@ def _verdict(
     )
     node = f"AccumulateGrad of {shown[0]}"
     return RankVerdict(kind="gradients", ranks=tuple(ranks), node=node, verdict=verdict)
-
-
-def _used_at(trace: Trace, graph_task: int, parameter: str) -> Frame | None:
-    """The line that uses a parameter: that of the node which gives it its gradient."""
-    nodes = trace.nodes(graph_task)
-    leaf = next((node for node in nodes if node.parameter == parameter), None)
-    if leaf is None:
-        return None
-    before = {
-        edge.producer: None for edge in trace.edges(graph_task) if edge.consumer == leaf.index
-    }
-    for index in before:
-        if nodes[index].frame is not None:
-            return nodes[index].frame
-    return None

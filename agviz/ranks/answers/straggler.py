@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.place import described, place
 from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, common_line, source_of
+from agviz.ranks.answers.found import RankVerdict, common_line, line_of, source_of
 from agviz.ranks.work import PHASES, own_times
 from agviz.traces.rows import visible
 from agviz.words.units import duration
@@ -158,7 +158,7 @@ def _in_backward(run: Run, late: _Late, excess: Mapping[str, float], trace: Trac
     node = trace.node(mine[ordinals[-1]].graph_task, worst)
     share = min(1.0, apart[worst] / len(ordinals) / max(1.0, excess["backward"]))
     inside = _line_inside(trace, late, node, mine)
-    frame = inside or node.frame
+    frame = inside or line_of(trace, node)
     said = (
         f"{described(node)} takes {duration(apart[worst] // len(ordinals))} longer there than on"
         f" the other ranks, {share:.0%} of what backward takes longer."

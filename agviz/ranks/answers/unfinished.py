@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.failure import failing
 from agviz.analysis.hang import Hang
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.place import place
+from agviz.analysis.place import described, place
 from agviz.analysis.raised import RaisedException
 from agviz.analysis.verdict import Verdict, verdicts
 from agviz.ranks.answers import collectives
 from agviz.ranks.answers.ends import End, of
-from agviz.ranks.answers.found import RankVerdict, common_line, numbers, source_of, was
+from agviz.ranks.answers.found import RankVerdict, common_line, line_of, numbers, source_of, was
 from agviz.ranks.answers.renamed import of_rank
 from agviz.traces.rows import NodeStatus, visible
 from agviz.words.units import duration, plural
@@ -203,21 +203,22 @@ def _without_gradient(trace: Trace, graph_task: int) -> list[str]:
 
 def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
     with run.folder.trace(one.rank) as trace:
-        found = verdicts(trace)[0]
-        node = _node_of(trace, found)
-        frame = (None if node is None else node.frame) or found.frame
+        last = trace.last_moment()
+        node, number = _last_node(run, one, trace)
+        frame = (None if node is None else line_of(trace, node)) or verdicts(trace)[0].frame
         source = source_of(frame, trace)
     others = sorted(set(ended) - {one.rank})
-    where = ""
-    if one.is_inside:
-        where = f" in backward pass {run.ranks[one.rank].passes[-1].graph_task}"
-        where += "" if node is None else f", in {place(node)}"
-    elif one.ordinal >= 0:
-        where = f" after backward pass {run.ranks[one.rank].passes[-1].graph_task}"
+    where = "" if number is None else f" after backward pass {number}"
+    if node is not None:
+        where = f" in backward pass {number}, in {place(node)}"
     said = (
-        "Its recording ends without an exception or an exit: it was killed (out of memory, SIGKILL,"
-        " a crash in C++), and what happened in its last moments, up to a second, is in no file."
+        "Its recording ends without an exception or an exit: it was killed (out of memory, SIGKILL)"
+        " or crashed in C++."
     )
+    if node is not None:
+        said += f" {described(node)} was the last node that started."
+    if last is None:
+        said += " What happened in its last moments, up to a second, is in no file."
     gone = [rank for rank in others if ended[rank].end in {End.OTHERS, End.CUT}]
     if gone:
         said += f" {numbers(gone).capitalize()} ended after it: {_how(gone, ended)}."
@@ -234,6 +235,32 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
             details=tuple(_each(run, ended)),
         ),
     )
+
+
+def _last_node(run: Run, one: RankEnd, trace: Trace) -> tuple[NodeRow | None, int | None]:
+    """The node in which a rank was last, and its backward pass.
+
+    The graph of a pass that came to no file is that of an earlier one with the same fingerprint.
+    """
+    last, passes = trace.last_moment(), run.ranks[one.rank].passes
+    number = passes[-1].graph_task if passes else None
+    if last is None:
+        found = _node_of(trace, verdicts(trace)[0]) if one.is_inside else None
+        return found, number
+    if last.node < 0:
+        return None, last.graph_task
+    known = {each.graph_task: each for each in passes}
+    same = known.get(last.graph_task) or next(
+        (
+            each
+            for each in passes
+            if last.known_graph_task == last.graph_task and each.fingerprint == last.fingerprint
+        ),
+        None,
+    )
+    if same is None or last.node >= same.nodes:
+        return None, last.graph_task
+    return trace.node(same.graph_task, last.node), last.graph_task
 
 
 def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 import zlib
 from array import array
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from agviz.record.names import Names
     from agviz.record.provenance import Provenance
+    from agviz.record.ranks.black_box import BlackBox
     from agviz.record.ranks.conversions import Conversions
     from agviz.record.writer import Graph, SideRow
     from agviz.traces.distributed import Pause, Synchronised
@@ -78,6 +80,10 @@ class RankObserver:
         self._is_over = False
         self.conversions: Conversions | None = None
         """Knows where modules were converted; None: nobody observes that."""
+        self.when_at_work: Callable[[], None] | None = None
+        """Called once the process has made a process group and calls backward."""
+        self.box: BlackBox | None = None
+        """What outlives the process; None: nothing does."""
         self._calls: CollectiveCalls | None = None
         self._pauses: Pauses | None = None
         self._flights: FlightRecorder | None = None
@@ -107,6 +113,8 @@ class RankObserver:
         """It has ended."""
         if graph_task == self._graph_task:
             self._under_way = 0
+            if self.box is not None:
+                self.box.ended(graph_task, time.monotonic_ns())
             self._names.forward_begun_ns = None
             if self._begun_at is not None and (now := self._scheduling.so_far()) is not None:
                 self._side(Scheduled(graph_task, *self._begun_at, *now))
@@ -143,6 +151,8 @@ class RankObserver:
     def _start(self) -> None:
         self._is_at_work = True
         self._note("rank", place.facts())
+        if self.when_at_work is not None:
+            self.when_at_work()
         way = capturing.way()
         if way is not None:
             self._calls = CollectiveCalls(way.one)
@@ -157,6 +167,8 @@ class RankObserver:
         self._read(now=True)
         if self._calls is not None:
             self._calls.stop()
+        if self.box is not None:
+            self.box.close()
 
     def _where(self) -> tuple[int, bool]:
         return self._graph_task, self._under_way > 0
@@ -202,6 +214,8 @@ class RankObserver:
         names = zlib.crc32("\n".join(graph.nodes[_NAMES]).encode())
         checksum = zlib.crc32(array("q", graph.edges).tobytes(), names)
         self._side(Fingerprint(graph.graph_task, checksum))
+        if self.box is not None:
+            self.box.graph(graph.graph_task, checksum)
 
     def _digest(self, number: int, optimizer: Any) -> None:
         found = digests(number, optimizer, self._names.parameter)
