@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis import diff_words
 from agviz.analysis.comparing import Tolerance
 from agviz.analysis.diff import diff
+from agviz.cli import of_ranks
 from agviz.cli.console import columns_table, stdout_console, styled
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
@@ -42,7 +43,13 @@ _FACTS: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz diff``."""
     parser.add_argument("a", metavar="A", type=Path, help="a recorded trace, or a folder of them")
-    parser.add_argument("b", metavar="B", type=Path, help="the other one")
+    parser.add_argument(
+        "b",
+        metavar="B",
+        type=Path,
+        nargs="?",
+        help="the other one; without it A is a folder of ranks, which are held against each other",
+    )
     parser.add_argument(
         "--graph-task",
         metavar="N[:M]",
@@ -68,6 +75,10 @@ def _two_numbers(text: str) -> tuple[int, int]:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print where the traces part; return 0 where they don't, else 1."""
+    if arguments.b is None:
+        if not arguments.a.is_dir():
+            raise AgvizError("say which trace to compare it with: agviz diff A B")
+        return of_ranks.diff(arguments.a, as_json=arguments.json)
     tolerance = Tolerance(arguments.rtol, arguments.atol).checked()
     found = []
     for path_a, path_b in _pairs(arguments.a, arguments.b):

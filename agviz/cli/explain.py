@@ -8,6 +8,10 @@ line; for a saved tensor, what had been modified and by which line, or which bac
 through the graph before. Of one that has not ended, in a program that hangs or was killed: which
 thread is in which node, hook or callback, and what waits for it.
 
+Of a folder of ranks: which rank was the first that raised, was killed, left early or made something
+that is not finite; which called another collective, took another branch of the forward or lost the
+synchronisation of a parameter; and which rank all others wait for, in which node and line.
+
 Exits with 0 where nothing unusual was found in what was recorded, with 1 where something was
 (✗), with 2 where it can't be told (?): no gradient was measured, or no backward pass recorded.
 """
@@ -19,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.explanation import Explanation
-from agviz.analysis.outcome import EXIT_CODES, Outcome
+from agviz.analysis.outcome import EXIT_CODES
 from agviz.analysis.verdict import verdicts
+from agviz.cli import of_ranks
 from agviz.cli.console import stdout_console, write
 from agviz.errors import AgvizError
-from agviz.ranks.answers.across import rank_verdicts
-from agviz.ranks.folder import Folder
 from agviz.traces.inferred import withdrawals
 from agviz.traces.reader import Trace
 
@@ -57,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the answer; return 0, 1 or 2 by the worst outcome."""
     if arguments.file.is_dir():
-        return _of_folder(arguments)
+        if arguments.graph_task is not None:
+            raise AgvizError("--graph-task is of one rank; give its trace instead of the folder")
+        return of_ranks.explain(arguments.file, as_json=arguments.json, verbose=arguments.verbose)
     with Trace.open(arguments.file) as trace:
         found = verdicts(trace, arguments.graph_task)
         name, engine = trace.path, trace.meta.engine
@@ -76,28 +81,6 @@ def execute(arguments: argparse.Namespace) -> int:
             console.print()
             write(f"! {withdrawn}", console, indent=0)
     return EXIT_CODES[found[0].outcome]
-
-
-def _of_folder(arguments: argparse.Namespace) -> int:
-    """The same of all ranks of a run."""
-    if arguments.graph_task is not None:
-        raise AgvizError("--graph-task is of one rank; give its trace instead of the folder")
-    folder = Folder.open(arguments.file)
-    found = rank_verdicts(folder)
-    if arguments.json:
-        about = {"folder": str(folder.path), "ranks": len(folder.ranks), "missing": folder.missing}
-        print(json.dumps({**about, "verdicts": [each.as_json() for each in found]}, indent=2))
-    else:
-        console = stdout_console()
-        show([each.verdict for each in found], console, verbose=arguments.verbose)
-        for remark in folder.remarks():
-            console.print()
-            write(f"! {remark}", console, indent=0)
-    worst = min(found, key=lambda each: _WORST.index(each.verdict.outcome))
-    return EXIT_CODES[worst.verdict.outcome]
-
-
-_WORST = (Outcome.FOUND, Outcome.CANT_TELL, Outcome.NOTHING_UNUSUAL)
 
 
 def _facts(found: Sequence[Verdict]) -> dict[str, Any]:

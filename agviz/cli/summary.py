@@ -1,7 +1,8 @@
 """Say in tables what a recorded trace holds.
 
 Graph tasks, threads and their utilisation, the slowest nodes, hooks, the depth of the ReadyQueues
-and the memory of gradients over time, NaN and infinities, errors.
+and the memory of gradients over time, NaN and infinities, errors. Of a folder of ranks: what each
+spends its time on, what it waits for others, and how it ended.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import marks, verdicts
 from agviz.analysis.version_errors import version_error
+from agviz.cli import of_ranks
 from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console, styled, write
 from agviz.traces.inferred import LEGEND, MARK, UNSEEN, withdrawals
@@ -42,7 +44,9 @@ CHART_COLUMNS = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz summary``."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="a recorded trace, or a folder of ranks"
+    )
     parser.add_argument("--json", action="store_true", help="for other programs; times in ns")
     parser.add_argument(
         "--top", metavar="N", type=int, default=10, help="rows of each table (default: 10)"
@@ -54,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the summary; return 0."""
+    if arguments.file.is_dir():
+        return of_ranks.summary(arguments.file, as_json=arguments.json)
     with Trace.open(arguments.file) as trace:
         facts = gather(trace, arguments.graph_task, max(1, arguments.top))
     if arguments.json:

@@ -3,6 +3,7 @@
   agviz why FILE                   all parameters at a glance
   agviz why FILE encoder.weight    one of them, and the line that cut it off from the loss
   agviz why FILE encoder           those of a module
+  agviz why FOLDER encoder.weight  one of them on all ranks, and whether it is equal on them
 
 A parameter that got a gradient in one of the last 20 backward passes has one; --graph-task asks
 about one pass. Which line cut the graph is known where the forward was recorded, too:
@@ -22,6 +23,7 @@ from agviz.analysis.gradients import WORDS, Group, norms
 from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.source import source_line
 from agviz.analysis.why import why
+from agviz.cli import of_ranks
 from agviz.cli.console import headed_table, stdout_console, styled, write
 from agviz.traces.reader import Trace
 from agviz.words.shapes import write_shape
@@ -47,7 +49,9 @@ _INTENDED: Final = "[dim]-[/]"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz why``."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="a recorded trace, or a folder of ranks"
+    )
     parser.add_argument(
         "parameter",
         metavar="PARAM",
@@ -68,6 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the answer; return 0, 1 or 2 by the outcome."""
+    if arguments.file.is_dir():
+        return of_ranks.why_not(arguments.file, arguments.parameter, as_json=arguments.json)
     with Trace.open(arguments.file) as trace:
         answer = why(trace, arguments.parameter, arguments.graph_task)
     is_one = arguments.parameter is not None and len(answer) == 1

@@ -121,17 +121,26 @@ def sentence(found: Mismatch, lines: dict[int, Frame | None]) -> str:
     return f"As collective {found.seq} of the process group, {', '.join(parts)}."
 
 
+def lines_of(run: Run, differ: Mismatch) -> dict[int, Frame | None]:
+    """By rank, the line at which it called the collective; of many ranks the first of each kind.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    return {
+        rank: called_at(run, rank, differ.group, differ.seq)
+        for ranks in differ.kinds.values()
+        for rank in ranks[:_MOST_READ]
+    }
+
+
 def reordered(run: Run, differ: Mismatch) -> RankVerdict:
     """Collectives that differ in a run that came to its end.
 
     Raises:
         agviz.errors.TraceError: a file is damaged.
     """
-    lines = {
-        rank: called_at(run, rank, differ.group, differ.seq)
-        for ranks in differ.kinds.values()
-        for rank in ranks[:_MOST_READ]
-    }
+    lines = lines_of(run, differ)
     few = min(differ.kinds.values(), key=lambda ranks: (len(ranks), -ranks[0]))
     return _verdict(run, few, lines, sentence(differ, lines), is_sure=True)
 

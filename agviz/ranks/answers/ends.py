@@ -29,11 +29,11 @@ _REDUCTION: Final = "Expected to have finished reduction in the prior iteration"
 class End(StrEnum):
     """How a rank ended."""
 
-    REGULAR = "came to its end"
+    REGULAR = "finished"
     RAISED = "raised"
     UNUSED = "raised for parameters without a gradient"
     """DDP's error about a reduction that has not finished."""
-    OTHERS = "raised because of another rank"
+    OTHERS = "failed after another rank"
     CUT = "was ended from outside"
     """Killed, or ended by its launcher because another rank had failed."""
     GROWING = "is running"

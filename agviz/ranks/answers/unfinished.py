@@ -287,8 +287,8 @@ def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdi
 
 def _differing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
     few = min(differ.kinds.values(), key=lambda ranks: (len(ranks), -ranks[0]))
-    lines = _lines(run, differ)
-    own = next((lines[rank] for rank in few if lines[rank] is not None), None)
+    lines = collectives.lines_of(run, differ)
+    own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
     frame = own or next((line for line in lines.values() if line is not None), None)
     with run.folder.trace(few[0]) as trace:
         source = source_of(frame, trace)
@@ -309,15 +309,6 @@ def _differing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> Rank
     )
 
 
-def _lines(run: Run, differ: Mismatch) -> dict[int, Frame | None]:
-    """By rank, the line that called it; of many ranks the first with each kind."""
-    return {
-        rank: collectives.called_at(run, rank, differ.group, differ.seq)
-        for ranks in differ.kinds.values()
-        for rank in ranks[:_MOST_NAMED]
-    } | {rank: None for ranks in differ.kinds.values() for rank in ranks[_MOST_NAMED:]}
-
-
 def _missing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
     """Ranks that never came to a collective in which the others wait."""
     left = [rank for rank in differ.missing if ended[rank].end is End.REGULAR]
@@ -333,7 +324,7 @@ def _missing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVe
         heading = f"{numbers(gone)} never joined {collectives.said(kind)}, for which others wait"
     waiting = numbers(ranks).capitalize()
     most = max(passes[rank] for rank in ranks)
-    lines = _lines(run, differ)
+    lines = collectives.lines_of(run, differ)
     call = next((line for line in lines.values() if line is not None), None)
     said = (
         f"{waiting} joined collective {differ.seq} of the process group"
