@@ -10,11 +10,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.words.safe import clean
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-LAYOUT: Final = struct.Struct("<8s5q")
-"""The magic, graph task, node, time, the graph task that the checksum is of, checksum."""
+LAYOUT: Final = struct.Struct("<8s6q400s")
+"""The magic; graph task, node, time; the graph task that the checksum is of, checksum; when a
+collective was called last, and its text."""
 MAGIC: Final = b"agvizlst"
 NODE: Final = struct.Struct("<3q")
 """Graph task, node and time, at :data:`NODE_AT`."""
@@ -23,12 +26,18 @@ GRAPH: Final = struct.Struct("<2q")
 """The graph task that the checksum is of, and the checksum, at :data:`GRAPH_AT`."""
 GRAPH_AT: Final = NODE_AT + NODE.size
 
+CALL: Final = struct.Struct("<q400s")
+"""When a collective was called last by the program, and its text, at :data:`CALL_AT`."""
+_CALL_TEXTS: Final = 3
+"""In the text: operation, shapes, line."""
+CALL_AT: Final = GRAPH_AT + GRAPH.size
+
 
 class LastMoment(NamedTuple):
     """The last thing that a process did in backward."""
 
     graph_task: int
-    """That was under way last."""
+    """That was under way last; -1: none was."""
     node: int
     """That started last; -1: the graph task had ended."""
     time_ns: int
@@ -37,6 +46,14 @@ class LastMoment(NamedTuple):
     """The last graph task whose graph was known."""
     fingerprint: int
     """Of that."""
+    call_ns: int
+    """When the program called a collective last; 0: it did not."""
+    operation: str
+    """Of that, like ``allreduce``."""
+    shapes: str
+    """Of its first tensors: ``[2, 3];[4]``."""
+    line: str
+    """Where it was called: ``train.py:42 in main``."""
 
 
 def place(trace: Path) -> Path:
@@ -49,7 +66,11 @@ def read(trace: Path) -> LastMoment | None:
     try:
         with place(trace).open("rb") as file:
             contents = file.read(LAYOUT.size)
-        magic, *facts = LAYOUT.unpack(contents)
+        magic, *facts, text = LAYOUT.unpack(contents)
     except (OSError, struct.error):
         return None
-    return LastMoment(*facts) if magic == MAGIC and facts[0] >= 0 else None
+    if magic != MAGIC:
+        return None
+    said = clean(text.rstrip(b"\0").decode(errors="replace")).split("|")
+    call = said if len(said) == _CALL_TEXTS else [""] * _CALL_TEXTS
+    return LastMoment._make([*facts, *call])

@@ -109,6 +109,22 @@ def said(kind: str) -> str:
     return operation if not shapes or shapes == "of" else f"{operation} of {shapes}"
 
 
+def fewest(found: Mismatch) -> tuple[int, ...]:
+    """The ranks that called what the fewest did; all where there is no majority."""
+    by_count = sorted(found.kinds.values(), key=len)
+    if len(by_count) > 1 and len(by_count[0]) == len(by_count[-1]):
+        return tuple(sorted(rank for ranks in by_count for rank in ranks))
+    return by_count[0]
+
+
+def heading(found: Mismatch) -> str:
+    """Which ranks do something else."""
+    few = fewest(found)
+    if sum(map(len, found.kinds.values())) == len(few):
+        return f"{numbers(few)} called different collectives at once"
+    return f"{numbers(few)} called another collective than the others"
+
+
 def sentence(found: Mismatch, lines: dict[int, Frame | None]) -> str:
     """Which ranks called what, and where."""
     parts = []
@@ -141,7 +157,7 @@ def reordered(run: Run, differ: Mismatch) -> RankVerdict:
         agviz.errors.TraceError: a file is damaged.
     """
     lines = lines_of(run, differ)
-    few = min(differ.kinds.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+    few = fewest(differ)
     return _verdict(run, few, lines, sentence(differ, lines), is_sure=True)
 
 
@@ -159,7 +175,8 @@ def recalled(run: Run) -> RankVerdict | None:
         if len(ranks_at) < 2:
             agreed = agreed or len(by_rank) > 1
             continue
-        few = min(ranks_at.values(), key=lambda ranks: (len(ranks), ranks[0]))
+        by_count = sorted(ranks_at.values(), key=lambda ranks: (len(ranks), ranks[0]))
+        few = by_count[0] if len(by_count[0]) < len(by_count[-1]) else sorted(by_rank)
         said = "; ".join(f"{numbers(ranks)} at {stack[-1]}" for stack, ranks in ranks_at.items())
         return _verdict(
             run,
@@ -178,11 +195,14 @@ def _stacks(run: Run) -> dict[tuple[str, int], dict[int, tuple[Frame, ...]]]:
         alike = {one.key for one in run.ranks[file.number].joined if waits_for_all(one)}
         for each in trace.collectives():
             stack = tuple(frame for frame in each.stack if not frame.hidden)
-            if stack and (each.group, each.is_p2p, each.seq) in alike:
+            is_join = any(_JOIN in frame.file for frame in each.stack)
+            if stack and not is_join and (each.group, each.is_p2p, each.seq) in alike:
                 called[each.group, each.seq][file.number] = stack
     return called
 
 
+_JOIN: Final = "distributed/algorithms/join"
+"""A rank without data shadows the collectives of the others."""
 _MOST_READ: Final = 4
 
 
@@ -197,15 +217,18 @@ def _verdict(
     frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
     with run.folder.trace(few[0]) as trace:
         source = source_of(frame, trace)
+    who = f"{numbers(few)} called" + (
+        " collectives in different orders"
+        if len(few) == len(lines)
+        else " collectives in another order than the others"
+    )
     before = " Before, all ranks had called them from the same lines." if is_sure else ""
     return RankVerdict(
         kind="collectives",
         ranks=few,
         verdict=Verdict(
             outcome=Outcome.FOUND if is_sure else Outcome.CANT_TELL,
-            heading=f"{numbers(few)} called collectives in another order than the others"
-            if is_sure
-            else f"{numbers(few)} called a collective from another line than the others",
+            heading=who if is_sure else f"{numbers(few)} called a collective from different lines",
             frame=frame,
             source=source,
             paragraph=(

@@ -27,7 +27,12 @@ def nonfinite(run: Run) -> RankVerdict | None:
     """
     first: dict[int, int] = {}
     for file, trace in run.folder.traces():
-        ordinals = {one.graph_task: one.ordinal for one in run.ranks[file.number].passes}
+        passes = run.ranks[file.number].passes
+        is_stage = any(one.stage is not None for one in passes)
+        # A stage of a pipeline infers shapes by a pass over memory that nobody has written to.
+        ordinals = {
+            one.graph_task: one.ordinal for one in passes if not is_stage or one.stage is not None
+        }
         found = [
             ordinals[task]
             for task, mark in _nonfinite(trace).items()

@@ -9,6 +9,7 @@ from agviz.analysis.hang import Hang
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.place import described, place
 from agviz.analysis.raised import RaisedException
+from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict, verdicts
 from agviz.ranks.answers import collectives
 from agviz.ranks.answers.ends import End, of
@@ -63,7 +64,7 @@ def unfinished(  # noqa: PLR0911 - one for each cause
     if differ is not None and differ.is_other:
         return _differing(run, differ, ended)
     if cut and not waited and (not others or cut[0].time_ns <= others[0].time_ns):
-        return _died(run, cut[0], ended)
+        return _crashed(run, cut[0], ended) or _died(run, cut[0], ended)
     if differ is not None:
         return _missing(run, differ, ended)
     return _waiting(run, ended)
@@ -237,6 +238,48 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
     )
 
 
+def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict | None:
+    """A rank that died in a collective for which others called another one; None: it did not."""
+    with run.folder.trace(one.rank) as trace:
+        last = trace.last_moment()
+        known = trace.collectives()
+        source_file = trace.path
+    if last is None or not last.operation or (known and known[-1].time_ns > last.call_ns):
+        return None
+    mine = f"{last.operation} of {last.shapes}" if last.shapes else last.operation
+    for rank, other in ended.items():
+        if other.end is not End.OTHERS:
+            continue
+        with run.folder.trace(rank) as trace:
+            called = [each for each in trace.collectives() if each.stack]
+        theirs = called[-1] if called else None
+        if theirs is None or (
+            theirs.operation.replace("_", "") == last.operation.replace("_", "")
+            and theirs.shapes == last.shapes
+        ):
+            continue
+        line = visible(theirs.stack)
+        frame = line
+        return RankVerdict(
+            kind="collectives",
+            ranks=tuple(sorted((one.rank, rank))),
+            verdict=Verdict(
+                outcome=Outcome.FOUND,
+                heading=f"{numbers((one.rank, rank))} called different collectives at once",
+                frame=frame,
+                source="" if frame is None else source_line(frame, source_file),
+                paragraph=(
+                    f"Rank {one.rank} called {mine} at {last.line} and died in it, rank {rank}"
+                    f" called {collectives.said(theirs.kind)} at {line}. What is joined in another"
+                    f" order, or left out, on some ranks only, mixes up data or waits for ever."
+                    f" {_ends(ended)}"
+                ),
+                details=tuple(_each(run, ended)),
+            ),
+        )
+    return None
+
+
 def _last_node(run: Run, one: RankEnd, trace: Trace) -> tuple[NodeRow | None, int | None]:
     """The node in which a rank was last, and its backward pass.
 
@@ -286,7 +329,7 @@ def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdi
 
 
 def _differing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
-    few = min(differ.kinds.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+    few = collectives.fewest(differ)
     lines = collectives.lines_of(run, differ)
     own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
     frame = own or next((line for line in lines.values() if line is not None), None)
@@ -297,7 +340,7 @@ def _differing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> Rank
         ranks=few,
         verdict=Verdict(
             outcome=Outcome.FOUND,
-            heading=f"{numbers(few)} called another collective than the others",
+            heading=collectives.heading(differ),
             frame=frame,
             source=source,
             paragraph=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from agviz.traces import last_moment
@@ -32,7 +33,7 @@ class BlackBox:
         self._path = last_moment.place(trace)
         self._process = os.getpid()
         with self._path.open("w+b") as file:
-            file.write(last_moment.LAYOUT.pack(last_moment.MAGIC, -1, -1, 0, -1, 0))
+            file.write(last_moment.LAYOUT.pack(last_moment.MAGIC, -1, -1, 0, -1, 0, 0, b""))
             file.flush()
             self._memory = mmap.mmap(file.fileno(), last_moment.LAYOUT.size)
 
@@ -54,6 +55,12 @@ class BlackBox:
     def ended(self, graph_task: int, time_ns: int) -> None:
         """A pass has ended."""
         last_moment.NODE.pack_into(self._memory, last_moment.NODE_AT, graph_task, -1, time_ns)
+
+    def called(self, operation: str, shapes: str, line: str) -> None:
+        """The program calls a collective."""
+        text = f"{operation}|{shapes}|{line}".replace("\0", "").encode()
+        now_ns = time.monotonic_ns()
+        last_moment.CALL.pack_into(self._memory, last_moment.CALL_AT, now_ns, text)
 
     def close(self) -> None:
         """Remove it: the trace has everything."""

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agviz.record.files import Files
+    from agviz.record.ranks.black_box import BlackBox
+
 _METHODS: Final = (
     "allreduce",
     "allreduce_coalesced",
@@ -54,10 +57,14 @@ class CollectiveCalls:
 
     Args:
         capture: captures the stack of this thread.
+        files: gives files the names that a reader knows them by.
+        box: keeps the last call for the case that it ends the process; None: nothing does.
     """
 
-    def __init__(self, capture: Callable[[], Any]) -> None:
-        self._capture = capture
+    def __init__(
+        self, capture: Callable[[], Any], files: Files, box: Callable[[], BlackBox | None]
+    ) -> None:
+        self._capture, self._files, self._box = capture, files, box
         self._called: deque[_Called] = deque(maxlen=_MOST_KEPT)
         self._own: dict[str, Any] = {}
         self._ours: dict[str, Any] = {}
@@ -68,7 +75,7 @@ class CollectiveCalls:
         for name in _METHODS:
             own = getattr(group, name, None)
             if own is not None and name not in self._own:
-                self._own[name], self._ours[name] = own, self._calling(own)
+                self._own[name], self._ours[name] = own, self._calling(name, own)
                 setattr(group, name, self._ours[name])
 
     def stop(self) -> None:
@@ -80,12 +87,15 @@ class CollectiveCalls:
         self._own.clear()
         self._ours.clear()
 
-    def _calling(self, own: Callable[..., Any]) -> Callable[..., Any]:
+    def _calling(self, name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         called, capture = self._called, self._capture
 
         @functools.wraps(own)
         def call(*args: Any, **kwargs: Any) -> Any:
             begin_ns, captured = time.monotonic_ns(), capture()
+            box = self._box()
+            if box is not None:
+                box.called(name, _shapes(args), self._line())
             try:
                 return own(*args, **kwargs)
             finally:
@@ -95,6 +105,20 @@ class CollectiveCalls:
 
         call._torchdynamo_disable = True  # type: ignore[attr-defined]  # Dynamo runs it as it is
         return call
+
+    def _line(self) -> str:
+        """The innermost line of the program on this thread."""
+        frame = sys._getframe(2)
+        for _ in range(_MOST_FRAMES):
+            found = self._files.frame(
+                frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+            )
+            if not found.hidden:
+                return str(found)
+            if frame.f_back is None:
+                break
+            frame = frame.f_back
+        return ""
 
     def at(self) -> Callable[[int, int], Any]:
         """A function that gives what was captured, by thread and time; None: nothing was.
@@ -113,6 +137,18 @@ class CollectiveCalls:
         return find
 
 
+def _shapes(args: tuple[Any, ...]) -> str:
+    """Of the first tensors that a method of ``ProcessGroup`` was given."""
+    first = args[1] if len(args) > 1 else None
+    if isinstance(first, list | tuple):
+        first = first[0] if first and isinstance(first[0], list | tuple) else first
+        return ";".join(str(list(one.shape)) for one in first[:_MOST_SHAPES])
+    shape = getattr(first, "shape", None)
+    return "" if shape is None else str(list(shape))
+
+
+_MOST_SHAPES: Final = 8
+_MOST_FRAMES: Final = 30
 _SLACK_NS: Final = 20_000
 _NEAR: Final = 16
 """Calls of other threads that may have begun in between."""

@@ -155,7 +155,8 @@ class RankObserver:
             self.when_at_work()
         way = capturing.way()
         if way is not None:
-            self._calls = CollectiveCalls(way.one)
+            files = self._provenance.files
+            self._calls = CollectiveCalls(way.one, files, lambda: self.box)
             self._calls.start()
         self._flights = FlightRecorder()
         self._pauses = Pauses(self._progress, self._where, self._provenance.files, self._paused)
