@@ -181,6 +181,10 @@ class Database:
         try:
             return self._connect("ro")
         except sqlite3.OperationalError as error:
+            # A process that is ended in the midst of a transaction leaves a journal to be rolled
+            # back, for which the file has to be written to.
+            if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
+                return self._rolled_back(error)
             # A WAL needs shared memory beside the file; in a folder that can't be written, a file
             # whose WAL is empty can be read all the same.
             wal = self._path.with_name(self._path.name + "-wal")
@@ -191,6 +195,14 @@ class Database:
         try:
             return self._connect("ro&immutable=1")
         except _FAILURES as error:
+            raise self._explain(error) from error
+
+    def _rolled_back(self, error: sqlite3.OperationalError) -> sqlite3.Connection:
+        """Open a file once its last transaction, which did not come to its end, is taken back."""
+        try:
+            self._connect("rw").close()
+            return self._connect("ro")
+        except _FAILURES:
             raise self._explain(error) from error
 
     def _connect(self, mode: str) -> sqlite3.Connection:

@@ -15,9 +15,9 @@ from agviz.words.safe import clean
 if TYPE_CHECKING:
     from pathlib import Path
 
-LAYOUT: Final = struct.Struct("<8s6q400s")
-"""The magic; graph task, node, time; the graph task that the checksum is of, checksum; when a
-collective was called last, and its text."""
+LAYOUT: Final = struct.Struct("<8s7q400s")
+"""The magic; graph task, node, time; the graph task that the checksum is of, checksum; the last graph
+task that had begun when a collective was called last, when that was, and its text."""
 MAGIC: Final = b"agvizlst"
 NODE: Final = struct.Struct("<3q")
 """Graph task, node and time, at :data:`NODE_AT`."""
@@ -26,8 +26,9 @@ GRAPH: Final = struct.Struct("<2q")
 """The graph task that the checksum is of, and the checksum, at :data:`GRAPH_AT`."""
 GRAPH_AT: Final = NODE_AT + NODE.size
 
-CALL: Final = struct.Struct("<q400s")
-"""When a collective was called last by the program, and its text, at :data:`CALL_AT`."""
+CALL: Final = struct.Struct("<2q400s")
+"""The last graph task that had begun when the program called a collective last, when that was, and
+its text, at :data:`CALL_AT`."""
 _CALL_TEXTS: Final = 3
 """In the text: operation, shapes, line."""
 CALL_AT: Final = GRAPH_AT + GRAPH.size
@@ -46,6 +47,9 @@ class LastMoment(NamedTuple):
     """The last graph task whose graph was known."""
     fingerprint: int
     """Of that."""
+    call_after: int
+    """The last outermost graph task that had begun when the program called a collective last; -1:
+    none."""
     call_ns: int
     """When the program called a collective last; 0: it did not."""
     operation: str

@@ -47,7 +47,9 @@ def _found(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[RankVerdict]:
         yield reordered(run, differ)
     late = straggler(run, own_times_of_passes(run))
     mixed = recalled(run) if wrong is None and differ is None else None
-    for answer in (mixed, nonfinite(run), unequal(run), late):
+    # Where ranks did not come to their end, gradients of the last passes were never reduced.
+    apart = unequal(run) if wrong is None else None
+    for answer in (mixed, nonfinite(run), apart, late):
         if answer is not None:
             yield answer
 

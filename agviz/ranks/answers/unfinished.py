@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from agviz.ranks.answers.ends import RankEnd
     from agviz.ranks.answers.graphs import Parting
     from agviz.ranks.run import Run
+    from agviz.traces.distributed import Collective
+    from agviz.traces.last_moment import LastMoment
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
 
@@ -239,45 +241,58 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
 
 
 def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict | None:
-    """A rank that died in a collective for which others called another one; None: it did not."""
+    """A rank that died while others were in another collective; None: that is not known."""
     with run.folder.trace(one.rank) as trace:
-        last = trace.last_moment()
-        known = trace.collectives()
-        source_file = trace.path
-    if last is None or not last.operation or (known and known[-1].time_ns > last.call_ns):
+        last, path = trace.last_moment(), trace.path
+    if last is None or not last.operation:
         return None
     mine = f"{last.operation} of {last.shapes}" if last.shapes else last.operation
     for rank, other in ended.items():
         if other.end is not End.OTHERS:
             continue
-        with run.folder.trace(rank) as trace:
-            called = [each for each in trace.collectives() if each.stack]
-        theirs = called[-1] if called else None
-        if theirs is None or (
-            theirs.operation.replace("_", "") == last.operation.replace("_", "")
-            and theirs.shapes == last.shapes
-        ):
+        theirs = _called_after(run, rank, last.call_after)
+        if theirs and _is_alike(theirs[-1], last):
             continue
-        line = visible(theirs.stack)
-        frame = line
+        line = visible(theirs[-1].stack) if theirs else None
+        what = "none there"
+        if theirs:
+            what = f"{collectives.said(theirs[-1].kind)} at {line}"
         return RankVerdict(
             kind="collectives",
             ranks=tuple(sorted((one.rank, rank))),
             verdict=Verdict(
                 outcome=Outcome.FOUND,
                 heading=f"{numbers((one.rank, rank))} called different collectives at once",
-                frame=frame,
-                source="" if frame is None else source_line(frame, source_file),
+                frame=line,
+                source="" if line is None else source_line(line, path),
                 paragraph=(
-                    f"Rank {one.rank} called {mine} at {last.line} and died in it, rank {rank}"
-                    f" called {collectives.said(theirs.kind)} at {line}. What is joined in another"
-                    f" order, or left out, on some ranks only, mixes up data or waits for ever."
-                    f" {_ends(ended)}"
+                    f"After backward pass {last.call_after}, rank {one.rank}, which then died,"
+                    f" called {mine} at {last.line}, and rank {rank} called {what}. What is joined"
+                    " in another order, or left out, on some ranks only, mixes up data or waits for"
+                    f" ever. {_ends(ended)}"
                 ),
                 details=tuple(_each(run, ended)),
             ),
         )
     return None
+
+
+def _called_after(run: Run, rank: int, graph_task: int) -> list[Collective]:
+    """The collectives that the program itself called after a pass had begun, before the next one."""
+    passes = {one.ordinal: one.graph_task for one in run.ranks[rank].passes}
+    keys = {one.key for one in run.ranks[rank].joined if passes.get(one.ordinal, -1) == graph_task}
+    with run.folder.trace(rank) as trace:
+        return [
+            each
+            for each in trace.collectives()
+            if each.stack and (each.group, each.is_p2p, each.seq) in keys
+        ]
+
+
+def _is_alike(one: Collective, last: LastMoment) -> bool:
+    """Whether it may be the very same that another rank called last."""
+    operation = one.operation.replace("_", "")
+    return operation == last.operation.replace("_", "") and one.shapes in {last.shapes, ""}
 
 
 def _last_node(run: Run, one: RankEnd, trace: Trace) -> tuple[NodeRow | None, int | None]:
@@ -369,18 +384,20 @@ def _missing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVe
     most = max(passes[rank] for rank in ranks)
     lines = collectives.lines_of(run, differ)
     call = next((line for line in lines.values() if line is not None), None)
+    with run.folder.trace(ranks[0]) as trace:
+        site = trace.call_site(run.ranks[ranks[0]].passes[-1].graph_task) if most else ()
+        waits_at = call or visible(site)
     said = (
         f"{waiting} joined collective {differ.seq} of the process group"
-        f" ({collectives.said(kind)}{'' if call is None else f' at {call}'}) and waited."
+        f" ({collectives.said(kind)}{'' if waits_at is None else f' at {waits_at}'}) and waited."
         f" {numbers(gone).capitalize()} made"
         f" {plural(passes[gone[0]], 'backward pass', 'backward passes')}, the others {most:,}."
     )
     if left:
         said += " Give all ranks as many batches, or use torch.distributed.algorithms.join.Join."
     if frame is None or left:
+        frame = waits_at
         with run.folder.trace(ranks[0]) as trace:
-            site = trace.call_site(run.ranks[ranks[0]].passes[-1].graph_task) if most else ()
-            frame = frame if frame is not None and not left else call or visible(site)
             source = source_of(frame, trace)
     return RankVerdict(
         kind="left" if left else "hang",

@@ -33,7 +33,7 @@ class BlackBox:
         self._path = last_moment.place(trace)
         self._process = os.getpid()
         with self._path.open("w+b") as file:
-            file.write(last_moment.LAYOUT.pack(last_moment.MAGIC, -1, -1, 0, -1, 0, 0, b""))
+            file.write(last_moment.LAYOUT.pack(last_moment.MAGIC, -1, -1, 0, -1, 0, -1, 0, b""))
             file.flush()
             self._memory = mmap.mmap(file.fileno(), last_moment.LAYOUT.size)
 
@@ -56,11 +56,11 @@ class BlackBox:
         """A pass has ended."""
         last_moment.NODE.pack_into(self._memory, last_moment.NODE_AT, graph_task, -1, time_ns)
 
-    def called(self, operation: str, shapes: str, line: str) -> None:
-        """The program calls a collective."""
+    def called(self, graph_task: int, operation: str, shapes: str, line: str) -> None:
+        """The program calls a collective, after or in the outermost graph task that began last."""
         text = f"{operation}|{shapes}|{line}".replace("\0", "").encode()
         now_ns = time.monotonic_ns()
-        last_moment.CALL.pack_into(self._memory, last_moment.CALL_AT, now_ns, text)
+        last_moment.CALL.pack_into(self._memory, last_moment.CALL_AT, graph_task, now_ns, text)
 
     def close(self) -> None:
         """Remove it: the trace has everything."""

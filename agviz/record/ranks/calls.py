@@ -58,13 +58,18 @@ class CollectiveCalls:
     Args:
         capture: captures the stack of this thread.
         files: gives files the names that a reader knows them by.
+        place: the last outermost graph task that had begun, and whether it has not ended.
         box: keeps the last call for the case that it ends the process; None: nothing does.
     """
 
     def __init__(
-        self, capture: Callable[[], Any], files: Files, box: Callable[[], BlackBox | None]
+        self,
+        capture: Callable[[], Any],
+        files: Files,
+        place: Callable[[], tuple[int, bool]],
+        box: Callable[[], BlackBox | None],
     ) -> None:
-        self._capture, self._files, self._box = capture, files, box
+        self._capture, self._files, self._place, self._box = capture, files, place, box
         self._called: deque[_Called] = deque(maxlen=_MOST_KEPT)
         self._own: dict[str, Any] = {}
         self._ours: dict[str, Any] = {}
@@ -95,7 +100,7 @@ class CollectiveCalls:
             begin_ns, captured = time.monotonic_ns(), capture()
             box = self._box()
             if box is not None:
-                box.called(name, _shapes(args), self._line())
+                box.called(self._place()[0], name, _shapes(args), self._line())
             try:
                 return own(*args, **kwargs)
             finally:
