@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LAYOUT: Final = struct.Struct("<8s7q400s")
-"""The magic; graph task, node, time; the graph task that the checksum is of, checksum; the last graph
-task that had begun when a collective was called last, when that was, and its text."""
+"""The magic; graph task, node, time; the graph task that the checksum is of, checksum; the last
+graph task that had begun when a collective was called last, when that was, and its text."""
 MAGIC: Final = b"agvizlst"
 NODE: Final = struct.Struct("<3q")
 """Graph task, node and time, at :data:`NODE_AT`."""
@@ -53,7 +53,7 @@ class LastMoment(NamedTuple):
     call_ns: int
     """When the program called a collective last; 0: it did not."""
     operation: str
-    """Of that, like ``allreduce``."""
+    """Of that, like ``all_reduce``."""
     shapes: str
     """Of its first tensors: ``[2, 3];[4]``."""
     line: str

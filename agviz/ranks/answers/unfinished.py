@@ -278,7 +278,7 @@ def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdic
 
 
 def _called_after(run: Run, rank: int, graph_task: int) -> list[Collective]:
-    """The collectives that the program itself called after a pass had begun, before the next one."""
+    """The collectives that the program itself called between the beginnings of two passes."""
     passes = {one.ordinal: one.graph_task for one in run.ranks[rank].passes}
     keys = {one.key for one in run.ranks[rank].joined if passes.get(one.ordinal, -1) == graph_task}
     with run.folder.trace(rank) as trace:
@@ -291,8 +291,7 @@ def _called_after(run: Run, rank: int, graph_task: int) -> list[Collective]:
 
 def _is_alike(one: Collective, last: LastMoment) -> bool:
     """Whether it may be the very same that another rank called last."""
-    operation = one.operation.replace("_", "")
-    return operation == last.operation.replace("_", "") and one.shapes in {last.shapes, ""}
+    return one.operation == last.operation and one.shapes in {last.shapes, ""}
 
 
 def _last_node(run: Run, one: RankEnd, trace: Trace) -> tuple[NodeRow | None, int | None]:

@@ -21,27 +21,28 @@ if TYPE_CHECKING:
     from agviz.record.files import Files
     from agviz.record.ranks.black_box import BlackBox
 
-_METHODS: Final = (
-    "allreduce",
-    "allreduce_coalesced",
-    "broadcast",
-    "reduce",
-    "allgather",
-    "_allgather_base",
-    "allgather_coalesced",
-    "allgather_into_tensor_coalesced",
-    "gather",
-    "scatter",
-    "reduce_scatter",
-    "_reduce_scatter_base",
-    "reduce_scatter_tensor_coalesced",
-    "alltoall",
-    "alltoall_base",
-    "send",
-    "recv",
-    "recv_anysource",
-    "barrier",
-)
+_METHODS: Final = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
+    "gather": "gather",
+    "scatter": "scatter",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "send": "send",
+    "recv": "recv",
+    "recv_anysource": "recv",
+    "barrier": "barrier",
+}
+"""And the operations as the flight recorder names them."""
 _MOST_KEPT: Final = 4_096
 
 
@@ -100,7 +101,7 @@ class CollectiveCalls:
             begin_ns, captured = time.monotonic_ns(), capture()
             box = self._box()
             if box is not None:
-                box.called(self._place()[0], name, _shapes(args), self._line())
+                box.called(self._place()[0], _METHODS[name], _shapes(args), self._line())
             try:
                 return own(*args, **kwargs)
             finally:
