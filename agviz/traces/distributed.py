@@ -7,7 +7,7 @@ those of DDP's reducer are among them. When one completes is known with NCCL onl
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from agviz.traces.dumps import stack
 from agviz_engine.events import NO_GRAPH_TASK
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
     from agviz.traces.rows import Frame
+
+
+UNKNOWN: Final = -1
+"""In place of a bucket: DDP has not said."""
+NOT_WRAPPED: Final = -2
+"""In place of a bucket: the parameter came into the module after DDP had wrapped it."""
 
 
 class ProcessGroup(NamedTuple):
@@ -75,7 +81,8 @@ class Synchronised(NamedTuple):
     kind: str
     """``ddp`` or ``fsdp``."""
     bucket: int
-    """What is reduced together has the same number; they are reduced in the order of numbers."""
+    """What is reduced together has the same number; they are reduced in the order of numbers.
+    :data:`UNKNOWN` or :data:`NOT_WRAPPED`: none."""
     nbytes: int
     is_hooked: bool | None
     """Whether the AccumulateGrad has a hook that was made in C++, as the reducer's is; None: not

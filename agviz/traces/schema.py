@@ -380,7 +380,8 @@ CREATE TABLE synchronised (
     parameter INTEGER NOT NULL,    -- string
     unit INTEGER NOT NULL,         -- string, path of the module that does it; "": the outermost
     kind INTEGER NOT NULL,         -- string: "ddp", "fsdp"
-    bucket INTEGER NOT NULL,       -- what is reduced together has the same number
+    bucket INTEGER NOT NULL,       -- what is reduced together has the same number; -1: not known;
+                                   -- -2: none, it came into the module after DDP had wrapped it
     nbytes INTEGER NOT NULL,       -- of its gradient
     is_hooked INTEGER,             -- 1: its AccumulateGrad has a hook made in C++, as the
                                    -- reducer's is; NULL: not known

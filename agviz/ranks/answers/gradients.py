@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict
 from agviz.ranks.answers.found import RankVerdict, line_of, numbers, source_of
+from agviz.traces.distributed import NOT_WRAPPED
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -87,7 +88,13 @@ def _verdict(
         leaf = next((node for node in nodes if node.parameter == shown[0]), None)
         frame = visible(converted) or (None if leaf is None else line_of(trace, leaf))
         source = source_of(frame, trace)
-    if unhooked:
+    if unhooked and lost[shown[0]][ranks[0]].bucket == NOT_WRAPPED:
+        said = (
+            f"DDP does not know {'it' if len(shown) == 1 else 'them'}: what was put into the module"
+            " after DDP had wrapped it is trained by each rank alone. Change the model before DDP"
+            " wraps it."
+        )
+    elif unhooked:
         said = (
             f"DDP's reducer does not get {'its' if len(shown) == 1 else 'their'} gradient on"
             f" {numbers(ranks)}: the AccumulateGrad has no hook of it any more. Something replaced"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.traces.distributed import Stage, Synchronised
+from agviz.traces.distributed import NOT_WRAPPED, UNKNOWN, Stage, Synchronised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from agviz.traces.rows import Frame
 
-UNKNOWN: Final = -1
-"""In place of a bucket: DDP has not said."""
 _MOST_FRAMES: Final = 24
 _BACKWARD_OF_STAGE: Final = frozenset({"backward_one_chunk", "backward_weight_one_chunk"})
 
@@ -74,6 +72,11 @@ def _ddp_buckets(module: Any) -> Iterator[tuple[Tensor, int]]:
     }
     for index, parameter in enumerate(parameters):
         yield parameter, buckets.get(index, UNKNOWN)
+    known = {id(parameter) for parameter in module._module_parameters}
+    ignored = set(getattr(module, "parameters_to_ignore", ()))
+    for name, parameter in module.module.named_parameters():
+        if id(parameter) not in known and parameter.requires_grad and name not in ignored:
+            yield parameter, NOT_WRAPPED
 
 
 def _fsdp_parameters(module: Any) -> Iterator[Tensor]:
