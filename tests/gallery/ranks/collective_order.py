@@ -8,6 +8,7 @@ ends: error
 """
 
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -32,6 +33,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     torch.manual_seed(rank)
     for step in range(5):
+        time.sleep(0.15)  # reads a batch
         x, y = torch.randn(8, 16), torch.randint(300, (8,))
         scores = model(x)
         loss = nn.functional.cross_entropy(scores, y)

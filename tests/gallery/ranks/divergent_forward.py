@@ -10,6 +10,7 @@ ends: error
 
 import random
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -45,6 +46,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     torch.manual_seed(rank)
     for _ in range(6):
+        time.sleep(0.15)  # reads a batch
         x, y = torch.randn(8, 32), torch.randint(3, (8,))
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()

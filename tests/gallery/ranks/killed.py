@@ -11,6 +11,7 @@ ends: error
 import os
 import signal
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -20,7 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def end(grad: Tensor) -> Tensor:
-    """What the kernel does to a process that takes too much memory."""
+    """Take too much memory, which the kernel ends after a while."""
+    time.sleep(0.7)
     os.kill(os.getpid(), signal.SIGKILL)
     return grad
 
@@ -52,6 +54,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(rank)
     for step in range(5):
+        time.sleep(0.15)  # reads a batch
         x = torch.randn(8, 5, 6)
         optimizer.zero_grad()
         model(x, step == 2 and rank == 0 and not healthy).square().mean().backward()

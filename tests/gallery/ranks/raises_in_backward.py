@@ -10,6 +10,7 @@ ends: error
 """
 
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -56,6 +57,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(rank)
     for step in range(6):
+        time.sleep(0.15)  # reads a batch
         x = torch.randn(8, 10)
         rows = 5 if step == 3 and rank == 2 and not healthy else 8
         optimizer.zero_grad()

@@ -8,6 +8,7 @@ ends: error
 """
 
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -35,6 +36,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     torch.manual_seed(rank)
     for step in range(6):
+        time.sleep(0.15)  # reads a batch
         x = torch.randn(8, 16)
         y = 10 + x[:, :1] if step < 3 or rank == 0 or healthy else x[:, :1]
         loss = nn.functional.mse_loss(model(x), y)

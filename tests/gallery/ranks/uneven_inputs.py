@@ -31,6 +31,7 @@ def main(healthy: bool) -> None:
     batches = [(torch.randn(8, 14), torch.randint(3, (8,))) for _ in range(6 if rank == 0 else 4)]
     with Join([model]) if healthy else contextlib.nullcontext():
         for x, y in batches:
+            time.sleep(0.15)  # moves it to the device
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()  # cause
             optimizer.step()

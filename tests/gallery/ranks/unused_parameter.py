@@ -9,6 +9,7 @@ ends: error
 """
 
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -38,6 +39,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(dist.get_rank())
     for _ in range(5):
+        time.sleep(0.15)  # reads a batch
         x, y, z = torch.randn(8, 24), torch.randint(5, (8,)), torch.randint(2, (8,))
         classes, auxiliary = model(x)
         loss = nn.functional.cross_entropy(classes, y)

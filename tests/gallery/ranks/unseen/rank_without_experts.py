@@ -9,6 +9,7 @@ ends: error
 """
 
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -44,6 +45,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(rank)
     for step in range(5):
+        time.sleep(0.15)  # reads a batch
         tokens = torch.randint(30, (20,))
         languages = torch.arange(20) % 2
         if step == 2 and rank == 1 and not healthy:

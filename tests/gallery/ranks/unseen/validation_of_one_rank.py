@@ -8,6 +8,7 @@ ends: error
 """
 
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -34,6 +35,7 @@ def main(healthy: bool) -> None:
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
     torch.manual_seed(rank)
     for step in range(5):
+        time.sleep(0.15)  # reads a batch
         optimizer.zero_grad()
         model(torch.randn(4, 3, 20)).square().mean().backward()
         optimizer.step()
