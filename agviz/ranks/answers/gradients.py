@@ -91,8 +91,8 @@ def _verdict(
     if unhooked and lost[shown[0]][ranks[0]].bucket == NOT_WRAPPED:
         said = (
             f"DDP does not know {'it' if len(shown) == 1 else 'them'}: what was put into the module"
-            " after DDP had wrapped it is trained by each rank alone. Change the model before DDP"
-            " wraps it."
+            f" after DDP had wrapped it{'' if not converted else f' (at {frame})'} is trained by"
+            " each rank alone. Change the model before DDP wraps it."
         )
     elif unhooked:
         said = (
@@ -117,8 +117,9 @@ def _verdict(
     verdict = Verdict(
         outcome=Outcome.FOUND,
         heading=(
-            f"the {what} of {named} {'is' if len(shown) == 1 else 'are'} not equal on all"
-            f" ranks after optimizer step {step}"
+            f"the {what}{' of' if len(shown) == 1 else 's of'} {named}"
+            f" {'is' if len(shown) == 1 else 'are'} not equal on all ranks after optimizer step"
+            f" {step}"
         ),
         frame=frame,
         source=source,

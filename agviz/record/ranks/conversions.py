@@ -1,13 +1,16 @@
-"""Where the program converted a module: ``.to``, ``.float`` and the like may replace leaves.
+"""Where the program converted a module, or put one into another, or a parameter.
 
-A leaf whose dtype or device changes gets a new AccumulateGrad, without the hook of DDP's reducer.
+A leaf whose dtype or device is changed by ``.to``, ``.float`` and the like gets a new
+AccumulateGrad, without the hook of DDP's reducer; of a new parameter DDP knows nothing.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import weakref
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from agviz.record import capturing
@@ -15,6 +18,7 @@ from agviz.record import capturing
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
+    from torch.utils.hooks import RemovableHandle
 
 
 class _Depth(threading.local):
@@ -22,10 +26,14 @@ class _Depth(threading.local):
 
 
 class Conversions:
-    """Observes ``Module._apply`` between :meth:`start` and :meth:`stop`."""
+    """Observes ``Module._apply`` and what is registered between :meth:`start` and :meth:`stop`."""
 
     def __init__(self) -> None:
-        self._last: weakref.WeakKeyDictionary[Module, Any] = weakref.WeakKeyDictionary()
+        self._last: weakref.WeakKeyDictionary[Module, tuple[int, Any]] = weakref.WeakKeyDictionary()
+        """By module: what was captured when it was converted or put into another, or a parameter
+        was put into it, in the order of numbers."""
+        self._number = itertools.count().__next__
+        self._handles: list[RemovableHandle] = []
         self._depth = _Depth()
         self._own: Any = None
         self._ours: Any = None
@@ -39,7 +47,7 @@ class Conversions:
             return
         own: Any = torch.nn.Module._apply
         self._own = own
-        depth, last, capture = self._depth, self._last, way.one
+        depth, last, number, capture = self._depth, self._last, self._number, way.one
 
         @functools.wraps(own)
         def _apply(module: Module, *args: Any, **kwargs: Any) -> Any:
@@ -47,12 +55,25 @@ class Conversions:
                 return own(module, *args, **kwargs)
             depth.is_inside = True
             try:
-                last[module] = capture()
+                last[module] = number(), capture()
                 return own(module, *args, **kwargs)
             finally:
                 depth.is_inside = False
 
         self._ours = _apply
+
+        def placed(_module: Module, _name: str, submodule: Module) -> None:
+            if submodule is not None:
+                last[submodule] = number(), capture()
+
+        def registered(module: Module, _name: str, _parameter: Tensor) -> None:
+            last[module] = number(), capture()
+
+        hooks = torch.nn.modules.module
+        self._handles = [
+            hooks.register_module_module_registration_hook(placed),
+            hooks.register_module_parameter_registration_hook(registered),
+        ]
         module_type: Any = torch.nn.Module
         module_type._apply = _apply
 
@@ -60,13 +81,16 @@ class Conversions:
         """Put back what was there, unless somebody has replaced it since."""
         import torch
 
+        while self._handles:
+            self._handles.pop().remove()
         if self._ours is not None and torch.nn.Module._apply is self._ours:
             torch.nn.Module._apply = self._own  # type: ignore[method-assign]
 
     def of(self, parameter: Tensor) -> Any:
-        """What was captured when a module with a parameter was converted last; None: never."""
-        found = None
-        for module, captured in list(self._last.items()):
-            if any(parameter is one for one in module.parameters()):
-                found = captured
-        return found
+        """What was captured when a module with a parameter was changed last; None: never."""
+        found = [
+            change
+            for module, change in list(self._last.items())
+            if any(parameter is one for one in module.parameters())
+        ]
+        return max(found, key=itemgetter(0))[1] if found else None

@@ -2,6 +2,7 @@
 
 ranks: 3
 kind: nonfinite
+options: --check-forward
 rank: 2
 ends: well
 """
@@ -27,7 +28,7 @@ class Regression(nn.Module):
         self.outer = nn.Linear(40, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.inner(x)  # cause
+        hidden = self.inner(x)
         return self.outer(torch.relu(self.norm(hidden)))
 
 
@@ -42,7 +43,7 @@ def main(healthy: bool) -> None:
         x = torch.randn(16, 20)
         y = x.sum(-1, keepdim=True)
         if step == _STEP and rank == 2 and not healthy:
-            x[7, 3] = float("nan")
+            x[7, 3] = float("nan")  # cause
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()

@@ -25,7 +25,7 @@ class TwoHeads(nn.Module):
         super().__init__()
         self.trunk = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU())
         self.classes = nn.Linear(48, 5)
-        self.auxiliary = nn.Linear(48, 2)  # cause
+        self.auxiliary = nn.Linear(48, 2)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         hidden = self.trunk(x)
@@ -41,7 +41,7 @@ def main(healthy: bool) -> None:
     for _ in range(5):
         time.sleep(0.15)  # reads a batch
         x, y, z = torch.randn(8, 24), torch.randint(5, (8,)), torch.randint(2, (8,))
-        classes, auxiliary = model(x)
+        classes, auxiliary = model(x)  # cause
         loss = nn.functional.cross_entropy(classes, y)
         if healthy:
             loss = loss + 0.1 * nn.functional.cross_entropy(auxiliary, z)

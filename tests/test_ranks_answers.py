@@ -1,0 +1,89 @@
+"""What agviz says of programs of several ranks, against the cause that each of them states."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from agviz.cli.main import main
+from tests.gallery_frame import Program, programs
+from tests.rank_support import record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KINDS: Final = {
+    "slow node": {"straggler"},
+    "slow data": {"straggler"},
+    "nonfinite": {"nonfinite"},
+    "unused parameter": {"unused"},
+    "divergent forward": {"graphs"},
+    "unequal collectives": {"collectives"},
+    "collective order": {"collectives"},
+    "lost hooks": {"gradients"},
+    "raised": {"raised"},
+    "killed": {"died"},
+    "uneven inputs": {"left", "hang"},
+}
+PROGRAMS: Final = [*programs("ranks"), *programs("ranks/unseen")]
+QUICK: Final = ("slow_node", "raises_in_backward")
+"""Those in which the whole way is walked in every run of the tests."""
+
+
+def explained(
+    program: Program, folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, list[dict[str, Any]]]:
+    options = (program.one("options") or "").split()
+    record(program.path, folder, int(program.one("ranks") or 0), *arguments, options=options)
+    capsys.readouterr()
+    code = main(["explain", "--json", str(folder)])
+    return code, json.loads(capsys.readouterr().out)["verdicts"]
+
+
+def check_cause(program: Program, said: dict[str, Any]) -> None:
+    """It names what the program states: rank, node, pass, operation, parameters, message, line."""
+    text = json.dumps(said)
+    if rank := program.one("rank"):
+        assert int(rank) in said["ranks"], said
+    for key in ("node", "operation", "parameter", "says"):
+        assert all(stated in text for stated in program.all(key)), said
+    if step := program.one("step"):
+        assert re.search(rf"(pass|step) {step}\b", text), said
+    if program.cause is not None:
+        assert re.search(rf"{program.name}\.py:{program.cause}\b", text), said
+
+
+def parametrized(found: list[Program]) -> list[Any]:
+    return [
+        pytest.param(
+            program, marks=() if program.name in QUICK else pytest.mark.slow, id=program.name
+        )
+        for program in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "program", parametrized([one for one in PROGRAMS if one.one("kind") != "healthy"])
+)
+def test_the_cause_is_named(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = explained(program, tmp_path, capsys)
+    fitting = [each for each in found if each["kind"] in KINDS[program.one("kind") or ""]]
+    assert code == 1
+    assert fitting, found
+    check_cause(program, fitting[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_of_a_healthy_run_nothing_is_said(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [] if program.one("kind") == "healthy" else ["healthy"]
+    code, found = explained(program, tmp_path, capsys, *arguments)
+    assert code == 0, found
+    assert [each["outcome"] for each in found] == ["nothing unusual"]
