@@ -21,6 +21,7 @@ from agviz.ranks.answers.gradients import unequal
 from agviz.ranks.answers.graphs import parting
 from agviz.ranks.folder import Folder
 from agviz.ranks.run import Run
+from agviz.ranks.whatif import Reduction, without_straggler
 from agviz.ranks.work import PHASES, own_times_of_passes
 from agviz.words.units import duration, plural
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.gradients import GradientRow
     from agviz.ranks.answers.found import RankVerdict
+    from agviz.ranks.whatif import Estimate
     from agviz.ranks.work import OwnTimes
 
 _WORST: Final = (Outcome.FOUND, Outcome.CANT_TELL, Outcome.NOTHING_UNUSUAL)
@@ -287,6 +289,53 @@ def _times_table(rows: Sequence[dict[str, Any]]) -> Table:
             str(most["rank"]),
         )
     return table
+
+
+def whatif(
+    path: Path, megabytes: Sequence[float] | None, first: str | None, *, as_json: bool
+) -> int:
+    """Print what a step would take if; return 0.
+
+    Raises:
+        agviz.errors.AgvizError: sizes make no sense, or it is not known how gradients were reduced.
+    """
+    if any(not size > 0 for size in megabytes or ()):
+        raise AgvizError("a bucket takes more than 0 MB")
+    found, remark = _estimates(Run.read(Folder.open(path)), megabytes, first)
+    if as_json:
+        print(json.dumps([each.as_json() for each in found], indent=2))
+        return 0
+    console = stdout_console()
+    table = columns_table(
+        "Estimates", ("if", False), ("", False), ("now", True), ("then", True), ("gain", True)
+    )
+    for each in found:
+        times = duration(each.now_ns), duration(each.then_ns)
+        table.add_row(styled(each.what), each.of, *times, f"{each.gain:+.0%}")
+    console.print(table)
+    for assumption in dict.fromkeys(each.assumption for each in found):
+        write(f"Assumed: {assumption}.", console, indent=0)
+    if remark:
+        write(f"! {remark}", console, indent=0)
+    return 0
+
+
+def _estimates(
+    run: Run, megabytes: Sequence[float] | None, first: str | None
+) -> tuple[list[Estimate], str]:
+    """The estimates, and why there are no more."""
+    found = without_straggler(run)
+    try:
+        reduction = Reduction(run)
+    except AgvizError as error:
+        if megabytes or first:
+            raise
+        return found, str(error)
+    size = reduction.bucket_bytes / 1e6
+    found += map(reduction.with_buckets, megabytes or (size / 4, size * 4))
+    if first is not None:
+        found.append(reduction.first(first))
+    return found, ""
 
 
 def why_not(path: Path, parameter: str | None, *, as_json: bool) -> int:

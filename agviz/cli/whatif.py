@@ -3,6 +3,10 @@
 The recorded durations and sizes of gradients are replayed with ReadyQueues that give their tasks
 in another order: `torch` (as recorded: later-made nodes first), `fifo` (first in, first out),
 `lifo` (last in, first out), `memory` (always the node after which the least is held).
+
+Of a folder of ranks: how long a step would take if the rank that others wait for were like the
+others, if DDP's buckets had another size, if the gradient of a parameter came first; estimates,
+each with what it assumes.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.counters import in_steps
 from agviz.analysis.schedule import ORDERS, plan, simulate
+from agviz.cli import of_ranks
 from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console, styled
 from agviz.errors import AgvizError
@@ -39,7 +44,9 @@ _WORTH_TELLING: Final = 0.01
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz whatif``."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="a recorded trace, or a folder of ranks"
+    )
     parser.add_argument(
         "--order", choices=[*ORDERS, _ALL], default=_ALL, help="the queue order (default: all)"
     )
@@ -49,11 +56,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="this backward pass (default: the one that took longest)",
     )
+    parser.add_argument(
+        "--bucket-mb",
+        metavar="N",
+        type=float,
+        action="append",
+        help="of a folder of ranks: with DDP's buckets of N MB (may be given several times)",
+    )
+    parser.add_argument(
+        "--first",
+        metavar="PARAM",
+        help="of a folder of ranks: if the gradient of this parameter came first",
+    )
     parser.add_argument("--json", action="store_true", help="for other programs; times in ns")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print what each order comes to; return 0."""
+    if arguments.file.is_dir():
+        return of_ranks.whatif(
+            arguments.file, arguments.bucket_mb, arguments.first, as_json=arguments.json
+        )
+    if arguments.bucket_mb or arguments.first:
+        raise AgvizError("--bucket-mb and --first are of a folder of ranks")
     orders = list(ORDERS) if arguments.order == _ALL else [arguments.order]
     with Trace.open(arguments.file) as trace:
         facts = gather(trace, arguments.graph_task, orders)
