@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from agviz.api import (
         AgvizError,
         DrawingError,
+        Folder,
         Recorded,
         Trace,
         TraceError,
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AgvizError",
     "DrawingError",
+    "Folder",
     "Options",
     "Recorded",
     "Trace",

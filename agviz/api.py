@@ -27,6 +27,7 @@ import agviz_engine
 from agviz.drawing import draw
 from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.live import debugging
+from agviz.ranks.folder import Folder
 from agviz.record.copies import MOST_BYTES
 from agviz.record.options import KEPT, Options, asked_to_check_forward, engine_asked_for
 from agviz.recorded import Recorded
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgvizError",
     "DrawingError",
+    "Folder",
     "Options",
     "Recorded",
     "Trace",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agviz.analysis.verdict import Verdict
-    from agviz.testing.slug import Run
+    from agviz.testing.slug import TestPart
 
 _SECONDS_TO_DRAW: Final = 10.0
 _WIDTH: Final = 120
@@ -32,7 +32,7 @@ class ReportData(TypedDict):
     test: str
     rerun: int
     part: str
-    """All three as in :class:`~agviz.testing.slug.Run`."""
+    """All three as in :class:`~agviz.testing.slug.TestPart`."""
     has_recorded: bool
     problem: str
     """Why nothing could be recorded, or what is wrong with what was."""
@@ -60,7 +60,7 @@ class ReportData(TypedDict):
     not_comparable: int
 
 
-def nothing(run: Run) -> ReportData:
+def nothing(run: TestPart) -> ReportData:
     """Of a test that left nothing."""
     return ReportData(
         test=run.test,

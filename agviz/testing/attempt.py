@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agviz.record.recorder import Recorder
     from agviz.record.stores import Store
     from agviz.testing.settings import Choice
-    from agviz.testing.slug import Run
+    from agviz.testing.slug import TestPart
 
 TRACE: Final = "trace.agviz"
 GRAPH: Final = "graph.svg"
@@ -48,7 +48,7 @@ class Attempt:
 
     def __init__(
         self,
-        run: Run,
+        run: TestPart,
         output: Path,
         choice: Choice,
         provenance: Provenance,

@@ -25,7 +25,7 @@ from agviz.testing.failing import Failing
 from agviz.testing.fixture import Agviz, not_recorded
 from agviz.testing.paths import shown
 from agviz.testing.settings import Choice, PluginSettings, read_choice
-from agviz.testing.slug import TEARDOWN, Run, slug
+from agviz.testing.slug import TEARDOWN, TestPart, slug
 from agviz.testing.terminal import show
 from agviz.testing.timeouts import set_timer
 from agviz.testing.verified import Verified
@@ -65,7 +65,7 @@ class PluginSession:
         """Of the test that runs: of its setup and call, and then of its teardown."""
         self._verified: list[Verified] = []
         """The same, where its passes run on both engines instead."""
-        self._data: dict[Run, ReportData] = {}
+        self._data: dict[TestPart, ReportData] = {}
         """As reports came in: in this process, or from workers."""
 
     def handle(self, item: pytest.Item) -> Agviz:
@@ -119,13 +119,13 @@ class PluginSession:
             self._config.hook.pytest_timeout_cancel_timer(item=item)
 
     def _record(self, item: pytest.Item, choice: Choice, before: Attempt | None = None) -> None:
-        run = Run(item.nodeid, _reruns(item), "" if before is None else TEARDOWN)
+        run = TestPart(item.nodeid, _reruns(item), "" if before is None else TEARDOWN)
         attempt = Attempt(run, self._settings.output, choice, self._provenance, before)
         self._attempts.append(attempt)
         attempt.start()
 
     def _verify(self, item: pytest.Item, part: str = "") -> None:
-        self._verified.append(Verified(Run(item.nodeid, _reruns(item), part)))
+        self._verified.append(Verified(TestPart(item.nodeid, _reruns(item), part)))
         self._verified[-1].start()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -208,7 +208,7 @@ class PluginSession:
             self._explain_crash(report)
 
     def _remember(self, data: ReportData) -> None:
-        self._data[Run(data["test"], data["rerun"], data["part"])] = data
+        self._data[TestPart(data["test"], data["rerun"], data["part"])] = data
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -353,7 +353,7 @@ class PluginSession:
         """Report a test whose worker died, from what it had written until then."""
         rerun = 1 + max((run.rerun for run in self._data if run.test == report.nodeid), default=-1)
         for part in (TEARDOWN, ""):
-            run = Run(report.nodeid, rerun, part)
+            run = TestPart(report.nodeid, rerun, part)
             data = nothing(run)
             folder = self._settings.output / run.folder
             if (folder / TRACE).is_file():

@@ -15,7 +15,7 @@ TEARDOWN: Final = "teardown"
 """What a test's fixtures do after it is a part of its own."""
 
 
-class Run(NamedTuple):
+class TestPart(NamedTuple):
     """What is recorded at a time: a test once, up to the end of its call, or its teardown."""
 
     test: str

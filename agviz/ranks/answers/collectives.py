@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
 
 
-class Mismatch(NamedTuple):
+class CollectiveMismatch(NamedTuple):
     """The first collective of a process group in which ranks differ."""
 
     group: str
@@ -37,7 +37,7 @@ class Mismatch(NamedTuple):
         return len(self.kinds) > 1
 
 
-def mismatch(run: Run) -> Mismatch | None:
+def mismatch(run: Run) -> CollectiveMismatch | None:
     """The earliest one; None: all ranks joined the same collectives.
 
     Raises:
@@ -65,7 +65,7 @@ def mismatch(run: Run) -> Mismatch | None:
 
 def _apart(
     run: Run, group: str, seq: int, by_rank: dict[int, Joined], members: set[int]
-) -> Mismatch | None:
+) -> CollectiveMismatch | None:
     missing = tuple(sorted(members - set(by_rank)))
     if not _is_behind(run, missing, group, seq):
         missing = ()  # the flight recorder keeps only the last ones
@@ -77,7 +77,7 @@ def _apart(
     most = sorted(kinds.items(), key=lambda item: (-len(item[1]), item[1]))
     what = {kind: tuple(sorted(ranks)) for kind, ranks in most}
     ordinal = min(one.ordinal for one in by_rank.values())
-    return Mismatch(group, seq, what, missing, ordinal)
+    return CollectiveMismatch(group, seq, what, missing, ordinal)
 
 
 def _is_behind(run: Run, ranks: tuple[int, ...], group: str, seq: int) -> bool:
@@ -109,7 +109,7 @@ def said(kind: str) -> str:
     return operation if not shapes or shapes == "of" else f"{operation} of {shapes}"
 
 
-def fewest(found: Mismatch) -> tuple[int, ...]:
+def fewest(found: CollectiveMismatch) -> tuple[int, ...]:
     """The ranks that called what the fewest did; all where there is no majority."""
     by_count = sorted(found.kinds.values(), key=len)
     if len(by_count) > 1 and len(by_count[0]) == len(by_count[-1]):
@@ -117,7 +117,7 @@ def fewest(found: Mismatch) -> tuple[int, ...]:
     return by_count[0]
 
 
-def heading(found: Mismatch) -> str:
+def heading(found: CollectiveMismatch) -> str:
     """Which ranks do something else."""
     few = fewest(found)
     if sum(map(len, found.kinds.values())) == len(few):
@@ -125,7 +125,7 @@ def heading(found: Mismatch) -> str:
     return f"{numbers(few)} called another collective than the others"
 
 
-def sentence(found: Mismatch, lines: dict[int, Frame | None]) -> str:
+def sentence(found: CollectiveMismatch, lines: dict[int, Frame | None]) -> str:
     """Which ranks called what, and where."""
     parts = []
     for kind, ranks in found.kinds.items():
@@ -137,7 +137,7 @@ def sentence(found: Mismatch, lines: dict[int, Frame | None]) -> str:
     return f"As collective {found.seq} of the process group, {', '.join(parts)}."
 
 
-def lines_of(run: Run, differ: Mismatch) -> dict[int, Frame | None]:
+def lines_of(run: Run, differ: CollectiveMismatch) -> dict[int, Frame | None]:
     """By rank, the line at which it called the collective; of many ranks the first of each kind.
 
     Raises:
@@ -150,7 +150,7 @@ def lines_of(run: Run, differ: Mismatch) -> dict[int, Frame | None]:
     }
 
 
-def reordered(run: Run, differ: Mismatch) -> RankVerdict:
+def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
     """Collectives that differ in a run that came to its end.
 
     Raises:

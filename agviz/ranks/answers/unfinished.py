@@ -22,7 +22,7 @@ from agviz_engine.events import NO_GRAPH_TASK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agviz.ranks.answers.collectives import Mismatch
+    from agviz.ranks.answers.collectives import CollectiveMismatch
     from agviz.ranks.answers.ends import RankEnd
     from agviz.ranks.answers.graphs import Parting
     from agviz.ranks.run import Run
@@ -37,7 +37,7 @@ _LONGEST: Final = 300
 
 
 def unfinished(  # noqa: PLR0911 - one for each cause
-    run: Run, ended: Mapping[int, RankEnd], apart: Parting | None, differ: Mismatch | None
+    run: Run, ended: Mapping[int, RankEnd], apart: Parting | None, differ: CollectiveMismatch | None
 ) -> RankVerdict | None:
     """Why ranks did not come to their end; None: all did, or go on.
 
@@ -342,7 +342,7 @@ def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdi
     )
 
 
-def _differing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
+def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
     few = collectives.fewest(differ)
     lines = collectives.lines_of(run, differ)
     own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
@@ -366,7 +366,7 @@ def _differing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> Rank
     )
 
 
-def _missing(run: Run, differ: Mismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
+def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
     """Ranks that never came to a collective in which the others wait."""
     left = [rank for rank in differ.missing if ended[rank].end is End.REGULAR]
     gone = left or list(differ.missing)
