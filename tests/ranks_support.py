@@ -29,7 +29,7 @@ class Slow(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         if rank == 1:
-            time.sleep(0.1)
+            time.sleep(0.25)
         return gradient
 
 
@@ -55,7 +55,7 @@ dist.destroy_process_group()
 """
 """Rank 1 is late in each backward pass, so rank 0 waits for it."""
 PASSES: Final = 3
-SLEPT_NS: Final = 100_000_000
+SLEPT_NS: Final = 250_000_000
 
 
 def record_ranks(folder: Path, program: str = PROGRAM, *, size: int = 2) -> Path:
