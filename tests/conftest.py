@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.ranks_support import record_ranks
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -65,3 +67,9 @@ def enabled_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     python = str(folder / "bin" / "python")
     subprocess.run([python, "-m", "agviz", "env", "--enable"], capture_output=True, check=True)
     return python
+
+
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the traces of both ranks of :data:`tests.ranks_support.PROGRAM`."""
+    return record_ranks(tmp_path_factory.mktemp("ranks"))

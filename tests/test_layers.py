@@ -31,6 +31,7 @@ FLOORS = {
     "agviz.record": 3,
     "agviz.debugger": 4,
     "agviz.graph": 4,
+    "agviz.ranks": 4,
     "agviz.export": 5,
 }
 """Units import from lower floors only; those of one floor do not import each other."""
@@ -57,6 +58,7 @@ READING = (
     "agviz.graph",
     "agviz.export",
     "agviz.analysis",
+    "agviz.ranks",
     "agviz.tui",
     "agviz.cli",
 )

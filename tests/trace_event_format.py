@@ -48,6 +48,10 @@ class Timeline:
     counters: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     instants: list[dict[str, Any]] = field(default_factory=list)
     flows: list[tuple[Slice, Slice]] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
+    """What is said of the process: ``process_name`` and the like."""
+    between: list[dict[str, Any]] = field(default_factory=list)
+    """Ends of arrows that lead to other processes."""
 
     def named(self, category: str) -> list[Slice]:
         """The slices of a category."""
@@ -86,8 +90,28 @@ def read(data: bytes) -> Timeline:
     """What the file says. Raises AssertionError for whatever the format does not allow."""
     facts = parse(data)
     events = facts.pop("traceEvents")
-    assert facts["displayTimeUnit"] in {"ms", "ns"}
     assert {event["pid"] for event in events} <= {events[0]["pid"]}
+    return _process(facts, events)
+
+
+def read_processes(data: bytes) -> dict[int, Timeline]:
+    """The same of a file of several processes, by pid; arrows between them are looked at apart."""
+    facts = parse(data)
+    events = facts.pop("traceEvents")
+    found = {}
+    for pid in dict.fromkeys(event["pid"] for event in events):
+        own = [e for e in events if e["pid"] == pid]
+        between = [e for e in own if e["ph"] in {"s", "f"} and e["cat"] == "collective"]
+        found[pid] = _process(facts, [event for event in own if event not in between])
+        found[pid].between = between
+    numbers = [[event["id"] for event in events if event["ph"] == phase] for phase in ("s", "f")]
+    assert all(len(set(each)) == len(each) for each in numbers), "an arrow begins and ends once"
+    assert set(numbers[0]) == set(numbers[1])
+    return found
+
+
+def _process(facts: dict[str, Any], events: list[dict[str, Any]]) -> Timeline:
+    assert facts["displayTimeUnit"] in {"ms", "ns"}
     timeline = Timeline(facts)
     ends: dict[str, dict[int, dict[str, Any]]] = {"s": {}, "f": {}}
     for event in events:
@@ -101,6 +125,8 @@ def read(data: bytes) -> Timeline:
                 if event["name"] == "thread_name":
                     assert event["tid"] not in timeline.threads
                     timeline.threads[event["tid"]] = event["args"]["name"]
+                elif event["name"].startswith("process_"):
+                    (timeline.names[event["name"]],) = event["args"].values()
             case "X":
                 begin = nanoseconds(event["ts"])
                 end = begin + nanoseconds(event["dur"])

@@ -6,9 +6,15 @@ html                 the same to walk through in a browser, in one file that
                      asks no network: pan, zoom, search, fold, replay
 chrome-trace         a timeline for https://ui.perfetto.dev, chrome://tracing
                      and what else reads the exports of torch.profiler
+timeline             an SVG of who did what when: a lane for each rank and
+                     device thread on one axis of time
 json                 everything the trace holds
 
+Of a folder with a trace for each rank of a distributed program there are
+chrome-trace (a process for each rank, on one clock) and timeline.
+
   agviz export train.agviz --format svg
+  agviz export traces/ --format timeline -o step.svg --graph-task 12
   agviz export train.agviz --format chrome-trace -o train.json.gz
 
   agviz export train.agviz --format svg --around 92 --depth 3
@@ -30,11 +36,18 @@ from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError
 from agviz.export.choices import make_look, make_view
+from agviz.export.chrome_ranks import chrome_trace_of_ranks
 from agviz.export.chrome_trace import chrome_trace
 from agviz.export.json_trace import json_trace
 from agviz.export.output import write, write_to
+from agviz.export.palette import THEMES
+from agviz.export.timeline import TimePicture
+from agviz.ranks.alone import alone
+from agviz.ranks.folder import Folder
+from agviz.ranks.run import Run
 from agviz.traces.reader import Trace
 from agviz.words.safe import clean
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     import argparse
@@ -45,7 +58,10 @@ if TYPE_CHECKING:
 
 GRAPHS = ("svg", "dot", "png", "pdf", "html")
 ENDINGS = {"chrome-trace": ".trace.json", "json": ".json"}
-FORMATS = (*GRAPHS, *ENDINGS)
+TIMELINE = "timeline"
+FORMATS = (*GRAPHS, *ENDINGS, TIMELINE)
+OF_FOLDERS = ("chrome-trace", TIMELINE)
+"""Formats that show all ranks."""
 OF_GRAPHS = (
     *("by", "fold", "budget", "around", "depth", "to", "at", "saved"),
     *("diff", "theme", "links", "source_root"),
@@ -55,7 +71,12 @@ OF_GRAPHS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz export``."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="a recorded trace")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        type=Path,
+        help="a recorded trace, or a folder of those of all ranks",
+    )
     parser.add_argument("--format", choices=FORMATS, required=True, help="what to write")
     parser.add_argument(
         "-o",
@@ -70,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="only this backward pass, counted from 0, and those inside of it (default: of a graph"
         " one that failed, else the first with NaN or infinities, else the largest of the"
-        " program's own; otherwise all)",
+        " program's own; of a timeline those around the longest wait; otherwise all). Of a folder"
+        " and in a timeline: the pass of this number in each rank",
     )
     parser.add_argument(
         "--json", action="store_true", help="say what was written as JSON, for other programs"
@@ -123,17 +145,35 @@ def execute(arguments: argparse.Namespace) -> int:
     """Write the file; return 0."""
     format_: str = arguments.format
     given = [name for name in OF_GRAPHS if getattr(arguments, name) is not None]
+    if format_ == TIMELINE and "theme" in given:
+        given.remove("theme")
     if given and format_ not in GRAPHS:
         option = given[0].replace("_", "-")
         raise AgvizError(f"--{option} is for graphs: {', '.join(GRAPHS)}")
     to_stdout = str(arguments.output) == "-"
     if to_stdout and arguments.json:
         raise AgvizError("--json reports on stdout; name a file with --output")
-    with Trace.open(arguments.file) as trace:
+    is_folder = arguments.file.is_dir()
+    if is_folder and format_ not in OF_FOLDERS:
+        formats = " and ".join(OF_FOLDERS)
+        raise AgvizError(
+            f"{clean(str(arguments.file))} is a folder: of all ranks there are {formats}; name the"
+            f" trace of one for {format_}"
+        )
+    drawn: dict[str, list[int] | int] = {}
+    if is_folder or format_ == TIMELINE:
+        pieces, notes = _of_ranks(arguments)
         if to_stdout:
-            _print(trace, arguments)
+            write_to(sys.stdout.buffer, pieces)
             return 0
-        path, notes, drawn = _write(trace, arguments)
+        path = _output(arguments)
+        write(path, pieces)
+    else:
+        with Trace.open(arguments.file) as trace:
+            if to_stdout:
+                _print(trace, arguments)
+                return 0
+            path, notes, drawn = _write(trace, arguments)
     if arguments.json:
         report = {"format": format_, "path": clean(str(path)), "notes": notes, **drawn}
         print(json.dumps(report))
@@ -175,15 +215,7 @@ def _write(
     from agviz.export.draw import render_graph
 
     format_: str = arguments.format
-    ending = ENDINGS.get(format_, f".{format_}")
-    output: Path = arguments.output or arguments.file.with_suffix(ending)
-    if output.is_dir():
-        raise AgvizError(f"{output} is a folder; name a file with --output")
-    beside = [output.with_suffix(".dot")] if format_ in GRAPHS else []
-    traces = [arguments.file, *([arguments.diff] if arguments.diff else [])]
-    for path in (output, *beside):
-        if path.exists() and any(each.exists() and path.samefile(each) for each in traces):
-            raise AgvizError(f"{path} is the trace itself; name another file with --output")
+    output = _output(arguments)
     if format_ in ENDINGS:
         write(output, _pieces(trace, format_, arguments.graph_task))
         return output, [], {}
@@ -197,6 +229,44 @@ def _write(
         "edges": drawing.edges,
     }
     return drawing.path, list(drawing.notes), drawn
+
+
+def _output(arguments: argparse.Namespace) -> Path:
+    """Where to write to: no folder, and none of the traces."""
+    format_: str = arguments.format
+    ending = ".timeline.svg" if format_ == TIMELINE else ENDINGS.get(format_, f".{format_}")
+    named: Path = arguments.file.absolute() if arguments.file.is_dir() else arguments.file
+    output: Path = arguments.output or named.with_suffix(ending)
+    if output.is_dir():
+        raise AgvizError(f"{output} is a folder; name a file with --output")
+    beside = [output.with_suffix(".dot")] if format_ in GRAPHS else []
+    traces = [arguments.file, *([arguments.diff] if arguments.diff else [])]
+    if arguments.file.is_dir():
+        traces += arguments.file.glob("*.agviz")
+    for path in (output, *beside):
+        if path.exists() and any(each.exists() and path.samefile(each) for each in traces):
+            raise AgvizError(f"{path} is the trace itself; name another file with --output")
+    return output
+
+
+def _of_ranks(arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
+    """A picture or a file of time, and what there is to say about it."""
+    place, ordinal = arguments.file, arguments.graph_task
+    if arguments.format == "chrome-trace":
+        folder = Folder.open(place)
+        return chrome_trace_of_ranks(folder, ordinal), _missing(folder)
+    run = Run.read(Folder.open(place)) if place.is_dir() else alone(place)
+    picture = TimePicture(run, ordinal, THEMES[arguments.theme or "light"])
+    return picture.pieces(), list(picture.notes)
+
+
+def _missing(folder: Folder) -> list[str]:
+    """Which ranks left no trace, in a sentence; empty: all did."""
+    missing = folder.missing
+    if not missing:
+        return []
+    named = ", ".join(map(str, missing[:9])) + (", …" if len(missing) > 9 else "")
+    return [f"{folder.path} holds no trace of {plural(len(missing), 'rank')}: {named}"]
 
 
 def _other(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Trace | None]:

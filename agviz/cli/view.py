@@ -3,8 +3,9 @@
 Shows the graph in the order in which its nodes ran, what each thread did in time, every event, and
 the dependency counts and queues at any moment. Press ? in it for the keys.
 
-Of a folder, all traces in it are opened, one per rank say. A trace that is still being written
-grows while it is shown. --web serves the same in a browser.
+Of a folder with a trace for each rank of a distributed program, all ranks are shown on one axis of
+time; enter opens one of them. Of any other folder all traces in it are opened. A trace that is
+still being written grows while it is shown. --web serves the same in a browser.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.errors import AgvizError, TraceError
+from agviz.ranks.folder import Folder
 from agviz.traces.reader import Trace
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +42,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Open the terminal UI; return its exit code."""
     paths: list[Path] = []
     notes: list[str] = []
-    for path in arguments.files:
+    ranks = _ranks(arguments.files, notes)
+    for path in () if ranks else arguments.files:
         if path.is_dir():
             _look_through(path, paths, notes)
         else:
@@ -52,9 +56,27 @@ def execute(arguments: argparse.Namespace) -> int:
         raise AgvizError(
             "view needs a terminal, and this is none; use `agviz summary` or `agviz export` instead"
         )
-    from agviz.tui.app import run
+    from agviz.tui.app import run, run_ranks
 
+    if ranks:
+        return run_ranks(arguments.files[0], notes=notes)
     return run(paths, picks=len(paths) > len(arguments.files), notes=notes)
+
+
+def _ranks(files: list[Path], notes: list[str]) -> bool:
+    """Whether it is a folder of ranks; adds what is to be said of it."""
+    if len(files) != 1 or not files[0].is_dir():
+        return False
+    try:
+        folder = Folder.open(files[0])
+    except TraceError:
+        return False
+    notes += folder.unreadable.values()
+    beside = len(folder.older) + len(folder.others)
+    if beside:
+        traces = plural(beside, "trace is", "traces are")
+        notes.append(f"{traces} left out: of earlier runs, or of no rank")
+    return True
 
 
 def _look_through(folder: Path, paths: list[Path], notes: list[str]) -> None:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.analysis.counters import LIVE_BYTES, CounterReadings
 from agviz.analysis.passes import Passes
@@ -28,10 +29,10 @@ from agviz.traces.rows import NodeStatus
 from agviz_engine import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import EdgeRow, NodeRow
+    from agviz.traces.rows import EdgeRow, Meta, NodeRow
     from agviz_engine.events import Event
 
 
@@ -48,7 +49,61 @@ def chrome_trace(trace: Trace, graph_task: int | None = None) -> Iterator[str]:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged; also between
             two pieces.
     """
-    return _Export(trace, Passes(trace, graph_task)).pieces()
+    meta = trace.meta
+    facts = {"script": meta.script, "argv": list(meta.argv)} | versions(meta)
+    process = Process(meta.pid, meta.script or "python", meta.start_ns)
+    return document(
+        facts,
+        meta.started_unix_ns,
+        ProcessRecords(trace, Passes(trace, graph_task), process).records(),
+    )
+
+
+def versions(meta: Meta) -> dict[str, Any]:
+    """What recorded a trace, and how."""
+    facts = {
+        "python": meta.python,
+        "torch": meta.torch,
+        "agviz": meta.agviz,
+        "engine": meta.engine,
+    }
+    if is_observed(meta):
+        facts["inferred"] = f"{LEGEND}; {UNSEEN}"
+    return facts
+
+
+def document(
+    facts: Mapping[str, Any], started_unix_ns: int, records: Iterable[str]
+) -> Iterator[str]:
+    """A whole file, piece by piece.
+
+    Args:
+        facts: what is said of it.
+        started_unix_ns: wall clock where time begins.
+        records: its events.
+    """
+    yield '{\n"schemaVersion": 1,\n"displayTimeUnit": "ns",\n'
+    yield f'"baseTimeNanoseconds": {started_unix_ns},\n'
+    yield f'"otherData": {json.dumps(facts)},\n'
+    yield '"traceEvents": [\n'
+    separator = ""
+    for record in records:
+        yield separator + record
+        separator = ",\n"
+    yield "\n]\n}\n"
+
+
+class Process(NamedTuple):
+    """How the process of a trace is called in the file, and where its time begins."""
+
+    pid: int
+    title: str
+    zero_ns: int
+    """Where ``ts`` is 0, by ``time.monotonic_ns()`` of the process."""
+    tracks: int = 0
+    """How many tracks of its own the file has before its threads."""
+    first_flow: int = 1
+    """Number of its first arrow."""
 
 
 @dataclass(slots=True)
@@ -108,42 +163,28 @@ def _handed_on(producer: NodeRow, consumer: NodeRow) -> bool:
     )
 
 
-class _Export:
-    """One export under way; the methods named after events give the records of one event."""
+class ProcessRecords:
+    """What one process does, as records; the methods named after events give those of one event.
 
-    def __init__(self, trace: Trace, passes: Passes) -> None:
+    Args:
+        trace: of the process.
+        passes: what of it is meant.
+        process: how it is called.
+    """
+
+    def __init__(self, trace: Trace, passes: Passes, process: Process) -> None:
         self._trace = trace
         self._passes = passes
         self._meta = trace.meta
+        self._process = process
         self._last_ns = max(passes.last_ns(), self._meta.end_ns or 0)
         self._threads: dict[int, _Thread] = {}
         self._graphs: dict[int, _Graph] = {}
-        self._flows = 1
+        self.next_flow = process.first_flow
+        """Number that the next arrow would get."""
 
-    def pieces(self) -> Iterator[str]:
-        """The whole file."""
-        meta = self._meta
-        facts = {
-            "script": meta.script,
-            "argv": list(meta.argv),
-            "python": meta.python,
-            "torch": meta.torch,
-            "agviz": meta.agviz,
-            "engine": meta.engine,
-        }
-        if is_observed(meta):
-            facts["inferred"] = f"{LEGEND}; {UNSEEN}"
-        yield '{\n"schemaVersion": 1,\n"displayTimeUnit": "ns",\n'
-        yield f'"baseTimeNanoseconds": {meta.started_unix_ns},\n'
-        yield f'"otherData": {json.dumps(facts)},\n'
-        yield '"traceEvents": [\n'
-        separator = ""
-        for record in self._records():
-            yield separator + record
-            separator = ",\n"
-        yield "\n]\n}\n"
-
-    def _records(self) -> Iterator[str]:
+    def records(self) -> Iterator[str]:
+        """All of them."""
         yield from self._introduce()
         gauges = CounterReadings(self._passes)
         for event in self._passes.events():
@@ -161,22 +202,23 @@ class _Export:
                 )
 
     def _introduce(self) -> Iterator[str]:
-        pid = self._meta.pid
-        title = self._meta.script or "python"
-        yield _metadata("process_name", pid, 0, name=title)
+        pid = self._process.pid
+        yield metadata("process_name", pid, 0, name=self._process.title)
         threads = sorted(self._trace.threads, key=lambda thread: (thread.queue, thread.id))
         native = [thread.native_id for thread in threads]
         for position, thread in enumerate(threads):
             tid = thread.native_id
-            if not 0 < tid < 2**31 or native.count(tid) > 1:
+            if not self._process.tracks < tid < 2**31 or native.count(tid) > 1:
                 tid = self._free_tid(native)
             self._threads[thread.id] = _Thread(tid)
-            yield _metadata("thread_name", pid, tid, name=thread.name)
-            yield _metadata("thread_sort_index", pid, tid, sort_index=position)
+            yield metadata("thread_name", pid, tid, name=thread.name)
+            yield metadata(
+                "thread_sort_index", pid, tid, sort_index=self._process.tracks + position
+            )
 
     def _free_tid(self, native: list[int]) -> int:
         taken = {*native, *(thread.tid for thread in self._threads.values())}
-        return next(number for number in range(1, len(taken) + 2) if number not in taken)
+        return next(number for number in count(self._process.tracks + 1) if number not in taken)
 
     def _thread(self, number: int) -> _Thread:
         """A thread by its id in events; one that the trace does not introduce gets a number."""
@@ -190,17 +232,17 @@ class _Export:
         graph = self._graphs.get(number)
         if graph is None:
             nodes, edges = self._trace.nodes(number), self._trace.edges(number)
-            graph = self._graphs[number] = _Graph(nodes, edges, self._flows)
-            self._flows += graph.flows
+            graph = self._graphs[number] = _Graph(nodes, edges, self.next_flow)
+            self.next_flow += graph.flows
         return graph
 
     def _us(self, ns: int) -> str:
         """A time of the recorded process since the recording began, in µs."""
-        return _micros(max(0, ns - self._meta.start_ns))
+        return micros(max(0, ns - self._process.zero_ns))
 
     def _record(self, phase: str, name: str, time_ns: int, rest: str) -> str:
         return (
-            f'{{"ph":"{phase}","name":{json.dumps(name)},"pid":{self._meta.pid},'
+            f'{{"ph":"{phase}","name":{json.dumps(name)},"pid":{self._process.pid},'
             f'"ts":{self._us(time_ns)},{rest}}}'
         )
 
@@ -209,7 +251,7 @@ class _Export:
     ) -> str:
         begin, end = span
         rest = (
-            f'"tid":{thread.tid},"dur":{_micros(max(0, end - begin))},"cat":"{category}",'
+            f'"tid":{thread.tid},"dur":{micros(max(0, end - begin))},"cat":"{category}",'
             f'"args":{json.dumps(args)}'
         )
         return self._record("X", name, begin, rest)
@@ -343,7 +385,7 @@ class _Export:
             args |= _names(nodes[event.node])
         return args
 
-    _HANDLERS: Final[dict[type[Any], Callable[[_Export, Any], Iterable[str]]]] = {
+    _HANDLERS: Final[dict[type[Any], Callable[[ProcessRecords, Any], Iterable[str]]]] = {
         events.GraphTaskBegun: _begun,
         events.GraphTaskFinished: _ended,
         events.GraphTaskFailed: _ended,
@@ -388,10 +430,11 @@ def _node_args(node: NodeRow) -> dict[str, Any]:
     return args
 
 
-def _metadata(what: str, pid: int, tid: int, **args: str | int) -> str:
+def metadata(what: str, pid: int, tid: int, **args: str | int) -> str:
+    """A record that names something."""
     return f'{{"ph":"M","name":"{what}","pid":{pid},"tid":{tid},"args":{json.dumps(args)}}}'
 
 
-def _micros(ns: int) -> str:
+def micros(ns: int) -> str:
     """``ns``, not negative, in µs with three decimals."""
     return f"{ns // 1000}.{ns % 1000:03d}"

@@ -1,4 +1,4 @@
-"""The terminal UI on recorded traces: :func:`run` opens it."""
+"""The terminal UI on recorded traces: :func:`run` and :func:`run_ranks` open it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 
+from agviz.tui.board import Board
 from agviz.tui.hangup import leave_with_the_terminal
 from agviz.tui.keys import binding_ids
+from agviz.tui.rank_session import RankSession
+from agviz.tui.ranks_reader import RanksReader
 from agviz.tui.reader_thread import ReaderThread
+from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.session import Session
 from agviz.tui.settings import Settings
 
@@ -26,13 +30,11 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 
-class AgvizApp(App[None]):
-    """The application: it owns the reader thread and opens the session.
+class BaseApp(App[None]):
+    """What the applications share: the user's settings, messages, and how they end.
 
     Args:
-        paths: trace files.
         settings: what the user has chosen; None: nothing.
-        picks: whether the user chooses a graph task first.
         notes: sentences to be shown at the beginning.
     """
 
@@ -43,41 +45,25 @@ class AgvizApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-low"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        settings: Settings | None = None,
-        *,
-        picks: bool = False,
-        notes: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, settings: Settings | None = None, *, notes: Sequence[str] = ()) -> None:
         super().__init__()
         self._settings = settings
         self._notes = notes
-        self.reader = ReaderThread(paths, self._receive)
-        self.session = self.make_session(paths, self.reader)
-        self.session.picks = picks
 
-    def make_session(self, paths: Sequence[Path], reader: ReaderThread) -> Session:
-        """The session, before anything is shown."""
-        return Session(paths, reader)
+    def begin(self) -> None:
+        """Show the first screen, and begin to read."""
+        raise NotImplementedError
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Begin."""
         if self._settings is not None:
             self._settle(self._settings)
-        self.push_screen(self.session)
-        self.reader.start()
+        self.begin()
         for note in self._notes:
             self.notify(note, severity="warning", timeout=10, markup=False)
         if not self.is_headless:
             self._leave_on_signals()
             leave_with_the_terminal(self.hung_up)
-
-    def on_unmount(self) -> None:
-        """Let go of the files."""
-        self.reader.stop()
-        self.reader.join()
 
     def notify(
         self,
@@ -96,7 +82,7 @@ class AgvizApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything a key does, for the palette."""
         yield from super().get_system_commands(screen)
-        if screen is self.session:
+        if isinstance(screen, Board | RanksScreen):
             seen = set()
             for node, binding, enabled, tooltip in screen.active_bindings.values():
                 if node is screen and enabled and binding.id and binding.id not in seen:
@@ -135,8 +121,92 @@ class AgvizApp(App[None]):
                 if number is not None:
                     loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
 
+
+class AgvizApp(BaseApp):
+    """The application on trace files: it owns the reader thread and opens the session.
+
+    Args:
+        paths: trace files.
+        settings: what the user has chosen; None: nothing.
+        picks: whether the user chooses a graph task first.
+        notes: sentences to be shown at the beginning.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        settings: Settings | None = None,
+        *,
+        picks: bool = False,
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(settings, notes=notes)
+        self.reader = ReaderThread(paths, self._receive)
+        self.session = self.make_session(paths, self.reader)
+        self.session.picks = picks
+
+    def make_session(self, paths: Sequence[Path], reader: ReaderThread) -> Session:
+        """The session, before anything is shown."""
+        return Session(paths, reader)
+
+    def begin(self) -> None:
+        """Open the session."""
+        self.push_screen(self.session)
+        self.reader.start()
+
+    def on_unmount(self) -> None:
+        """Let go of the files."""
+        self.reader.stop()
+        self.reader.join()
+
     def _receive(self, message: Message) -> None:
         self.session.post_message(message)
+
+
+class RanksApp(BaseApp):
+    """The application on the ranks of a distributed program.
+
+    Args:
+        folder: holds a trace of each.
+        settings: what the user has chosen; None: nothing.
+        notes: sentences to be shown at the beginning.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Settings | None = None, *, notes: Sequence[str] = ()
+    ) -> None:
+        super().__init__(settings, notes=notes)
+        self.ranks_reader = RanksReader(folder, self._receive)
+        self.ranks = RanksScreen(folder, self.ranks_reader)
+        self.opened: RankSession | None = None
+        """The rank that is looked at."""
+
+    def begin(self) -> None:
+        """Show all ranks."""
+        self.push_screen(self.ranks)
+        self.ranks_reader.start()
+
+    def on_unmount(self) -> None:
+        """Let go of the files."""
+        self.on_rank_session_rank_left()
+        self.ranks_reader.stop()
+        self.ranks_reader.join()
+
+    def on_ranks_screen_rank_picked(self, message: RanksScreen.RankPicked) -> None:
+        """Look at one rank."""
+        if self.opened is None:
+            self.opened = RankSession.of(message.path, message.number, message.graph_task)
+            self.push_screen(self.opened)
+            self.opened.reader.start()
+
+    def on_rank_session_rank_left(self) -> None:
+        """Look at all again."""
+        if self.opened is not None:
+            self.opened.reader.stop()
+            self.opened = None
+
+    def _receive(self, message: Message) -> None:
+        self.ranks.post_message(message)
 
 
 def calm_the_collector() -> None:
@@ -155,7 +225,15 @@ def run(paths: Sequence[Path], *, picks: bool = False, notes: Sequence[str] = ()
         picks: whether the user chooses a graph task first.
         notes: sentences to be shown at the beginning.
     """
+    return _run(AgvizApp(paths, Settings.read(), picks=picks, notes=notes))
+
+
+def run_ranks(folder: Path, *, notes: Sequence[str] = ()) -> int:
+    """Open the terminal UI on the ranks of a folder; return the exit code."""
+    return _run(RanksApp(folder, Settings.read(), notes=notes))
+
+
+def _run(app: BaseApp) -> int:
     calm_the_collector()
-    app = AgvizApp(paths, Settings.read(), picks=picks, notes=notes)
     app.run()
     return app.return_code or 0

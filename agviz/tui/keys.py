@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding
 
 from agviz.tui.live import LiveSession
+from agviz.tui.panels.ranks import RankLanes
 from agviz.tui.prompt import Prompt
+from agviz.tui.rank_session import RankSession
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.breakpoints import Breakpoints
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.leave import Leave
+from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.tasks import TaskList, TaskPicker
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     panels = LiveSession.PANELS
     owners: tuple[type[DOMNode], ...] = (LiveSession, *panels, Prompt, Help, TaskPicker, Answer)
-    owners += (TaskList, Breakpoints, Leave)
+    owners += (TaskList, Breakpoints, Leave, RanksScreen, RankLanes, RankSession)
     return {
         binding.id: binding
         for owner in owners

@@ -31,6 +31,9 @@ LOOKS = (
     *("lane", "keyword", "string", "comment"),
     *("cursor", "cursor-blurred", "lane-past", "lane-past-other", "lane-future", "lane-now"),
     *("lane-past-name", "lane-past-other-name"),
+    *("phase-forward", "phase-backward", "phase-waiting", "phase-transfer", "phase-between"),
+    *("phase-forward-name", "phase-backward-name", "phase-waiting-name", "phase-transfer-name"),
+    "phase-between-name",
 )
 """What a span may look like: each is a component class ``look--NAME``, styled in agviz.tcss."""
 

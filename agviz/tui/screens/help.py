@@ -28,7 +28,7 @@ class Help(ModalScreen[None]):
         heading: the panel's name.
         text: what it shows.
         keys: the keys of the panel, then those that work everywhere: key and what it does.
-        commands: by name.
+        commands: by name; empty: there are none, and no nodes with states either.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -58,18 +58,20 @@ class Help(ModalScreen[None]):
             box.border_title = f"Help: {self._heading}"
             box.border_subtitle = "escape closes"
             yield Static(Text(self._text), classes="paragraph")
-            yield Static(_states(), classes="paragraph")
+            if self._commands:
+                yield Static(_states(), classes="paragraph")
             for title, keys in self._keys:
                 yield Static(Text(title, style="bold"))
                 yield Static(_two_columns(keys), classes="paragraph")
-            yield Static(Text("Commands (after :)", style="bold"))
-            yield Static(
-                _two_columns(
-                    (f"{name} {usage.arguments}".strip(), usage.help)
-                    for name, usage in self._commands.items()
-                ),
-                classes="paragraph",
-            )
+            if self._commands:
+                yield Static(Text("Commands (after :)", style="bold"))
+                yield Static(
+                    _two_columns(
+                        (f"{name} {usage.arguments}".strip(), usage.help)
+                        for name, usage in self._commands.items()
+                    ),
+                    classes="paragraph",
+                )
 
     def action_scroll(self, direction: str) -> None:
         """Scroll by a line, or to an end."""

@@ -1,0 +1,79 @@
+"""A real distributed program of two processes, recorded: what reads many ranks is tested on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM: Final = """\
+import os, sys, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=size)
+torch.set_num_threads(1)
+
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if rank == 1:
+            time.sleep(0.25)
+        return gradient
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(16, 16)
+        self.last = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.last(Slow.apply(self.first(x).tanh()))
+
+
+torch.manual_seed(0)
+model = DistributedDataParallel(Net(), bucket_cap_mb=0.001)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(4, 16)).square().mean().backward()
+    optimizer.step()
+dist.barrier()
+dist.destroy_process_group()
+"""
+"""Rank 1 is late in each backward pass, so rank 0 waits for it."""
+PASSES: Final = 3
+SLEPT_NS: Final = 250_000_000
+
+
+def record_ranks(folder: Path, program: str = PROGRAM, *, size: int = 2) -> Path:
+    """Run a program in so many processes, each of which leaves a trace in ``folder``."""
+    script = folder / "train.py"
+    script.write_text(program, encoding="utf-8")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "agviz", "run", "train.py", str(folder / "meeting")],
+            cwd=folder,
+            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    for process in processes:
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    return folder
