@@ -4,7 +4,7 @@ ranks: 3
 kind: killed
 rank: 0
 step: 2
-node: TanhBackward0
+node: AddBackward0
 ends: error
 """
 
@@ -39,10 +39,10 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor, is_last: bool) -> Tensor:
         state = x.new_zeros(len(x), 24)
         for index in range(x.shape[1]):
-            before = self.take(x[:, index]) + self.carry(state)
+            before = self.take(x[:, index]) + self.carry(state)  # cause
             if is_last and index == 2:
                 before.register_hook(end)
-            state = torch.tanh(before)  # cause
+                state = torch.tanh(before)
         return self.give(state)
 
 
