@@ -97,7 +97,10 @@ class Recording(Instrument):
         self._leaving = Leaving(lambda: self.recorder)
         self._opening = threading.Lock()
         self._is_over = False
-        self._is_child = False
+        self.is_child = False
+        """Whether multiprocessing may have made this process, which may leave without handlers."""
+        self.is_one_of_many = False
+        """Whether somebody else says what became of all ranks."""
 
     def open_somewhere(self) -> Recorder | None:
         """Open the file now, elsewhere where it has to be, and say so.
@@ -152,7 +155,7 @@ class Recording(Instrument):
         if self.recorder.ranks is not None:
             self.recorder.ranks.conversions = self._conversions
         self.recorder.file.when_timed_out = self._timed_out
-        if self._is_child and "multiprocessing.util" in sys.modules:
+        if self.is_child and "multiprocessing.util" in sys.modules:
             # Its children leave without exit handlers, and forget what was said before they began.
             sys.modules["multiprocessing.util"].Finalize(None, self._exit, exitpriority=-100)
         return self.recorder
@@ -234,7 +237,8 @@ class Recording(Instrument):
         found = self.remark
         if found and found not in _remarks:
             _remarks.add(found)
-            say(found)
+            if not place.rank():  # it is the same on all ranks
+                say(found)
 
     @property
     def script(self) -> str:
@@ -404,7 +408,7 @@ class Recording(Instrument):
     def _exit(self) -> None:
         if not self._is_over:
             self._close(getattr(sys, "last_value", None))
-            if self.recorder is not None:
+            if self.recorder is not None and not self.is_one_of_many:
                 say(self.outcome())
             if self in _active:  # what the program does while Python ends finds nothing of ours
                 self._give_back()
@@ -424,7 +428,7 @@ class Recording(Instrument):
             self._registry.add(self)
         self.recorder = self._observer = None
         self.path = beside(self.path)
-        self._is_child = True
+        self.is_child = True
 
 
 class Gate(Instrument):
@@ -546,8 +550,17 @@ def default_name(script: str) -> str:
     Args:
         script: a path, or ``-m`` and a module.
     """
+    return f"agviz-{name_of(script)}.{os.getpid()}.agviz"
+
+
+def name_of(script: str) -> str:
+    """What files are named by.
+
+    Args:
+        script: a path, or ``-m`` and a module.
+    """
     name = script.removeprefix("-m ") if script.startswith("-m ") else Path(script).stem
-    return f"agviz-{name.lstrip('-') or 'python'}.{os.getpid()}.agviz"
+    return name.lstrip("-") or "python"
 
 
 def places(path: Path, script: str) -> Iterator[Path]:
@@ -619,6 +632,8 @@ _remarks: set[str] = set()
 
 
 def say(sentence: str) -> None:
-    """Print a sentence of agviz to stderr."""
+    """Print a sentence of agviz to stderr, with the rank where there are several."""
     if sys.stderr is not None:
-        print(f"agviz: {clean(sentence)}", file=sys.stderr)
+        rank = place.rank()
+        of = "" if rank is None else f"rank {rank}: "
+        print(f"agviz: {of}{clean(sentence)}", file=sys.stderr)

@@ -24,6 +24,11 @@ def begin() -> None:
         _forget.append(after_import("torch", _start))
 
 
+def is_asked_for() -> bool:
+    """Whether it has begun, or will with torch."""
+    return bool(_forget)
+
+
 def cancel() -> None:
     """Don't; for agviz itself, whose commands say what they record."""
     while _forget:

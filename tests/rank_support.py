@@ -15,12 +15,16 @@ _SECONDS = 240
 
 
 def launch(
-    folder: Path, ranks: int, *command: str, environment: dict[str, str] | None = None
+    folder: Path,
+    ranks: int,
+    *command: str,
+    python: str = sys.executable,
+    environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Have torchrun start a command of Python in each rank, from a folder."""
     torchrun = "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"
     return subprocess.run(
-        [sys.executable, *torchrun, *command],
+        [python, *torchrun, *command],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         capture_output=True,

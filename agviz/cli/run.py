@@ -6,13 +6,14 @@ code, output and __main__. Options of agviz stand before the script, those of th
   agviz run train.py --epochs 2
   agviz run --steps 10:12 -m my_package.train
   agviz run --on nonfinite,exception,signal train.py
+  agviz run --ranks 4 train.py
 
 AGVIZ_OUTPUT names the file where --output does not, AGVIZ_CHECK_FORWARD=1 is --check-forward,
 AGVIZ_ENGINE is --engine. Where agviz's own engine does not fit this torch, torch's is observed.
 A trace of the same name is replaced, any other file is left alone. Where FILE can't be written, or
 another process records into it, another place is taken and named on stderr; where there is none,
-the program runs without being recorded. A child made by fork that calls backward gets a file of its
-own.
+the program runs without being recorded. A child made by fork or
+spawned by multiprocessing that calls backward gets a file of its own.
 
 Where a backward pass stands still, `agviz explain FILE` says what holds it, while the program hangs
 as well as after it was killed.
@@ -21,6 +22,10 @@ With --live, the debugger opens: it stops at the first backward pass, at breakpo
 and where a gradient becomes non-finite. Without it, `agviz attach PID` opens the debugger on the
 program at any time: it listens at a socket that only its own user can reach, unless --no-listen
 is given. Backward passes that --steps or --every leave out are not stopped in.
+
+With --ranks, torchrun starts the program; each rank records into the same folder, which `agviz
+explain FOLDER` reads as one recording. `torchrun -m agviz run train.py` and `AGVIZ=1 torchrun
+train.py` record each rank beside the others as well.
 
 With --on signal, `kill -USR1 PID` writes what the flight recorder
 keeps and prints where every thread stands, even while backward hangs.
@@ -31,11 +36,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agviz.after_import import after_import
 from agviz.cli.debugging import start as start_live
 from agviz.cli.doctor import require_torch
+from agviz.cli.launch_ranks import OF_RANKS, launch
 from agviz.cli.program import Program
 from agviz.debugger.launch import CONTROL_FD
 from agviz.errors import AgvizError
@@ -57,6 +63,7 @@ from agviz.record.options import (
     read_steps,
 )
 from agviz.recording import Recording, default_name, say
+from agviz.spawning import record_children
 from agviz_engine.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -73,8 +80,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         type=Path,
-        help="where to record (default: agviz-<script>.<pid>.agviz in this folder)",
+        help="where to record (default: agviz-<script>.<pid>.agviz in this folder); with --ranks a"
+        " folder (default: agviz-<script>.ranks)",
     )
+    parser.add_argument(
+        "--ranks",
+        metavar="N",
+        type=argument(read_count),
+        help="have torchrun start the program N times on this machine, as ranks that record into"
+        " one folder",
+    )
+    parser.add_argument(OF_RANKS, dest="of_ranks", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--engine", choices=ENGINES, help=ENGINE_HELP)
     parser.add_argument(
         "--steps",
@@ -181,17 +197,14 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
     """Make everything ready and return the program; with --live, debug it."""
     program = Program(arguments.target, arguments.arguments, as_module=arguments.as_module)
     if arguments.live:
-        require_torch()
-        read_options(arguments)
-        given = list(arguments.given)
-        given.remove("--live")
-        return start_live(given[1:])
+        return launch_live(arguments)
     script = f"-m {program.target}" if program.as_module else program.target
-    named = arguments.output or os.environ.get("AGVIZ_OUTPUT")
+    if arguments.ranks is not None and arguments.of_ranks is None:
+        return launch_ranks(arguments, script)
     options = read_options(arguments)
-    recording = Recording(
-        Path(named or default_name(script)), options, script=script, argv=program.arguments
-    )
+    about: dict[str, Any] = {"script": script, "argv": program.arguments}
+    recording = Recording(where_to(arguments, default_name(script)), options, **about)
+    recording.is_one_of_many = arguments.of_ranks is not None
     if arguments.listen or arguments.control is not None:
         recording.check_debuggable()
     recorder = recording.open_somewhere()
@@ -211,9 +224,36 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
     def run() -> int:
         recording.until_exit()
         after_import("torch", start)
+        record_children(recording, **about)
         return program.run()
 
     return run
+
+
+def where_to(arguments: argparse.Namespace, default: str) -> Path:
+    """The file to record into."""
+    if arguments.of_ranks is not None:
+        return Path(arguments.of_ranks, default)
+    return Path(arguments.output or os.environ.get("AGVIZ_OUTPUT") or default)
+
+
+def launch_live(arguments: argparse.Namespace) -> int:
+    """Debug the program."""
+    if arguments.ranks is not None:
+        raise AgvizError("--live debugs one process; start the ranks, then: agviz attach PID")
+    require_torch()
+    read_options(arguments)
+    given = list(arguments.given)
+    given.remove("--live")
+    return start_live(given[1:])
+
+
+def launch_ranks(arguments: argparse.Namespace, script: str) -> int:
+    """Have the program run in several ranks."""
+    require_torch()
+    read_options(arguments)
+    named = arguments.output or os.environ.get("AGVIZ_OUTPUT")
+    return launch(arguments.ranks, Path(named) if named else None, script, arguments.given[1:])
 
 
 def debugging_of(recording: Recording, arguments: argparse.Namespace) -> Debugging | None:

@@ -12,7 +12,7 @@ from agviz_engine.support import remark
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.testing.slug import Run
+    from agviz.testing.slug import TestPart
     from agviz.verify.findings import ComparisonReport
     from agviz.verify.session import Verification
 
@@ -24,7 +24,7 @@ class Verified:
         run: which test, and which part of it.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TestPart) -> None:
         self.run = run
         self.is_reported = False
         """Whether it was reported already."""
