@@ -189,8 +189,8 @@ class _Ranks:
             one.is_inside
             and self._ordinal in {None, one.ordinal}
             and number != last
-            and meeting.blocked[last] > 0
-            and max(meeting.joined.values()) + 1 < meeting.joined[number] + meeting.blocked[number]
+            and meeting.by_rank[last].blocked_ns > 0
+            and max(meeting.joined.values()) + 1 < meeting.joined[number] + one.blocked_ns
         )
 
     def _slice(
