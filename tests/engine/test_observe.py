@@ -17,6 +17,7 @@ from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
     from agviz_engine import events
+    from tests.engine.oracle import Outcome, Program
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 
@@ -116,8 +117,13 @@ def test_drawn_programs(steps: list[Step], seed: int) -> None:
     def program() -> Any:
         return Machine(seed).run(steps)
 
-    native, seen, exact = native_outcome(program), Kept(), Kept()
-    outcome = outcome_with(observed(seen), program)
+    seen, exact = Kept(), Kept()
+
+    def observed_outcome(program: Program) -> Outcome:
+        return outcome_with(observed(seen), program)
+
+    # Called from one line: warnings of anomaly mode have the stack.
+    native, outcome = (run(program) for run in (native_outcome, observed_outcome))
     assert_outcomes_equal(native, outcome)
     our_outcome(program, 0, exact)
     ours, theirs = seen.plain(), exact.plain()
