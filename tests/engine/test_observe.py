@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,6 @@ from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
     from agviz_engine import events
-    from tests.engine.oracle import Outcome, Program
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 
@@ -118,12 +118,9 @@ def test_drawn_programs(steps: list[Step], seed: int) -> None:
         return Machine(seed).run(steps)
 
     seen, exact = Kept(), Kept()
-
-    def observed_outcome(program: Program) -> Outcome:
-        return outcome_with(observed(seen), program)
-
     # Called from one line: warnings of anomaly mode have the stack.
-    native, outcome = (run(program) for run in (native_outcome, observed_outcome))
+    runs = native_outcome, functools.partial(outcome_with, observed(seen))
+    native, outcome = (run(program) for run in runs)
     assert_outcomes_equal(native, outcome)
     our_outcome(program, 0, exact)
     ours, theirs = seen.plain(), exact.plain()

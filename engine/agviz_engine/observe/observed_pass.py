@@ -202,7 +202,7 @@ class ObservedPass:
         for queue in self.engine.queues_of(self.graph_task):
             queue.discard(self.graph_task)
 
-    def guarded(self, act: Callable[[], None]) -> None:
+    def guarded(self, act: Callable[[], object]) -> None:
         """Call ``act``, a step of observing, of which the program must feel nothing."""
         try:
             act()

@@ -129,6 +129,9 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
     def _delegate(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Hand a call on that can't be observed, and say so; silently where there is no reason."""
         if reason:
+            enclosing = self._under_way()
+            if enclosing is not None:  # a hook that was called before ours
+                enclosing.guarded(lambda: enclosing.met(_C._current_autograd_node()))
             self.emit.delegated(reason)
         try:
             return call_as_caller(_native.run_backward, *args, **kwargs)
