@@ -60,6 +60,17 @@ def test_which_node_is_slow_on_one_rank(tables: Path) -> None:
     assert ms > PASSES * SLEPT_NS / 1e6 > usual
 
 
+def test_a_node_that_waits_has_not_worked(tables: Path) -> None:
+    """DDP awaits its last buckets in the hook of the last AccumulateGrad."""
+    sql = (
+        "SELECT max(self_ns - held_ns), min(self_ns - held_ns) FROM 'nodes.parquet' WHERE rank = 0"
+    )
+    ((longest, shortest),) = ask(tables, sql)
+    assert isinstance(longest, int)
+    assert isinstance(shortest, int)
+    assert 0 <= shortest <= longest < SLEPT_NS * 0.8
+
+
 def test_which_steps_took_longest(tables: Path) -> None:
     rows = ask(tables, queries()[2])
     assert sorted(row[0] for row in rows) == list(range(PASSES))  # type: ignore[type-var]

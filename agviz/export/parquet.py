@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from agviz.errors import AgvizError
 from agviz.ranks.phases import Phases
+from agviz.ranks.slow import held_stretches, overlap
 from agviz.traces.rows import visible
 from agviz.words.safe import clean
 
@@ -81,6 +82,7 @@ TABLES: Final[dict[str, dict[str, Any]]] = {
         "start_ns": _LARGE,
         "end_ns": _LARGE,
         "self_ns": _LARGE,
+        "held_ns": _LARGE,
         "status": _TEXT,
     },
     "collectives": {
@@ -238,7 +240,7 @@ class _Rows:
             if meeting is not None:
                 waiting, transfer = held.get(one.ordinal, (0, 0))
                 waiting += meeting.waiting_ns(self._rank.number)
-                transfer += meeting.transfer_ns(self._rank.number)
+                transfer += self._phases.transfer_ns(meeting, self._rank.number)
                 held[one.ordinal] = waiting, transfer
         for each in self._rank.passes:
             task = self._trace.graph_task(each.graph_task)
@@ -263,6 +265,9 @@ class _Rows:
     def nodes(self) -> Iterator[tuple[Any, ...]]:
         """Executions of nodes, those of reentrant calls included."""
         threads = {thread.id: thread.name for thread in self._trace.threads}
+        number = self._rank.number
+        held = held_stretches(self._phases, number)
+        ends = [stretch.end_ns for stretch in held]
         for each in self._rank.passes:
             for graph_task in self._trace.family(each.graph_task):
                 nodes = self._trace.nodes(graph_task)
@@ -270,8 +275,10 @@ class _Rows:
                 times = self._trace.self_times(graph_task)
                 for one, self_ns in zip(executions, times, strict=True):
                     node = nodes[one.node]
+                    span = [one.start_ns, one.start_ns if one.end_ns is None else one.end_ns]
+                    begin, end = (self._run.on_one_clock(number, time) for time in span)
                     yield (
-                        self._rank.number,
+                        number,
                         each.ordinal,
                         graph_task,
                         one.node,
@@ -284,6 +291,7 @@ class _Rows:
                         self._at(one.start_ns),
                         self._at(one.end_ns),
                         self_ns,
+                        overlap(held, ends, begin, end),
                         str(one.status),
                     )
                 self._trace.forget()
@@ -297,7 +305,8 @@ class _Rows:
             waiting = transfer = None
             if meeting is not None:
                 waiting = meeting.waiting_ns(self._rank.number)
-                transfer = meeting.transfer_ns(self._rank.number) if joined.is_inside else None
+                if joined.is_inside:
+                    transfer = self._phases.transfer_ns(meeting, self._rank.number)
             ran = one.begin_ns is not None and one.end_ns is not None
             frame = visible(one.stack)
             yield (
