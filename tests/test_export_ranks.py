@@ -86,6 +86,23 @@ def test_the_first_rank_waits_for_the_second(run: Run) -> None:
         assert phases.work_ns(1, ordinal, ordinal) > _LATE
 
 
+def test_a_collective_lets_go_of_all_ranks_together(run: Run) -> None:
+    """One that is seen to go on much later than the first has worked meanwhile."""
+    second = run.ranks[1]
+    # The last one of a pass is awaited by both.
+    meeting = [each for each in run.meetings() if each.ordinal == 1 and each.is_inside][-1]
+    joined = tuple(
+        one._replace(blocked_ns=one.blocked_ns + 10**10) if one.key == meeting.key else one
+        for one in second.joined
+    )
+    phases = Phases(replace(run, ranks=run.ranks | {1: replace(second, joined=joined)}))
+    changed = phases.meeting(meeting.key)
+    assert changed is not None
+    assert changed.transfer_ns(1) > 10**10
+    going_on = meeting.joined[0] + meeting.blocked[0]
+    assert phases.transfer_ns(changed, 1) == going_on - max(meeting.joined.values())
+
+
 def test_of_many_ranks_the_odd_ones_are_shown(run: Run) -> None:
     choice = Phases(many(run, 40, [7, 23])).choose(8, 0, PASSES - 1)
     assert choice.shown == (7, 23)

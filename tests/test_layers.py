@@ -65,7 +65,7 @@ READING = (
 RUNNING_VERBS = {f"agviz.cli.{verb}" for verb in ("attach", "demo", "doctor", "run", "verify")}
 
 
-HEAVY = {"graphviz", "numpy", "pytest_html", "rich", "textual", "textual_serve", "torch"}
+HEAVY = {"graphviz", "numpy", "pyarrow", "pytest_html", "rich", "textual", "textual_serve", "torch"}
 """Packages that an import inside a function keeps out until they are needed."""
 KEPT_LATE = {"agviz.testing.session", "agviz.record.recorder"}
 """Modules of ours that pytest imports only where something is recorded."""

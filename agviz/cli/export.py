@@ -9,9 +9,11 @@ chrome-trace         a timeline for https://ui.perfetto.dev, chrome://tracing
 timeline             an SVG of who did what when: a lane for each rank and
                      device thread on one axis of time
 json                 everything the trace holds
+parquet              a folder of tables for DuckDB, Polars or Spark: ranks,
+                     passes, nodes, collectives, parameters
 
 Of a folder with a trace for each rank of a distributed program there are
-chrome-trace (a process for each rank, on one clock) and timeline.
+chrome-trace (a process for each rank, on one clock), timeline and parquet.
 
   agviz export train.agviz --format svg
   agviz export traces/ --format timeline -o step.svg --graph-task 12
@@ -58,9 +60,9 @@ if TYPE_CHECKING:
 
 GRAPHS = ("svg", "dot", "png", "pdf", "html")
 ENDINGS = {"chrome-trace": ".trace.json", "json": ".json"}
-TIMELINE = "timeline"
-FORMATS = (*GRAPHS, *ENDINGS, TIMELINE)
-OF_FOLDERS = ("chrome-trace", TIMELINE)
+TIMELINE, PARQUET = "timeline", "parquet"
+FORMATS = (*GRAPHS, *ENDINGS, TIMELINE, PARQUET)
+OF_FOLDERS = ("chrome-trace", TIMELINE, PARQUET)
 """Formats that show all ranks."""
 OF_GRAPHS = (
     *("by", "fold", "budget", "around", "depth", "to", "at", "saved"),
@@ -144,35 +146,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Write the file; return 0."""
     format_: str = arguments.format
-    given = [name for name in OF_GRAPHS if getattr(arguments, name) is not None]
-    if format_ == TIMELINE and "theme" in given:
-        given.remove("theme")
-    if given and format_ not in GRAPHS:
-        option = given[0].replace("_", "-")
-        raise AgvizError(f"--{option} is for graphs: {', '.join(GRAPHS)}")
-    to_stdout = str(arguments.output) == "-"
-    if to_stdout and arguments.json:
-        raise AgvizError("--json reports on stdout; name a file with --output")
-    is_folder = arguments.file.is_dir()
-    if is_folder and format_ not in OF_FOLDERS:
-        formats = " and ".join(OF_FOLDERS)
-        raise AgvizError(
-            f"{clean(str(arguments.file))} is a folder: of all ranks there are {formats}; name the"
-            f" trace of one for {format_}"
-        )
+    _refuse(arguments)
     drawn: dict[str, list[int] | int] = {}
-    if is_folder or format_ == TIMELINE:
+    if format_ == PARQUET:
+        path, notes = _tables(arguments)
+    elif str(arguments.output) == "-":
+        _print(arguments)
+        return 0
+    elif format_ == TIMELINE or arguments.file.is_dir():
         pieces, notes = _of_ranks(arguments)
-        if to_stdout:
-            write_to(sys.stdout.buffer, pieces)
-            return 0
         path = _output(arguments)
         write(path, pieces)
     else:
         with Trace.open(arguments.file) as trace:
-            if to_stdout:
-                _print(trace, arguments)
-                return 0
             path, notes, drawn = _write(trace, arguments)
     if arguments.json:
         report = {"format": format_, "path": clean(str(path)), "notes": notes, **drawn}
@@ -182,6 +168,24 @@ def execute(arguments: argparse.Namespace) -> int:
     for note in notes:
         print(note)
     return 0
+
+
+def _refuse(arguments: argparse.Namespace) -> None:
+    """Raise AgvizError where the options do not go together."""
+    format_: str = arguments.format
+    given = [name for name in OF_GRAPHS if getattr(arguments, name) is not None]
+    if format_ == TIMELINE and "theme" in given:
+        given.remove("theme")
+    if given and format_ not in GRAPHS:
+        option = given[0].replace("_", "-")
+        raise AgvizError(f"--{option} is for graphs: {', '.join(GRAPHS)}")
+    if str(arguments.output) == "-" and arguments.json:
+        raise AgvizError("--json reports on stdout; name a file with --output")
+    if arguments.file.is_dir() and format_ not in OF_FOLDERS:
+        raise AgvizError(
+            f"{clean(str(arguments.file))} is a folder: of all ranks there are"
+            f" {', '.join(OF_FOLDERS)}; name the trace of one for {format_}"
+        )
 
 
 def _view(arguments: argparse.Namespace) -> GraphView:
@@ -195,16 +199,22 @@ def _look(arguments: argparse.Namespace) -> Look:
     return make_look(**{name: value for name, value in given.items() if value is not None})
 
 
-def _print(trace: Trace, arguments: argparse.Namespace) -> None:
+def _print(arguments: argparse.Namespace) -> None:
     """Write to stdout."""
     from agviz.export.draw import drawn
 
     format_: str = arguments.format
-    if format_ in ENDINGS:
-        write_to(sys.stdout.buffer, _pieces(trace, format_, arguments.graph_task))
+    if format_ == TIMELINE or arguments.file.is_dir():
+        pieces, _ = _of_ranks(arguments)
+        write_to(sys.stdout.buffer, pieces)
         return
-    with _other(arguments) as other:
-        content = drawn(trace, format_, view=_view(arguments), look=_look(arguments), other=other)
+    with Trace.open(arguments.file) as trace:
+        if format_ in ENDINGS:
+            write_to(sys.stdout.buffer, _pieces(trace, format_, arguments.graph_task))
+            return
+        with _other(arguments) as other:
+            look = _look(arguments)
+            content = drawn(trace, format_, view=_view(arguments), look=look, other=other)
     sys.stdout.buffer.write(content)
 
 
@@ -255,9 +265,34 @@ def _of_ranks(arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
     if arguments.format == "chrome-trace":
         folder = Folder.open(place)
         return chrome_trace_of_ranks(folder, ordinal), _missing(folder)
-    run = Run.read(Folder.open(place)) if place.is_dir() else alone(place)
-    picture = TimePicture(run, ordinal, THEMES[arguments.theme or "light"])
+    picture = TimePicture(_run(place), ordinal, THEMES[arguments.theme or "light"])
     return picture.pieces(), list(picture.notes)
+
+
+def _tables(arguments: argparse.Namespace) -> tuple[Path, list[str]]:
+    """Write tables; gives their folder, and what there is to say about them."""
+    try:
+        from agviz.export.parquet import write_tables
+    except ModuleNotFoundError as error:
+        raise AgvizError(
+            "export --format parquet needs pyarrow; install it with: pip install 'agviz[parquet]'"
+        ) from error
+    place: Path = arguments.file
+    if arguments.graph_task is not None:
+        raise AgvizError("parquet holds all passes: leave --graph-task to the query")
+    if str(arguments.output) == "-":
+        raise AgvizError("parquet is a folder of files; name it with --output")
+    run = _run(place)
+    output: Path = arguments.output or place.absolute().with_suffix(".parquet")
+    if output.exists() and not output.is_dir():
+        raise AgvizError(f"{output} is a file; name a folder with --output")
+    write_tables(run, output)
+    return output, _missing(run.folder) if place.is_dir() else []
+
+
+def _run(place: Path) -> Run:
+    """The ranks of a folder, or a single process."""
+    return Run.read(Folder.open(place)) if place.is_dir() else alone(place)
 
 
 def _missing(folder: Folder) -> list[str]:

@@ -45,6 +45,17 @@ class RankWork(NamedTuple):
     """The longest first."""
 
 
+def held_stretches(
+    phases: Phases, number: int, first: int = 0, last: int | None = None
+) -> list[Stretch]:
+    """Where collectives held a rank from one pass to another, in order of time."""
+    return [
+        stretch
+        for stretch in phases.stretches(number, first, last)
+        if stretch.phase in {Phase.WAITING, Phase.TRANSFER}
+    ]
+
+
 def rank_work(
     phases: Phases, number: int, trace: Trace, passes: tuple[int, int], *, most: int, gap_ns: int
 ) -> RankWork:
@@ -61,11 +72,7 @@ def rank_work(
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    held = [
-        stretch
-        for stretch in phases.stretches(number, *passes)
-        if stretch.phase in {Phase.WAITING, Phase.TRANSFER}
-    ]
+    held = held_stretches(phases, number, *passes)
     ends = [stretch.end_ns for stretch in held]
     turns: dict[int, list[tuple[int, int]]] = {}
     slow: list[tuple[int, int, int, int, int]] = []
@@ -83,7 +90,7 @@ def rank_work(
             found.append((duration, begin, end, node))
         # What a collective takes off leaves no more than `most` beside those that it holds.
         for duration, begin, end, node in heapq.nlargest(most + len(held), found):
-            busy = duration - _overlap(held, ends, begin, end)
+            busy = duration - overlap(held, ends, begin, end)
             slow.append((busy, begin, end, one.graph_task, node))
     names = {thread.id: thread.name for thread in trace.threads}
     return RankWork(
@@ -103,7 +110,15 @@ def _named(
     return SlowNode(begin_ns, end_ns, busy_ns, node.short_name, name)
 
 
-def _overlap(held: Sequence[Stretch], ends: Sequence[int], begin: int, end: int) -> int:
+def overlap(held: Sequence[Stretch], ends: Sequence[int], begin: int, end: int) -> int:
+    """How much of a time collectives held the rank.
+
+    Args:
+        held: where they did, in order of time.
+        ends: where each ended.
+        begin: of the time.
+        end: of it.
+    """
     total = 0
     for place in range(bisect_left(ends, begin), len(held)):
         if held[place].begin_ns >= end:

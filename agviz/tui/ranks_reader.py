@@ -266,7 +266,9 @@ def _line(
                 seq=seq,
                 waiting_ns=None if meeting is None else meeting.waiting_ns(number),
                 transfer_ns=(
-                    meeting.transfer_ns(number) if meeting is not None and each.is_inside else None
+                    phases.transfer_ns(meeting, number)
+                    if meeting is not None and each.is_inside
+                    else None
                 ),
                 last=None if meeting is None else meeting.last,
             )
