@@ -210,7 +210,7 @@ for turn in range(3):
     x = torch.randn(8, 8)
     optimizer.zero_grad()
     losses = []
-    found = schedule.step(x) if rank == 0 else schedule.step(target=x[:, :2], losses=losses)
+    schedule.step(x) if rank == 0 else schedule.step(target=x[:, :2], losses=losses)
     optimizer.step()
     add(*losses)
 add_model(halves[rank])
