@@ -99,7 +99,7 @@ def test_a_collective_lets_go_of_all_ranks_together(run: Run) -> None:
     changed = phases.meeting(meeting.key)
     assert changed is not None
     assert changed.transfer_ns(1) > 10**10
-    going_on = meeting.joined[0] + meeting.blocked[0]
+    going_on = meeting.joined[0] + meeting.by_rank[0].blocked_ns
     assert phases.transfer_ns(changed, 1) == going_on - max(meeting.joined.values())
 
 

@@ -197,9 +197,35 @@ for parameter in model.parameters():
 dist.barrier()
 dist.destroy_process_group()
 """
+PIPELINE = """
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+halves = [torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU()), torch.nn.Linear(16, 2)]
+stage = PipelineStage(halves[rank], rank, 2, torch.device("cpu"))
+schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+optimizer = torch.optim.SGD(halves[rank].parameters(), 0.05)
+for turn in range(3):
+    x = torch.randn(8, 8)
+    optimizer.zero_grad()
+    losses = []
+    schedule.step(x) if rank == 0 else schedule.step(target=x[:, :2], losses=losses)
+    optimizer.step()
+    add(*losses)
+add_model(halves[rank])
+dist.barrier()
+dist.destroy_process_group()
+"""
 
 
-def run(folder: Path, program: str, options: list[str] | None, ranks: int = 1) -> list[list[str]]:
+def run(
+    folder: Path,
+    program: str,
+    options: list[str] | None,
+    ranks: int = 1,
+    engine: str = "native",
+) -> list[list[str]]:
     """Run a program in as many processes, under ``agviz run`` unless ``options`` is None.
 
     Returns:
@@ -216,7 +242,7 @@ def run(folder: Path, program: str, options: list[str] | None, ranks: int = 1) -
         process = subprocess.Popen(
             [sys.executable, *ours, "program.py"],
             cwd=folder,
-            env=ENVIRONMENT | distributed | {"RANK": str(rank), "AGVIZ_ENGINE": "native"},
+            env=ENVIRONMENT | distributed | {"RANK": str(rank), "AGVIZ_ENGINE": engine},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -290,12 +316,15 @@ def test_a_program_is_what_it_is_without(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+@pytest.mark.parametrize("engine", ["native", "exact"])
 @pytest.mark.parametrize("options", [[], ["--check-forward"]], ids=["defaults", "check-forward"])
-@pytest.mark.parametrize("program", [DDP, FSDP2], ids=["ddp", "fsdp2"])
-def test_ranks_are_what_they_are_without(tmp_path: Path, program: str, options: list[str]) -> None:
+@pytest.mark.parametrize("program", [DDP, FSDP2, PIPELINE], ids=["ddp", "fsdp2", "pipeline"])
+def test_ranks_are_what_they_are_without(
+    tmp_path: Path, program: str, options: list[str], engine: str
+) -> None:
     plain = run(tmp_path, program, None, ranks=2)
     assert [process[0] for process in plain] == ["0", "0"]
-    assert run(tmp_path, program, options, ranks=2) == plain
+    assert run(tmp_path, program, options, ranks=2, engine=engine) == plain
     recorded, times = withdrawn(tmp_path)
     assert recorded >= 6
     assert not times

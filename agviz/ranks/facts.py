@@ -164,37 +164,36 @@ class _Moments:
     """When something happened in a pass."""
 
     def __init__(self, trace: Trace, of: PassFacts | None) -> None:
-        self._end_ns = 0
-        self._moments: list[int] = []
-        self._begun: list[tuple[int, int, int]] = []
-        if of is None:
-            return
-        self._end_ns = of.end_ns or 2**63 - 1
-        times = trace.node_times(of.graph_task)
-        began = of.begin_ns
-        for node, (start, duration, thread) in enumerate(zip(*times, strict=True)):
-            if thread >= 0:
-                self._begun.append((began + start, began + start + duration, node))
-                self._moments += began + start, began + start + duration
-        self._begun.sort()
-        if of.end_ns is not None:
-            self._moments.append(of.end_ns)
+        self._began_ns = 0 if of is None else of.begin_ns
+        self._until_ns = 0
+        if of is not None:
+            self._until_ns = 2**63 - 1 if of.end_ns is None else of.end_ns
+        starts, durations, threads = ((), (), ()) if of is None else trace.node_times(of.graph_task)
+        ran = range(len(starts))
+        if threads and min(threads) < 0:
+            ran = [node for node in ran if threads[node] >= 0]
+        self._nodes = sorted(ran, key=starts.__getitem__)
+        self._starts = [starts[node] for node in self._nodes]
+        self._ends_of_nodes = [starts[node] + durations[node] for node in self._nodes]
+        self._ends = sorted(self._ends_of_nodes)
+        self._others: list[int] = []
 
     def add(self, times_ns: list[int], until: int | None) -> None:
-        self._moments += times_ns
-        if until is not None:
-            self._moments.append(until)
-        self._moments.sort()
+        """What else happened: collectives were joined, and the next pass began."""
+        times = [*times_ns, self._until_ns] if until is None else [*times_ns, self._until_ns, until]
+        self._others = sorted(time - self._began_ns for time in times if 0 < time < 2**63 - 1)
 
     def after(self, time_ns: int) -> tuple[int, int, bool]:
         """Time until the next thing; the node under way; whether the pass was."""
-        place = bisect_right(self._moments, time_ns)
-        blocked_ns = self._moments[place] - time_ns if place < len(self._moments) else 0
-        before = bisect_right(self._begun, (time_ns, 2**63, 0)) - 1
-        node = -1
-        if before >= 0 and time_ns <= self._begun[before][1]:
-            node = self._begun[before][2]
-        return blocked_ns, node, time_ns <= self._end_ns
+        time = time_ns - self._began_ns
+        known = self._starts, self._ends, self._others
+        places = [bisect_right(moments, time) for moments in known]
+        found = zip(known, places, strict=True)
+        next_ = min((moments[at] for moments, at in found if at < len(moments)), default=time)
+        node, before = -1, places[0] - 1
+        if before >= 0 and time <= self._ends_of_nodes[before]:
+            node = self._nodes[before]
+        return next_ - time, node, time_ns <= self._until_ns
 
 
 def outermost(trace: Trace, ordinal: int) -> GraphTaskRow | None:

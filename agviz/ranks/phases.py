@@ -95,7 +95,7 @@ class Phases:
 
     def transfer_ns(self, meeting: Meeting, number: int) -> int:
         """How long a collective that all had joined held a rank: Note [Released together]."""
-        going_on = meeting.joined[number] + meeting.blocked[number]
+        going_on = meeting.joined[number] + meeting.by_rank[number].blocked_ns
         waited = meeting.joined[number] + meeting.waiting_ns(number)
         return max(0, min(going_on, self._released[meeting.key]) - waited)
 
@@ -263,7 +263,7 @@ class Phases:
 def _released(meeting: Meeting) -> int:
     """When the first rank went on, once all had joined; when the last joined if none was held."""
     last_ns = max(meeting.joined.values())
-    going_on = (time + meeting.blocked[rank] for rank, time in meeting.joined.items())
+    going_on = (time + meeting.by_rank[rank].blocked_ns for rank, time in meeting.joined.items())
     return min((time for time in going_on if time > last_ns), default=last_ns)
 
 

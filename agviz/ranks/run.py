@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.ranks.clocks import clocks
 from agviz.ranks.facts import facts
+from agviz.traces.nodes import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,10 @@ class Run:
         Raises:
             agviz.errors.TraceError: a file is damaged.
         """
-        found = {file.number: facts(file, trace) for file, trace in folder.traces()}
+        found = {}
+        for file, trace in folder.traces():
+            with undisturbed():
+                found[file.number] = facts(file, trace)
         return cls(folder, found, clocks(folder.ranks, {n: _releases(r) for n, r in found.items()}))
 
     def on_one_clock(self, rank: int, time_ns: int) -> int:
