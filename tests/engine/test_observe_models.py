@@ -76,7 +76,8 @@ def recurrent() -> list[Any]:
         for each in x:
             state = model["cell"](each, state)
         assert state is not None
-        return cross_entropy(model["head"](state[0]), y)
+        scores: torch.Tensor = model["head"](state[0])
+        return cross_entropy(scores, y)
 
     return steps(model, loss)
 
