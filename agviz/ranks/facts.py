@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.ranks.folder import RankFile
     from agviz.traces.distributed import Collective, Stage
     from agviz.traces.reader import Trace
@@ -156,7 +158,7 @@ class _Moments:
         if of is not None:
             self._until_ns = 2**63 - 1 if of.end_ns is None else of.end_ns
         starts, durations, threads = ((), (), ()) if of is None else trace.node_times(of.graph_task)
-        ran = range(len(starts))
+        ran: Sequence[int] = range(len(starts))
         if threads and min(threads) < 0:
             ran = [node for node in ran if threads[node] >= 0]
         self._nodes = sorted(ran, key=starts.__getitem__)
