@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from screenshots import failing_test, graphs, live, pages, terminal
+from screenshots import failing_test, graphs, live, pages, ranks, terminal
 
 
 def main() -> None:
     """Draw; each module knows its own pictures."""
     folder = Path(__file__).parent
-    for module in (graphs, terminal, live, pages, failing_test):
+    for module in (graphs, terminal, ranks, live, pages, failing_test):
         for picture in module.render(folder):
             print(picture.name)
 
