@@ -106,9 +106,10 @@ def critic() -> list[Any]:
     x = torch.randn(16, 8, requires_grad=True)
 
     def loss() -> torch.Tensor:
-        score = model(x)
+        score: torch.Tensor = model(x)
         (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
-        return score.mean() + 10 * (slope.norm(dim=1) - 1).square().mean()
+        penalty = (slope.norm(dim=1) - 1).square().mean()
+        return score.mean() + 10 * penalty
 
     return steps(model, loss)
 
