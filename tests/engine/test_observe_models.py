@@ -108,7 +108,7 @@ def critic() -> list[Any]:
     def loss() -> torch.Tensor:
         score: torch.Tensor = model(x)
         (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
-        penalty = (slope.norm(dim=1) - 1).square().mean()
+        penalty: torch.Tensor = (slope.norm(dim=1) - 1).square().mean()
         return score.mean() + 10 * penalty
 
     return steps(model, loss)
