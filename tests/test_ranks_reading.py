@@ -81,9 +81,8 @@ def test_a_rank_waits_as_long_as_the_slow_one_sleeps(folder: Path) -> None:
             assert one.waiting < 3 * SLEEP_NS
     for meeting in run.meetings():
         for rank in meeting.joined:
-            assert meeting.waiting_ns(rank) + meeting.transfer_ns(rank) == (
-                meeting.by_rank[rank].blocked_ns
-            )
+            held = meeting.waiting_ns(rank) + meeting.transfer_ns(rank)
+            assert held <= meeting.by_rank[rank].blocked_ns
         assert meeting.waiting_ns(meeting.last) == 0
 
 

@@ -156,7 +156,7 @@ class _Ranks:
             waiting = meeting.waiting_ns(number)
             args |= {"waiting ns": waiting, "last rank": meeting.last}
             if one.is_inside:
-                args["transfer ns"] = self._phases.transfer_ns(meeting, number)
+                args["transfer ns"] = meeting.transfer_ns(number)
             length = waiting + args.get("transfer ns", 0)
         span = begin, begin + length
         yield self._slice("collective", operation, number, _COLLECTIVES, span, args)
@@ -189,9 +189,9 @@ class _Ranks:
             one.is_inside
             and self._ordinal in {None, one.ordinal}
             and number != last
-            and self._phases.transfer_ns(meeting, last) > 0
+            and meeting.transfer_ns(last) > 0
             and meeting.joined[number] + meeting.waiting_ns(number) == max(meeting.joined.values())
-            and self._phases.transfer_ns(meeting, number) > 1
+            and meeting.transfer_ns(number) > 1
         )
 
     def _slice(

@@ -240,7 +240,7 @@ class _Rows:
             if meeting is not None:
                 waiting, transfer = held.get(one.ordinal, (0, 0))
                 waiting += meeting.waiting_ns(self._rank.number)
-                transfer += self._phases.transfer_ns(meeting, self._rank.number)
+                transfer += meeting.transfer_ns(self._rank.number)
                 held[one.ordinal] = waiting, transfer
         for each in self._rank.passes:
             task = self._trace.graph_task(each.graph_task)
@@ -306,7 +306,7 @@ class _Rows:
             if meeting is not None:
                 waiting = meeting.waiting_ns(self._rank.number)
                 if joined.is_inside:
-                    transfer = self._phases.transfer_ns(meeting, self._rank.number)
+                    transfer = meeting.transfer_ns(self._rank.number)
             ran = one.begin_ns is not None and one.end_ns is not None
             frame = visible(one.stack)
             yield (

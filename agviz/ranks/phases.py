@@ -2,12 +2,6 @@
 
 Only what :class:`~agviz.ranks.run.Run` keeps is asked. All times are those of the first rank's
 clock, in ns.
-
-Note [Released together]
-A rank that joins a collective without awaiting it, as FSDP gathers parameters ahead, goes on with
-the node that is under way, and nothing is seen of that before the node ends. But collectives let go
-of all ranks together: once all have joined, the first rank that goes on says when. What others do
-from then on is their own work.
 """
 
 from __future__ import annotations
@@ -40,7 +34,8 @@ class Phase(StrEnum):
     """For the last rank to join a collective: Note [Waiting] in ``facts.py``. Where no other rank
     was read, all the time in which one held it."""
     TRANSFER = "transfer"
-    """Blocked in a collective that all have joined: Note [Released together]. Known inside of
+    """Blocked in a collective that all have joined: Note [Released together] in
+    :mod:`agviz.ranks.run`. Known inside of
     passes only, since nothing says what a rank does next outside of them."""
     BETWEEN = "between passes"
     """The optimizer, and whatever else comes after a pass and before the next forward."""
@@ -83,7 +78,6 @@ class Phases:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._meetings = {meeting.key: meeting for meeting in run.meetings()}
-        self._released = {key: _released(meeting) for key, meeting in self._meetings.items()}
         self._end_ns = max(run.on_one_clock(n, rank.last_ns) for n, rank in run.ranks.items())
         self._ordinals = {n: [one.ordinal for one in rank.joined] for n, rank in run.ranks.items()}
         self.passes = max(len(rank.passes) for rank in run.ranks.values())
@@ -92,12 +86,6 @@ class Phases:
     def meeting(self, key: Key) -> Meeting | None:
         """The ranks in a collective; None: it does not wait for all, or one rank alone joined."""
         return self._meetings.get(key)
-
-    def transfer_ns(self, meeting: Meeting, number: int) -> int:
-        """How long a collective that all had joined held a rank: Note [Released together]."""
-        going_on = meeting.joined[number] + meeting.by_rank[number].blocked_ns
-        waited = meeting.joined[number] + meeting.waiting_ns(number)
-        return max(0, min(going_on, self._released[meeting.key]) - waited)
 
     def stretches(self, number: int, first: int = 0, last: int | None = None) -> list[Stretch]:
         """What a rank did from pass ``first`` to pass ``last``, in order of time.
@@ -212,7 +200,7 @@ class Phases:
                 yield self._stretch(rank, Phase.WAITING, one.time_ns, until, place, one.key)
             released = one.release_ns
             if meeting is not None:
-                released = until + self.transfer_ns(meeting, rank.number)
+                released = until + meeting.transfer_ns(rank.number)
             if one.is_inside and released > until:
                 is_unknown = meeting is None and waits_for_all(one)
                 phase = Phase.WAITING if is_unknown else Phase.TRANSFER
@@ -258,13 +246,6 @@ class Phases:
                 place += 1
             if begin < one.end_ns:
                 yield one._replace(begin_ns=begin)
-
-
-def _released(meeting: Meeting) -> int:
-    """When the first rank went on, once all had joined; when the last joined if none was held."""
-    last_ns = max(meeting.joined.values())
-    going_on = (time + meeting.by_rank[rank].blocked_ns for rank, time in meeting.joined.items())
-    return min((time for time in going_on if time > last_ns), default=last_ns)
 
 
 def _started(one: PassFacts) -> int:

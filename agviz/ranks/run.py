@@ -1,9 +1,17 @@
-"""Run: all ranks of a folder on one clock, and who waited for whom."""
+"""Run: all ranks of a folder on one clock, and who waited for whom.
+
+Note [Released together]
+A rank that joins a collective without awaiting it, as FSDP gathers parameters ahead, goes on with
+the node that is under way, and nothing is seen of that before the node ends. But collectives let go
+of all ranks together: once all have joined, the first rank that goes on says when. What others do
+from then on is their own work.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,30 +41,46 @@ class Meeting(NamedTuple):
     by_rank: dict[int, Joined]
     joined: dict[int, int]
     """By rank: when it joined."""
+    last: int
+    """The rank that joined last."""
+    last_ns: int
+    """When it did."""
+    released_ns: int
+    """When the first rank went on once all had joined: Note [Released together]."""
 
-    @property
-    def last(self) -> int:
-        """The rank that joined last."""
-        return max(self.joined, key=lambda rank: self.joined[rank])
+    @classmethod
+    def of(cls, key: Key, by_rank: dict[int, Joined], joined: dict[int, int]) -> Meeting:
+        """That of some ranks.
+
+        Args:
+            key: what it has in common.
+            by_rank: how each joined it.
+            joined: when each did, on the clock of the first.
+        """
+        first = next(iter(by_rank.values()))
+        last = max(joined, key=joined.__getitem__)
+        at = joined[last]
+        went_on = (time_ns + by_rank[rank].blocked_ns for rank, time_ns in joined.items())
+        released = min((time_ns for time_ns in went_on if time_ns > at), default=at)
+        return cls(key, first.ordinal, first.is_inside, by_rank, joined, last, at, released)
 
     def waiting_ns(self, rank: int) -> int:
         """How long a rank waited for others."""
-        most = max(self.joined.values()) - self.joined[rank]
-        return min(self.by_rank[rank].blocked_ns, most)
+        return min(self.by_rank[rank].blocked_ns, self.last_ns - self.joined[rank])
 
     def transfer_ns(self, rank: int) -> int:
-        """How long it was blocked once all were there."""
-        return self.by_rank[rank].blocked_ns - self.waiting_ns(rank)
+        """How long it was held once all were there: Note [Released together]."""
+        went_on = self.joined[rank] + self.by_rank[rank].blocked_ns
+        return max(0, min(went_on, self.released_ns) - self.last_ns)
 
     @property
     def lateness_ns(self) -> int:
         """How much later the last rank joined than the median of the others."""
-        last = self.last
-        others = [time for rank, time in self.joined.items() if rank != last]
-        return self.joined[last] - int(median(others)) if others else 0
+        others = [time for rank, time in self.joined.items() if rank != self.last]
+        return self.last_ns - int(median(others)) if others else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """All ranks, read once."""
 
@@ -89,6 +113,10 @@ class Run:
 
     def meetings(self) -> list[Meeting]:
         """The collectives that several ranks joined and that wait for all, in order of time."""
+        return self._meetings
+
+    @cached_property
+    def _meetings(self) -> list[Meeting]:
         joined: defaultdict[Key, dict[int, Joined]] = defaultdict(dict)
         for number, rank in self.ranks.items():
             for one in rank.joined:
@@ -96,17 +124,9 @@ class Run:
                     joined[one.key][number] = one
         found = []
         for key, by_rank in joined.items():
-            first = next(iter(by_rank.values()))
             if len(by_rank) > 1 and len({one.kind for one in by_rank.values()}) == 1:
-                found.append(
-                    Meeting(
-                        key,
-                        first.ordinal,
-                        first.is_inside,
-                        by_rank,
-                        {n: self.on_one_clock(n, one.time_ns) for n, one in by_rank.items()},
-                    )
-                )
+                times = {n: self.on_one_clock(n, one.time_ns) for n, one in by_rank.items()}
+                found.append(Meeting.of(key, by_rank, times))
         return sorted(found, key=lambda meeting: min(meeting.joined.values()))
 
 

@@ -91,8 +91,8 @@ def _phase(rank: RankFacts, one: Joined) -> tuple[int, str]:
     return following, "before" if forward_ns is None or one.time_ns < forward_ns else "forward"
 
 
-def own_times(rank: RankFacts, trace: Trace, of: PassFacts) -> list[int]:
-    """By node of a pass: its time in ns, without that in which it was blocked in collectives.
+def own_times(run: Run, number: int, trace: Trace, of: PassFacts) -> list[int]:
+    """By node of a pass of a rank: its time in ns, without what collectives held it.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
@@ -102,7 +102,9 @@ def own_times(rank: RankFacts, trace: Trace, of: PassFacts) -> list[int]:
         trace.executions(of.graph_task), trace.self_times(of.graph_task), strict=True
     ):
         times[row.node] = spent
-    for one in rank.joined:
-        if one.ordinal == of.ordinal and one.node >= 0:
-            times[one.node] = max(0, times[one.node] - one.blocked_ns)
+    for meeting in run.meetings():
+        one = meeting.by_rank.get(number)
+        if one is not None and one.ordinal == of.ordinal and one.node >= 0:
+            held = meeting.waiting_ns(number) + meeting.transfer_ns(number)
+            times[one.node] = max(0, times[one.node] - held)
     return times

@@ -266,9 +266,7 @@ def _line(
                 seq=seq,
                 waiting_ns=None if meeting is None else meeting.waiting_ns(number),
                 transfer_ns=(
-                    phases.transfer_ns(meeting, number)
-                    if meeting is not None and each.is_inside
-                    else None
+                    meeting.transfer_ns(number) if meeting is not None and each.is_inside else None
                 ),
                 last=None if meeting is None else meeting.last,
             )

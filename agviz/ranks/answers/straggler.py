@@ -145,11 +145,11 @@ def _in_backward(run: Run, late: _Late, excess: Mapping[str, float], trace: Trac
             for ordinal in ordinals:
                 theirs = run.ranks[rank].passes[ordinal]
                 if theirs.fingerprint == mine[ordinal].fingerprint:
-                    for index, spent in enumerate(own_times(run.ranks[rank], other, theirs)):
+                    for index, spent in enumerate(own_times(run, rank, other, theirs)):
                         beside[ordinal, index].append(spent)
     apart: defaultdict[int, int] = defaultdict(int)
     for ordinal in ordinals:
-        for index, spent in enumerate(own_times(run.ranks[late.rank], trace, mine[ordinal])):
+        for index, spent in enumerate(own_times(run, late.rank, trace, mine[ordinal])):
             if found := beside.get((ordinal, index)):
                 apart[index] += spent - int(median(found))
     if not apart:
