@@ -27,6 +27,7 @@ KINDS: Final = {
     "raised": {"raised"},
     "killed": {"died"},
     "uneven inputs": {"left", "hang"},
+    "stuck": {"hang"},
 }
 PROGRAMS: Final = [*programs("ranks"), *programs("ranks/unseen")]
 QUICK: Final = ("slow_node", "raises_in_backward")
@@ -48,7 +49,7 @@ def check_cause(program: Program, said: dict[str, Any]) -> None:
     text = json.dumps(said)
     if rank := program.one("rank"):
         assert int(rank) in said["ranks"], said
-    for key in ("node", "operation", "parameter", "says"):
+    for key in ("node", "hook", "operation", "parameter", "says"):
         assert all(stated in text for stated in program.all(key)), said
     if step := program.one("step"):
         assert re.search(rf"(pass|step) {step}\b", text), said

@@ -34,9 +34,20 @@ class End(StrEnum):
     UNUSED = "raised for parameters without a gradient"
     """DDP's error about a reduction that has not finished."""
     OTHERS = "failed after another rank"
-    CUT = "was ended from outside"
+    CUT = "ended from outside"
     """Killed, or ended by its launcher because another rank had failed."""
-    GROWING = "is running"
+    GROWING = "running"
+
+
+_SENTENCES: Final = {
+    End.CUT: ("was ended from outside", "were ended from outside"),
+    End.GROWING: ("is running", "are running"),
+}
+
+
+def in_words(end: End, ranks: int) -> str:
+    """How so many ranks ended, as a predicate."""
+    return _SENTENCES.get(end, (str(end), str(end)))[ranks > 1]
 
 
 class RankEnd(NamedTuple):

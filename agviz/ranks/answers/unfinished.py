@@ -12,7 +12,7 @@ from agviz.analysis.raised import RaisedException
 from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict, verdicts
 from agviz.ranks.answers import collectives
-from agviz.ranks.answers.ends import End, of
+from agviz.ranks.answers.ends import End, in_words, of
 from agviz.ranks.answers.found import RankVerdict, common_line, line_of, numbers, source_of, was
 from agviz.ranks.answers.renamed import of_rank
 from agviz.traces.rows import NodeStatus, visible
@@ -127,11 +127,12 @@ def _short(text: str) -> str:
 
 
 def _how(ranks: list[int], ended: Mapping[int, RankEnd]) -> str:
-    by_end: dict[str, list[int]] = {}
+    by_end: dict[End, list[int]] = {}
     for rank in ranks:
-        by_end.setdefault(str(ended[rank].end), []).append(rank)
+        by_end.setdefault(ended[rank].end, []).append(rank)
     return "; ".join(
-        text if len(by_end) == 1 else f"{numbers(found)} {text}" for text, found in by_end.items()
+        ("" if len(by_end) == 1 else f"{numbers(found)} ") + in_words(end, len(found))
+        for end, found in by_end.items()
     )
 
 
@@ -374,6 +375,8 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
     with run.folder.trace(gone[0]) as trace:
         frame = _last_seen(trace)
         source = source_of(frame, trace)
+        own = verdicts(trace)[0]
+        node = None if left else _node_of(trace, own)
     passes = {rank: len(run.ranks[rank].passes) for rank in (*gone, *ranks)}
     if left:
         heading = f"{numbers(left)} left early: {was(left)} at the end while the others go on"
@@ -392,6 +395,8 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
         f" {numbers(gone).capitalize()} made"
         f" {plural(passes[gone[0]], 'backward pass', 'backward passes')}, the others {most:,}."
     )
+    if not left and isinstance(own.basis, Hang):
+        said += f" Rank {gone[0]}: {own.paragraph}"
     if left:
         said += " Give all ranks as many batches, or use torch.distributed.algorithms.join.Join."
     if frame is None or left:
@@ -401,6 +406,7 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
     return RankVerdict(
         kind="left" if left else "hang",
         ranks=tuple(gone),
+        node="" if node is None else place(node),
         verdict=Verdict(
             outcome=Outcome.FOUND,
             heading=heading,
@@ -441,10 +447,10 @@ def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
 
 def _ends(ended: Mapping[int, RankEnd]) -> str:
     """How the ranks ended, in a sentence."""
-    by_end: dict[str, list[int]] = {}
+    by_end: dict[End, list[int]] = {}
     for rank, one in ended.items():
-        by_end.setdefault(str(one.end), []).append(rank)
-    parts = [f"{numbers(ranks)} {text}" for text, ranks in by_end.items()]
+        by_end.setdefault(one.end, []).append(rank)
+    parts = [f"{numbers(ranks)} {in_words(end, len(ranks))}" for end, ranks in by_end.items()]
     said = "; ".join(parts)
     return f"{said[0].upper()}{said[1:]}."
 
@@ -457,6 +463,6 @@ def _each(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[str]:
         at = "" if seen is None else f", last seen at {seen}"
         error = f": {_short(one.error)}" if one.error else ""
         lasted = duration(run.ranks[rank].last_ns - run.ranks[rank].file.meta.start_ns)
-        yield f"rank {rank} {one.end} after {lasted}{at}{error}"
+        yield f"rank {rank} {in_words(one.end, 1)} after {lasted}{at}{error}"
     if len(ended) > _MOST_LINES:
         yield f"{len(ended) - _MOST_LINES:,} more ranks"
