@@ -50,6 +50,7 @@ def test_a_step_is_forward_and_backward() -> None:
     assert (found.native_ns, found.extra_ns) == (2, 2)
 
 
+@pytest.mark.slow
 def test_every_contender_runs_and_pairs_are_taken_in_turns() -> None:
     graph = chain(20)
     contenders = [OURS, *RECORDING, *PEERS]
@@ -83,6 +84,7 @@ def test_a_small_model_can_be_trained_on(name: str) -> None:
     assert any(leaf.grad is not None for leaf in model.leaves)
 
 
+@pytest.mark.slow
 def test_small_models_are_measured_beside_others() -> None:
     weights = [torch.randn(4, requires_grad=True) for _ in range(2)]
 
@@ -130,6 +132,7 @@ def test_tiny_passes_are_slower_here_than_there() -> None:
     assert not agviz_engine.is_installed()
 
 
+@pytest.mark.slow
 def test_origins_are_measured_beside_anomaly_mode() -> None:
     found = provenance.measure(chain(50), 3)
     assert found.nodes == 52

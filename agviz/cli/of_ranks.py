@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections import defaultdict
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.outcome import EXIT_CODES, Outcome
@@ -20,6 +19,7 @@ from agviz.ranks.answers.found import numbers
 from agviz.ranks.answers.gradients import unequal
 from agviz.ranks.answers.graphs import parting
 from agviz.ranks.folder import Folder
+from agviz.ranks.median import median
 from agviz.ranks.run import Run
 from agviz.ranks.whatif import Reduction, without_straggler
 from agviz.ranks.work import PHASES, own_times_of_passes

@@ -7,8 +7,9 @@ of all ranks at once, that says it better. What is left is given as an error.
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
+
+from agviz.ranks.median import median
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

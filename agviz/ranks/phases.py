@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from enum import StrEnum
-from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.ranks.median import median
 from agviz.ranks.run import waits_for_all
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.ranks.clocks import clocks
 from agviz.ranks.facts import facts
+from agviz.ranks.median import median
 from agviz.traces.nodes import undisturbed
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ Each moves recorded times about and leaves all else as it was, which its assumpt
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.errors import AgvizError
+from agviz.ranks.median import median
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:

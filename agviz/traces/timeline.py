@@ -148,7 +148,7 @@ class Spans:
         self._known: tuple[int, dict[int, tuple[TaskSpan, TaskSpan]]] = 0, {}
         busy_until = -1
         for number, span in enumerate(self._spans):
-            is_inside = span.begin_seq <= busy_until
+            is_inside = bool(self._first) and span.begin_seq <= busy_until
             self._first.append(self._first[-1] if is_inside else number)
             busy_until = max(busy_until, span.end_seq)
 

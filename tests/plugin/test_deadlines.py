@@ -130,7 +130,7 @@ FAILING = {"test_is_slow", "test_is_slow_in_backward", "test_is_slow_in_unittest
 @pytest.mark.parametrize(
     "options",
     [
-        ("--agviz=retain-on-failure",),
+        pytest.param(("--agviz=retain-on-failure",), marks=pytest.mark.slow),
         pytest.param(("--agviz=on", "-n", "2"), marks=pytest.mark.slow),
         pytest.param(("--agviz-verify",), marks=pytest.mark.slow),
     ],
