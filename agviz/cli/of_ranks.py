@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.gradients import WORDS
 from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.verdict import marks
 from agviz.analysis.why import why
@@ -386,7 +387,7 @@ def _show_why(
         for row in rows[ranks[0]]:
             outcome = row.outcome
             bucket = f" ({buckets[ranks[0]]})" if ranks[0] in buckets else ""
-            heading = f"{numbers(ranks)}: {row.parameter}: {row.gradient}{bucket}"
+            heading = f"{numbers(ranks)}: {row.parameter}: {WORDS[row.gradient]}{bucket}"
             write(f"{outcome.glyph} {heading}", console, indent=0, style=outcome.style)
             if row.frame is not None:
                 write(str(row.line), console)
