@@ -39,7 +39,7 @@ class Slow(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         if dist.get_rank() == 1:
-            time.sleep(0.02)
+            time.sleep(0.1)
         return gradient
 
 class Block(torch.nn.Module):
@@ -160,6 +160,18 @@ def tell(what: str, found: tuple[float, int] | None) -> None:
     print(f"  {what:15} {said}", flush=True)
 
 
+def answers(folder: Path) -> str:
+    """What is found in a folder: the kinds, and the ranks."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "agviz", "explain", "--json", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(ended.stdout)["verdicts"]
+    return ", ".join(f"{each['kind']} {each['ranks']} {each['node'] or ''}" for each in found)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -177,8 +189,10 @@ def main() -> None:
             print(f"{size} ranks (made in {time.perf_counter() - began:.0f} s)", flush=True)
             for what, act in _MEASURED.items():
                 tell(what, measure(act, top / "ranks"))
+            print(f"  found: {answers(top / 'ranks')}; the slow one is {size // 2}", flush=True)
             desync(next((top / "ranks").glob(f"*.rank{size - 1}.*")))
             tell("explain desync", measure(_MEASURED["agviz explain"], top / "ranks"))
+            print(f"  found: {answers(top / 'ranks')}; the other one is {size - 1}", flush=True)
             shutil.rmtree(top / "ranks")
 
 

@@ -126,6 +126,7 @@ def test_the_time_of_the_engine_is_found() -> None:
     assert report.breakdown("chain", found)
 
 
+@pytest.mark.slow
 def test_tiny_passes_are_slower_here_than_there() -> None:
     for found in tiny.measure(1).values():
         assert 0 < found.native_ns < found.ours_ns
@@ -202,6 +203,7 @@ def test_memory_is_measured_in_processes_of_their_own() -> None:
         assert gradients < peak.process < peak.peak
 
 
+@pytest.mark.slow
 def test_figures_are_printed_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,7 +53,7 @@ def explain(path: Path, *, as_json: bool, verbose: bool) -> int:
         agviz.errors.TraceError: the folder holds no ranks, or a file is damaged.
     """
     folder = Folder.open(path)
-    found = rank_verdicts(folder)
+    found = rank_verdicts(Run.read(folder))
     if as_json:
         about = {"folder": str(folder.path), "ranks": len(folder.ranks), "missing": folder.missing}
         print(json.dumps({**about, "verdicts": [each.as_json() for each in found]}, indent=2))
@@ -103,7 +103,7 @@ def summary(path: Path, *, as_json: bool) -> int:
     _heading(run, console)
     console.print(_rank_table(facts["ranks"]))
     console.print()
-    _show(rank_verdicts(folder), console)
+    _show(rank_verdicts(run), console)
     _remarks(folder, console)
     return 0
 

@@ -186,13 +186,18 @@ class _Moments:
         self._others = sorted(time - self._began_ns for time in times if 0 < time < 2**63 - 1)
 
     def after(self, time_ns: int) -> tuple[int, int, bool]:
-        """Time until the next thing; the node under way; whether the pass was."""
+        """Time until the next thing; the node under way; whether the pass was.
+
+        Behind the last node the native engine calls DDP's final callback, which waits; agviz's
+        engine has it called in the node.
+        """
         time = time_ns - self._began_ns
-        known = self._starts, self._ends, self._others
-        places = [bisect_right(moments, time) for moments in known]
-        found = zip(known, places, strict=True)
+        before = bisect_right(self._starts, time) - 1
+        is_last = before == len(self._starts) - 1
+        known = [self._others] if is_last else [self._starts, self._ends, self._others]
+        found = ((moments, bisect_right(moments, time)) for moments in known)
         next_ = min((moments[at] for moments, at in found if at < len(moments)), default=time)
-        node, before = -1, places[0] - 1
+        node = -1
         if before >= 0 and time <= self._ends_of_nodes[before]:
             node = self._nodes[before]
         return next_ - time, node, time_ns <= self._until_ns

@@ -14,7 +14,6 @@ from agviz.ranks.answers.graphs import parting
 from agviz.ranks.answers.nonfinite import nonfinite
 from agviz.ranks.answers.straggler import straggler
 from agviz.ranks.answers.unfinished import unfinished
-from agviz.ranks.run import Run
 from agviz.ranks.work import own_times_of_passes
 from agviz.words.units import plural
 
@@ -22,16 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agviz.ranks.answers.ends import RankEnd
-    from agviz.ranks.folder import Folder
+    from agviz.ranks.run import Run
 
 
-def rank_verdicts(folder: Folder) -> tuple[RankVerdict, ...]:
+def rank_verdicts(run: Run) -> tuple[RankVerdict, ...]:
     """What is to be said of a run, what ended it first; never nothing.
 
     Raises:
         agviz.errors.TraceError: a file is damaged.
     """
-    run = Run.read(folder)
     ended = ends(run)
     found = tuple(_found(run, ended))
     return found or (_nothing(run, ended),)
