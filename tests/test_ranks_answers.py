@@ -79,6 +79,26 @@ def test_the_cause_is_named(
     check_cause(program, fitting[0])
 
 
+UNSEEN: Final = {"killed", "lost_hooks"}
+"""What they rest on, hooks, is not seen while the native engine is observed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [one for one in PROGRAMS if one.one("kind") != "healthy" and one.name not in UNSEEN],
+    ids=lambda program: program.name,
+)
+def test_the_cause_is_named_where_the_native_engine_is_observed(
+    program: Program,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AGVIZ_ENGINE", "native")
+    test_the_cause_is_named(program, tmp_path, capsys)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_of_a_healthy_run_nothing_is_said(

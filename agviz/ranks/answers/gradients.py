@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _DDP: Final = "ddp"
 _MOST_NAMED: Final = 3
+_SEEN: Final = "No AccumulateGrad was seen to lack DDP's hook."
+_UNSEEN: Final = (
+    "Which AccumulateGrads have DDP's hook is not seen while torch's own engine runs: record with"
+    " --engine exact."
+)
 
 
 def unequal(run: Run) -> RankVerdict | None:
@@ -53,7 +58,7 @@ def unequal(run: Run) -> RankVerdict | None:
 def _unhooked(known: Sequence[Synchronised]) -> list[Synchronised]:
     """Parameters whose AccumulateGrad has no hook of the reducer."""
     last = {one.parameter: one for one in known}
-    return [one for one in last.values() if one.is_hooked is False]
+    return [one for one in last.values() if one.is_hooked is False or one.bucket == NOT_WRAPPED]
 
 
 def _differing(
@@ -104,9 +109,9 @@ def _verdict(
         )
     elif is_gradient:
         said = (
-            "No AccumulateGrad was seen to lack DDP's hook; look for backward passes without"
-            " synchronisation (no_sync, a call of the module that DDP wraps instead of DDP), or a"
-            " gradient that is changed after backward on some ranks only."
+            f"{_SEEN if run.ranks[ranks[0]].file.meta.engine == 'exact' else _UNSEEN} Look for"
+            " backward passes without synchronisation (no_sync, a call of the module that DDP wraps"
+            " instead of DDP), or a gradient that is changed after backward on some ranks only."
         )
     else:
         said = (

@@ -221,6 +221,8 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
     )
     if node is not None:
         said += f" {described(node)} was the last node that started."
+        if run.ranks[one.rank].file.meta.engine == "native":
+            said += " A hook before the next one may have been called: those are not seen."
     if last is None:
         said += " What happened in its last moments, up to a second, is in no file."
     gone = [rank for rank in others if ended[rank].end in {End.OTHERS, End.CUT}]

@@ -50,7 +50,8 @@ def synchronised(
                     nbytes = parameter.numel() * parameter.element_size()
                     has_hook = is_hooked(parameter)
                     facts = name, unit, "ddp", bucket, nbytes, has_hook
-                    where = converted_at(parameter) if has_hook is False else ()
+                    is_lost = has_hook is False or bucket == NOT_WRAPPED
+                    where = converted_at(parameter) if is_lost else ()
                     found.setdefault(name, Synchronised(graph_task, *facts, where))
             elif isinstance(module, fsdp):
                 for parameter in _fsdp_parameters(module):
