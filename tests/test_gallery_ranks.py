@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 PROGRAMS = [*programs("ranks"), *programs("ranks/unseen")]
 SICK = [program for program in PROGRAMS if program.one("kind") != "healthy"]
-QUICK = ("divergent_forward",)
 
 
 def ranks_of(program: Program) -> int:
@@ -52,14 +51,8 @@ def test_each_states_what_it_is() -> None:
         assert (program.cause is None) == (program.one("kind") == "healthy")
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(program, marks=() if program.name in QUICK else pytest.mark.slow)
-        for program in PROGRAMS
-    ],
-    ids=lambda program: program.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_it_ends_as_it_states(program: Program, tmp_path: Path) -> None:
     ended = record(program.path, tmp_path, ranks_of(program))
     check_end(program, ended, is_healthy=False)
