@@ -133,7 +133,9 @@ def _excess(own: Mapping[int, list[OwnTimes]], late: _Late) -> dict[str, float]:
     return found
 
 
-def _in_backward(run: Run, late: _Late, excess: Mapping[str, float], trace: Trace) -> RankVerdict:
+def _in_backward(  # noqa: C901 - two loops over ranks, passes and nodes
+    run: Run, late: _Late, excess: Mapping[str, float], trace: Trace
+) -> RankVerdict | None:
     """The node that takes longer there than on other ranks."""
     ordinals = _some(late.ordinals)
     mine = run.ranks[late.rank].passes
@@ -155,6 +157,8 @@ def _in_backward(run: Run, late: _Late, excess: Mapping[str, float], trace: Trac
     if not apart:
         return _outside(run, late, excess, "backward", trace)
     worst = max(apart, key=lambda index: apart[index])
+    if apart[worst] / len(ordinals) < _LEAST_OWN * late.lateness_ns:
+        return None  # a bit of everything: a busy machine, not the program
     node = trace.node(mine[ordinals[-1]].graph_task, worst)
     share = min(1.0, apart[worst] / len(ordinals) / max(1.0, excess["backward"]))
     inside = _line_inside(trace, late, node, mine)
