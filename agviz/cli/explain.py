@@ -27,6 +27,7 @@ from agviz.analysis.outcome import EXIT_CODES
 from agviz.analysis.verdict import verdicts
 from agviz.cli import of_ranks
 from agviz.cli.console import stdout_console, write
+from agviz.cli.said import show
 from agviz.errors import AgvizError
 from agviz.traces.inferred import withdrawals
 from agviz.traces.reader import Trace
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from rich.console import Console
 
 from agviz.analysis.verdict import Verdict
 
@@ -92,25 +92,3 @@ def _facts(found: Sequence[Verdict]) -> dict[str, Any]:
         "explanation": None if explained is None else explained.as_json(),
         "failure": None if wrong is None else wrong.as_json(),
     }
-
-
-def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -> None:
-    """Print verdicts, one below the other.
-
-    Args:
-        found: what :func:`agviz.analysis.verdict.verdicts` gave.
-        console: where to.
-        verbose: print what they rest on as well.
-    """
-    for number, verdict in enumerate(found):
-        if number:
-            console.print()
-        outcome = verdict.outcome
-        write(f"{outcome.glyph} {verdict.heading}", console, indent=0, style=outcome.style)
-        write(verdict.line, console)
-        write(verdict.source, console, indent=6, style="cyan")
-        write(verdict.paragraph, console)
-        if verbose and verdict.details:
-            console.print()
-            for line in verdict.details:
-                write(line, console)

@@ -12,6 +12,7 @@ from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.verdict import marks
 from agviz.analysis.why import why
 from agviz.cli.console import columns_table, stdout_console, styled, write
+from agviz.cli.said import show
 from agviz.errors import AgvizError
 from agviz.ranks.answers import collectives
 from agviz.ranks.answers.across import rank_verdicts
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agviz.analysis.gradients import GradientRow
-    from agviz.ranks.answers.found import RankVerdict
     from agviz.ranks.whatif import Estimate
     from agviz.ranks.work import OwnTimes
 
@@ -59,26 +59,10 @@ def explain(path: Path, *, as_json: bool, verbose: bool) -> int:
         print(json.dumps({**about, "verdicts": [each.as_json() for each in found]}, indent=2))
     else:
         console = stdout_console()
-        _show(found, console, verbose=verbose)
+        show([each.verdict for each in found], console, verbose=verbose)
         _remarks(folder, console)
     worst = min(found, key=lambda each: _WORST.index(each.verdict.outcome))
     return EXIT_CODES[worst.verdict.outcome]
-
-
-def _show(found: Sequence[RankVerdict], console: Console, *, verbose: bool = False) -> None:
-    for number, each in enumerate(found):
-        if number:
-            console.print()
-        verdict = each.verdict
-        outcome = verdict.outcome
-        write(f"{outcome.glyph} {verdict.heading}", console, indent=0, style=outcome.style)
-        write(verdict.line, console)
-        write(verdict.source, console, indent=6, style="cyan")
-        write(verdict.paragraph, console)
-        if verbose and verdict.details:
-            console.print()
-            for line in verdict.details:
-                write(line, console)
 
 
 def _remarks(folder: Folder, console: Console) -> None:
@@ -103,7 +87,7 @@ def summary(path: Path, *, as_json: bool) -> int:
     _heading(run, console)
     console.print(_rank_table(facts["ranks"]))
     console.print()
-    _show(rank_verdicts(run), console)
+    show([each.verdict for each in rank_verdicts(run)], console)
     _remarks(folder, console)
     return 0
 
@@ -371,7 +355,7 @@ def why_not(path: Path, parameter: str | None, *, as_json: bool) -> int:
     else:
         _show_why(rows, buckets, stdout_console())
         if is_unequal and values is not None:
-            _show([values], stdout_console())
+            show([values.verdict], stdout_console())
     worst = min(outcomes, key=_WORST.index)
     return EXIT_CODES[Outcome.FOUND if is_unequal else worst]
 

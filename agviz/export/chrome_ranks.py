@@ -173,7 +173,7 @@ class _Ranks:
 
     def _arrows_of(self, meeting: Meeting, number: int) -> Iterator[str]:
         """To those that waited for this rank, or from the one that it waited for."""
-        moment = max(meeting.joined.values())
+        moment = meeting.last_ns
         if number == meeting.last:
             for rank in meeting.joined:
                 if (meeting.key, rank) in self._arrows:
@@ -190,7 +190,7 @@ class _Ranks:
             and self._ordinal in {None, one.ordinal}
             and number != last
             and meeting.transfer_ns(last) > 0
-            and meeting.joined[number] + meeting.waiting_ns(number) == max(meeting.joined.values())
+            and meeting.joined[number] + meeting.waiting_ns(number) == meeting.last_ns
             and meeting.transfer_ns(number) > 1
         )
 

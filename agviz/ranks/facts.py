@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agviz.ranks.folder import RankFile
     from agviz.traces.distributed import Collective, Stage
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow, GraphTaskStatus
+    from agviz.traces.rows import GraphTaskStatus
 
 Key: TypeAlias = tuple[str, bool, int]
 """What a collective has in common on all ranks: process group, whether it is point-to-point, and
@@ -201,9 +201,3 @@ class _Moments:
         if before >= 0 and time <= self._ends_of_nodes[before]:
             node = self._nodes[before]
         return next_ - time, node, time_ns <= self._until_ns
-
-
-def outermost(trace: Trace, ordinal: int) -> GraphTaskRow | None:
-    """The outermost call of this number; None: the rank made none."""
-    found = [task for task in trace.graph_tasks if task.parent < 0 and not task.traced]
-    return found[ordinal] if 0 <= ordinal < len(found) else None

@@ -35,8 +35,8 @@ class Phase(StrEnum):
     was read, all the time in which one held it."""
     TRANSFER = "transfer"
     """Blocked in a collective that all have joined: Note [Released together] in
-    :mod:`agviz.ranks.run`. Known inside of
-    passes only, since nothing says what a rank does next outside of them."""
+    :mod:`agviz.ranks.run`. Known inside of passes only, since nothing says what a rank does next
+    outside of them."""
     BETWEEN = "between passes"
     """The optimizer, and whatever else comes after a pass and before the next forward."""
 
@@ -116,8 +116,7 @@ class Phases:
                     and number == min(meeting.joined)
                     and len(meeting.joined) == self.run.folder.world_size
                 ):
-                    when = max(meeting.joined.values())
-                    found.append(AllJoined(when, meeting, one.kind.split(" ", 1)[0]))
+                    found.append(AllJoined(meeting.last_ns, meeting, one.kind.split(" ", 1)[0]))
         return sorted(found, key=lambda one: one.time_ns)
 
     def work_ns(self, number: int, first: int, last: int) -> int:

@@ -6,13 +6,11 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.verdict import verdicts
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agviz.analysis.verdict import Verdict
     from agviz.ranks.run import Run
     from agviz.traces.reader import Trace
 
@@ -110,8 +108,3 @@ def _end(trace: Trace) -> tuple[End, str]:
 def of(found: Iterable[RankEnd], *wanted: End) -> list[RankEnd]:
     """Those that ended so, the first to end first."""
     return sorted((one for one in found if one.end in wanted), key=lambda one: one.time_ns)
-
-
-def verdict_of(trace: Trace, graph_task: int | None) -> Verdict:
-    """What is to be said of the end of one rank's recording."""
-    return verdicts(trace, graph_task)[0]

@@ -46,11 +46,6 @@ def numbers(ranks: Iterable[int]) -> str:
     return f"ranks {', '.join(map(str, found[:-1]))} and {found[-1]}"
 
 
-def has(ranks: Sequence[int]) -> str:
-    """``has`` or ``have``."""
-    return "has" if len(ranks) == 1 else "have"
-
-
 def was(ranks: Sequence[int]) -> str:
     """``was`` or ``were``."""
     return "was" if len(ranks) == 1 else "were"

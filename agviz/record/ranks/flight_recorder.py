@@ -10,7 +10,7 @@ import pickle
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz.traces.distributed import Collective, ProcessGroup
 
@@ -24,12 +24,6 @@ _SHARE: Final = 100
 _LEAST_NS: Final = 300_000_000
 
 
-class _Seen(NamedTuple):
-    collective: Collective
-    is_whole: bool
-    """Whether nothing about it will change."""
-
-
 class FlightRecorder:
     """Reads what is new, now and then."""
 
@@ -41,11 +35,6 @@ class FlightRecorder:
         self._next_ns = 0
         self._first = 0
         """Number of the first collective that may change."""
-
-    @property
-    def is_there(self) -> bool:
-        """Whether this torch has one that can be read on any backend."""
-        return self._dump is not None
 
     def read(
         self, stack: Callable[[int, int], tuple[Frame, ...]], *, now: bool = False
