@@ -33,8 +33,11 @@ def untrained(trace: Trace, graph_task: int | None = None) -> str:
     if graph_task is not None:
         every = [task for task in every if task.id == graph_task]
     passes = every[-LAST_PASSES:]
+    # FSDP2 lends a module its whole parameters for the forward; the shards it is asked for get
+    # their gradients from it, not from a node.
+    sharded = {row.parameter for row in trace.synchronised() if row.kind == "fsdp"}
     known: dict[str, None] = {}
-    reached: set[str] = set()
+    reached = set(sharded)
     for task in reversed(passes):
         if task.inputs:  # only some parameters were asked for
             return ""

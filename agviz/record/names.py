@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.utils.hooks import RemovableHandle
 
+    from agviz_engine.thread_state import EngineThread
+
 log = logging.getLogger("agviz")
 
 _MOST_MARKS: Final = 200_000
@@ -174,6 +176,7 @@ class _Thread(threading.local):
     def __init__(self, known: deque[_Marks]) -> None:
         self.stack: list[tuple[Module, _Place]] = []
         self.marks = _Marks([], [])
+        self.forward_begun_ns: int | None = None
         known.append(self.marks)
 
 
@@ -197,11 +200,9 @@ class Names:
         self._forget_swaps: Callable[[], None] = lambda: None
         self._next_number: Callable[[], int]
         self._is_compiling: Callable[[], bool]
+        self._engine_thread: Callable[[], EngineThread]
         self._unknown_parameters = 0
         self._norms = ParameterNorms()
-        self.forward_begun_ns: int | None = None
-        """When an outermost module was first called (``time.monotonic_ns()``) since this was set
-        to None."""
         self._told: tuple[tuple[str, str, str, bool, float | None], ...] | None = None
         """The facts of parameters that were reported last."""
         self._told_of: tuple[Any, ...] = ()
@@ -218,6 +219,9 @@ class Names:
         """Listen to module calls, of all modules in the process."""
         import torch
 
+        from agviz_engine.thread_state import current
+
+        self._engine_thread = current
         self._next_number = torch._C._autograd._get_sequence_nr
         self._is_compiling = torch.compiler.is_compiling
         if not self._handles:
@@ -322,6 +326,16 @@ class Names:
         stack = self._thread.stack
         return self._full(stack[-1][1]) if stack else None
 
+    def take_forward_begun(self) -> int | None:
+        """When this thread first called a module outside of backward, since this was asked last.
+
+        Returns:
+            ``time.monotonic_ns()``; None: it has called none.
+        """
+        thread = self._thread
+        begun_ns, thread.forward_begun_ns = thread.forward_begun_ns, None
+        return begun_ns
+
     def find_module(self, path: str) -> Module | None:
         """The module that is known by a path, as :meth:`module` gives it; None: there is none.
 
@@ -368,12 +382,16 @@ class Names:
                 place = entry[1]
             else:
                 place = self._place(module, stack[-1][1] if stack else None)
-            if not stack and self.forward_begun_ns is None:
-                self.forward_begun_ns = time.monotonic_ns()
+            if not stack and thread.forward_begun_ns is None:
+                self._begin_forward(thread)
             stack.append((module, place))
             thread.marks.add(self._next_number(), place)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
+
+    def _begin_forward(self, thread: _Thread) -> None:
+        if self._engine_thread().doing is None:  # else a node or hook calls the module
+            thread.forward_begun_ns = time.monotonic_ns()
 
     def _left(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002
         if self._is_compiling():

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
+    from agviz.traces.run_facts import ForwardBegun
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -148,7 +149,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | OfRank"
+    " | ForwardBegun | OfRank"
 )
 """What goes to the file next to the rows of events."""
 
@@ -494,7 +495,15 @@ class Writer:
 
     def _write_rows(
         self,
-        thing: CallSite | Modified | Dump | Raised | NativeCall | OptimizerStep | Held | OfRank,
+        thing: CallSite
+        | Modified
+        | Dump
+        | Raised
+        | NativeCall
+        | OptimizerStep
+        | Held
+        | ForwardBegun
+        | OfRank,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))

@@ -100,13 +100,9 @@ class Stage(NamedTuple):
     stages: int
     microbatch: int
 
-
-class Forward(NamedTuple):
-    """When the forward began whose gradients a backward pass computes."""
-
-    graph_task: int
-    time_ns: int
-    """``time.monotonic_ns()`` when a module was first called since the last pass."""
+    def rows(self, _text: object, _stack: object) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Tables and the rows for them."""
+        yield "stage", self
 
 
 class Pause(NamedTuple):
@@ -186,22 +182,6 @@ class Synchronisation(NamedTuple):
             yield "synchronised", (one.since, *texts, *numbers)
 
 
-class Stepping(NamedTuple):
-    """What belongs to one backward pass, on its way to the file."""
-
-    graph_task: int
-    stage: Stage | None
-    forward: Forward | None
-    start_ns: int
-
-    def rows(self, _text: object, _stack: object) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Tables and the rows for them."""
-        if self.stage is not None:
-            yield "stage", self.stage
-        if self.forward is not None:
-            yield "forward_begun", (self.graph_task, self.forward.time_ns - self.start_ns)
-
-
 class Fingerprint(NamedTuple):
     """Checksum of a pass's graph, on its way to the file."""
 
@@ -261,7 +241,7 @@ class Digests(NamedTuple):
 
 
 OfRank: TypeAlias = (
-    CollectivesRead | Synchronisation | Stepping | Fingerprint | Scheduled | Paused | Digests
+    CollectivesRead | Synchronisation | Stage | Fingerprint | Scheduled | Paused | Digests
 )
 """What goes to the file of a rank besides what every file has."""
 
@@ -378,17 +358,6 @@ def stages(database: Database) -> dict[int, Stage]:
     """
     rows = database.integers("SELECT graph_task, stage, stages, microbatch FROM stage")
     return {row[0]: Stage(*row) for row in rows}
-
-
-def forwards(database: Database, contents: Contents) -> dict[int, int]:
-    """By graph task: when its forward began, ``time.monotonic_ns()``.
-
-    Raises:
-        agviz.errors.TraceError: the file is damaged.
-    """
-    start_ns = contents.meta.start_ns
-    rows = database.integers("SELECT graph_task, t FROM forward_begun")
-    return {graph_task: t + start_ns for graph_task, t in rows}
 
 
 def fingerprints(database: Database) -> dict[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from agviz.traces.rows import (
     EdgeRow,
     ExecutionRow,
     GraphTaskStatus,
+    LeafNorm,
     NodeRow,
     NodeStatus,
     NonFiniteCounts,
@@ -35,6 +37,7 @@ from agviz.traces.schema import (
     EXECUTION,
     FAILED,
     FINISHED,
+    LEAF_ACCUMULATED,
     SKIPPED,
     STARTED,
 )
@@ -56,6 +59,21 @@ _SHAPES: Final = 8
 _MOST_OUTPUTS: Final = 100_000
 _NEVER: Final = 2**63 - 1
 _CHECKED: Final = f"{CHECK} AND {DURING}"
+_OF_LEAF: Final = (
+    " AND node.sequence_nr IS NULL WHERE health.seq >= ? AND health.seq < ? AND norm IS NOT NULL"
+)
+_OF_NODE: Final = "SELECT node.graph_task, node.idx, node.parameter, norm, nan + posinf + neginf"
+_ARRIVED_AT_LEAF: Final = (
+    f"{_OF_NODE} FROM {FROM_MEASURED} JOIN edge ON edge.graph_task = event.graph_task"
+    " AND edge.producer = event.node AND edge.output = event.a JOIN node"
+    f" ON node.graph_task = edge.graph_task AND node.idx = edge.consumer{_OF_LEAF} AND {CHECK}"
+)
+_ACCUMULATED: Final = (
+    f"{_OF_NODE} FROM {FROM_MEASURED} JOIN node"
+    f" ON node.graph_task = event.graph_task AND node.idx = event.node{_OF_LEAF}"
+    f" AND event.kind = {LEAF_ACCUMULATED}"
+)
+"""What ``.grad`` was where it may differ from what arrived."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -626,6 +644,17 @@ class NodeReader:
             graph_task,
         )
         return cast("list[tuple[int, int, float]]", rows)
+
+    def leaf_norms(self, first: int, before: int) -> list[LeafNorm]:
+        """The gradients of leaves that were measured from one event up to before another."""
+        found: dict[tuple[int, int], LeafNorm] = {}
+        for query in (_ARRIVED_AT_LEAF, _ACCUMULATED):
+            for numbers in self._database.reals(query, first, before):
+                graph_task, node, parameter, norm, bad = (number or 0 for number in numbers)
+                key = int(graph_task), int(node)
+                name = self._contents.name(int(parameter)) if parameter else ""
+                found[key] = LeafNorm(*key, name, math.nan if bad else norm)
+        return list(found.values())
 
     def graph_tasks_with(self, first: int, last: int, fits: Callable[[str], bool]) -> list[int]:
         """Those from ``first`` to ``last`` with a node whose name, module or parameter fits."""

@@ -25,6 +25,7 @@ from agviz.traces import (
     optimizer_steps,
     parameters,
     roots,
+    run_facts,
     saved_health,
     timeline,
     values,
@@ -46,6 +47,7 @@ from agviz.traces.rows import (
     GraphTaskRow,
     HeldRow,
     HookTime,
+    LeafNorm,
     Meta,
     NativeCallRow,
     NodeRow,
@@ -372,6 +374,22 @@ class Trace:
         """The graph tasks of which such a tensor is not finite, in order of ids."""
         return roots.nonfinite(self._database, self._contents())
 
+    def losses(self) -> dict[int, float]:
+        """The value of the one number that backward was called on, by graph task.
+
+        A call on several tensors, or on one of several elements, has none.
+        """
+        return run_facts.losses(self._database)
+
+    def leaf_norms(self, first: int, before: int) -> list[LeafNorm]:
+        """The norms of leaves' gradients, measured in events from ``first`` to ``before``.
+
+        Args:
+            first: ``seq`` of an event.
+            before: the ``seq`` behind the last one.
+        """
+        return self._nodes().leaf_norms(first, before)
+
     def raised(self, graph_task: int) -> DumpRow | None:
         """What the thread was doing that raised; None where that was not recorded.
 
@@ -407,9 +425,9 @@ class Trace:
     def forwards(self) -> dict[int, int]:
         """When the forward of each pass began (``time.monotonic_ns()``), by graph task.
 
-        Known of the processes of distributed programs.
+        That is the first call of a module since the pass before; unknown without provenance.
         """
-        return distributed.forwards(self._database, self._contents())
+        return run_facts.forwards(self._database, self._contents())
 
     def last_moment(self) -> LastMoment | None:
         """What the process was doing last, where it was killed; None: it was not, or not known.
@@ -530,6 +548,11 @@ class Trace:
     def event_count(self, graph_task: int | None = None) -> int:
         """Number of events of a graph task, or of the whole trace."""
         return self._events().count(graph_task)
+
+    @property
+    def last_seq(self) -> int:
+        """``seq`` of the last event; -1: there is none."""
+        return self._events().last()
 
     def events(
         self, graph_task: int | None = None, offset: int = 0, limit: int = 100

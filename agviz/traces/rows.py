@@ -257,6 +257,17 @@ class SavedHealthRow(NamedTuple):
     where it is no tensor."""
 
 
+class LeafNorm(NamedTuple):
+    """The gradient of a leaf after a backward pass."""
+
+    graph_task: int
+    node: int
+    parameter: str
+    """Empty: it has no name."""
+    norm: float
+    """Euclidean norm; NaN where some element is not finite."""
+
+
 class ParameterRow(NamedTuple):
     """A parameter whose name was known when the dependencies of a graph task were computed."""
 

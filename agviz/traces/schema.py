@@ -546,7 +546,7 @@ OF_GRAPH_TASK = tuple(
 
 COMPUTED, PUSHED, POPPED = range(1, 4)
 FAILED, SKIPPED, HOOK_CALLED = range(6, 9)
-ARRIVED, CAPTURED, CHECKED = 10, 11, 13
+ARRIVED, CAPTURED, LEAF_ACCUMULATED, CHECKED = range(10, 14)
 STARTED, DELIVERED, FINISHED = range(26, 29)
 """Kinds in ``event``: positions in agviz_engine.events.EVENT_TYPES, and steps (TOOK, DELIVERED and
 ENDED of agviz_engine.emissions). ARRIVED is the gradient of a root."""

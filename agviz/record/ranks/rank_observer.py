@@ -22,10 +22,8 @@ from agviz.traces.distributed import (
     CollectivesRead,
     Digests,
     Fingerprint,
-    Forward,
     Paused,
     Scheduled,
-    Stepping,
     Synchronisation,
 )
 
@@ -115,7 +113,6 @@ class RankObserver:
             self._under_way = 0
             if self.box is not None:
                 self.box.ended(graph_task, time.monotonic_ns())
-            self._names.forward_begun_ns = None
             if self._begun_at is not None and (now := self._scheduling.so_far()) is not None:
                 self._side(Scheduled(graph_task, *self._begun_at, *now))
 
@@ -180,12 +177,10 @@ class RankObserver:
     def _step(self, graph_task: int) -> None:
         if self._pauses is not None:
             self._pauses.caller = threading.get_ident()
-        begun_ns, self._names.forward_begun_ns = self._names.forward_begun_ns, None
-        forward = None if begun_ns is None else Forward(graph_task, begun_ns)
         stage = stage_of(graph_task)
         self._begun_at = self._scheduling.so_far()
-        if forward is not None or stage is not None:
-            self._side(Stepping(graph_task, stage, forward, self._start_ns))
+        if stage is not None:
+            self._side(stage)
 
     def _look_at_units(self, task: GraphTask) -> None:
         self._passes += 1

@@ -1,0 +1,169 @@
+"""RunTable: every backward pass of a recording as a row, to see since when something is wrong.
+
+Gradient norms take a look at everything that was measured. They are read piece by piece
+(:meth:`RunTable.read_on`), so that a run of 100,000 passes is listed at once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.verdict import PassMark, marks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow, LeafNorm
+
+_PIECE: Final = 20_000
+"""Events of which norms are read at once: some ms."""
+
+
+class Change(NamedTuple):
+    """The parameter whose gradient differs most from that of the pass before."""
+
+    parameter: str
+    factor: float
+    """Its norm by the one before; infinite or NaN where it was, or is not, finite, or 0."""
+
+    @property
+    def size(self) -> float:
+        """How large it is, the same for ten times more and a tenth; infinite where not finite."""
+        if not 0 < self.factor < math.inf:
+            return math.inf
+        return max(self.factor, 1 / self.factor)
+
+
+class RunRow(NamedTuple):
+    """One call of backward or grad that no node of another made."""
+
+    task: GraphTaskRow
+    mark: PassMark | None
+    """What is unusual; None: it came to an end, and all that was measured is finite."""
+    loss: float | None
+    """What backward was called on, where that is one number; None: not, or not measured."""
+    forward_ns: int | None
+    """From the first call of a module to the call of backward; None: not known."""
+    took_ns: int | None
+    """None: it did not end."""
+    steps: int
+    """Steps of optimizers between its beginning and that of the next."""
+    norm: float | None
+    """Euclidean norm of all gradients that leaves had after it; NaN where one is not finite; None:
+    not measured, or not yet read."""
+    change: Change | None
+    """None: nothing to compare, or not yet read."""
+
+
+class RunTable:
+    """The rows of a trace, in order of time.
+
+    Args:
+        trace: stays open as long as this is used.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._norms: dict[int, dict[tuple[int, int], LeafNorm]] = defaultdict(dict)
+        """By pass and leaf, of passes that have not been read to their end."""
+        self._squares: dict[int, float] = {}
+        """By pass, the sum of the squares of norms."""
+        self._last: dict[str, float] = {}
+        """By parameter, the norm after the last pass that was read."""
+        self._changes: dict[int, Change] = {}
+        self._next = 0
+        """The first event that was not read."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Take over what has come to a file that grows.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        trace, tasks = self._trace, self._trace.graph_tasks
+        self._root: dict[int, int] = {}
+        for task in tasks:  # parents come before their children
+            self._root[task.id] = self._root.get(task.parent, task.id)
+        self.tasks = [task for task in tasks if task.parent < 0]
+        self._ends = {task.id: task.end_seq for task in self.tasks}
+        self._marks: Mapping[int, PassMark] = marks(trace)
+        self._losses = trace.losses()
+        self._forwards = trace.forwards()
+        self._steps = Counter(step.graph_task for step in trace.optimizer_steps())
+        self._before = trace.last_seq + 1
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, place: int) -> RunRow:
+        task = self.tasks[place]
+        begun = self._forwards.get(task.id)
+        square = self._squares.get(task.id)
+        return RunRow(
+            task=task,
+            mark=self._marks.get(task.id),
+            loss=self._losses.get(task.id),
+            forward_ns=None if begun is None else task.begin_ns - begun,
+            took_ns=None if task.end_ns is None else task.end_ns - task.begin_ns,
+            steps=self._steps.get(task.id, 0),
+            norm=None if square is None else math.sqrt(square),
+            change=self._changes.get(task.id),
+        )
+
+    def __iter__(self) -> Iterator[RunRow]:
+        return map(self.__getitem__, range(len(self)))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all norms were read."""
+        return self._next >= self._before
+
+    def read_on(self, seconds: float) -> bool:
+        """Read norms for about so long; return whether there were any left to read.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        until = time.perf_counter() + seconds
+        begin = self._next
+        while not self.is_read and time.perf_counter() < until:
+            self._read_piece()
+        return self._next > begin
+
+    def _read_piece(self) -> None:
+        first, self._next = self._next, min(self._next + _PIECE, self._before)
+        for found in self._trace.leaf_norms(first, self._next):
+            graph_task = self._root.get(found.graph_task)
+            if graph_task is not None:
+                self._norms[graph_task][found.graph_task, found.node] = found
+        is_last = self._next == self._before
+        for graph_task in sorted(self._norms):
+            end = self._ends[graph_task]
+            if is_last or (end is not None and end < self._next):
+                self._add(graph_task, self._norms.pop(graph_task).values())
+
+    def _add(self, graph_task: int, leaves: Iterable[LeafNorm]) -> None:
+        square = 0.0
+        for leaf in leaves:
+            square += leaf.norm * leaf.norm
+            if leaf.parameter:
+                self._compare(graph_task, leaf.parameter, leaf.norm)
+        self._squares[graph_task] = square
+
+    def _compare(self, graph_task: int, parameter: str, norm: float) -> None:
+        before = self._last.get(parameter)
+        self._last[parameter] = norm
+        if before is None or before == norm or (math.isnan(before) and math.isnan(norm)):
+            return
+        change = Change(parameter, norm / before if before else math.inf)
+        known = self._changes.get(graph_task)
+        if known is None or change.size > known.size:
+            self._changes[graph_task] = change

@@ -1,0 +1,124 @@
+"""A row for every backward pass: its loss, norm, time and what changed, against plain torch."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+import agviz
+from agviz.analysis.run_table import RunTable
+from agviz.analysis.verdict import PassMark
+from agviz.traces.reader import Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_STEPS = 12
+_BREAKS = 8
+
+
+def _train(path: Path, *, zeroes: bool = True) -> tuple[list[float], list[float]]:
+    """Train, with an infinite input at step 8; the losses and norms that torch has."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses, norms = [], []
+    with agviz.trace(path=path):
+        for step in range(_STEPS):
+            x = torch.randn(4, 6)
+            if step == _BREAKS:
+                x[2, 3] = math.inf
+            loss = model(x).square().mean()
+            loss.backward()
+            losses.append(float(loss.detach()))
+            norms.append(
+                float(
+                    nn.utils.get_total_norm(
+                        [p.grad for p in model.parameters() if p.grad is not None]
+                    )
+                )
+            )
+            if step != _BREAKS:
+                optimizer.step()
+            if zeroes or step == _BREAKS:
+                optimizer.zero_grad()
+    return losses, norms
+
+
+@pytest.mark.parametrize("zeroes", [True, False])
+def test_rows_have_the_loss_and_the_norm_that_torch_has(tmp_path: Path, *, zeroes: bool) -> None:
+    path = tmp_path / "t.agviz"
+    losses, norms = _train(path, zeroes=zeroes)
+    with Trace.open(path) as trace:
+        table = RunTable(trace)
+        assert [row.norm for row in (table[0], table[-1])] == [None, None]
+        assert table.read_on(10)
+        assert table.is_read
+        assert not table.read_on(10)
+        rows = [*table]
+    assert len(rows) == _STEPS
+    assert [row.loss for row in rows] == pytest.approx(losses, rel=1e-6, nan_ok=True)
+    assert [row.norm for row in rows] == pytest.approx(norms, rel=1e-5, nan_ok=True)
+    assert [row.steps for row in rows] == [int(step != _BREAKS) for step in range(_STEPS)]
+    assert rows[_BREAKS].mark is PassMark.NON_FINITE
+    assert all(row.mark is None for step, row in enumerate(rows) if step != _BREAKS)
+    assert all(row.took_ns and row.forward_ns and row.forward_ns > 0 for row in rows)
+
+
+def test_the_largest_change_names_the_parameter_that_jumps(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    torch.manual_seed(0)
+    last = nn.Linear(5, 1)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), last)
+    x = torch.randn(4, 6)
+    with agviz.trace(path=path):
+        for step in range(5):
+            model.zero_grad()
+            hook = last.weight.register_hook(lambda g: g * 1000) if step == 3 else None
+            model(x).square().mean().backward()
+            if hook is not None:
+                hook.remove()
+    with Trace.open(path) as trace:
+        table = RunTable(trace)
+        table.read_on(10)
+        changes = [row.change for row in table]
+    assert changes[0] is changes[1] is changes[2] is None
+    assert changes[3] is not None
+    assert changes[3].parameter == "2.weight"
+    assert changes[3].factor == pytest.approx(1000, rel=1e-4)
+    assert changes[4] is not None
+    assert changes[4].factor == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_passes_read_in_pieces_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.agviz"
+    _train(path, zeroes=False)
+    with Trace.open(path) as trace:
+        whole = RunTable(trace)
+        whole.read_on(10)
+        monkeypatch.setattr("agviz.analysis.run_table._PIECE", 7)
+        pieces = RunTable(trace)
+        pieces.read_on(10)
+        assert repr([*pieces]) == repr([*whole])
+
+
+def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    weight = torch.ones(3, requires_grad=True)
+    with agviz.trace(path=path) as recording:
+        weight.square().sum().backward()
+        table = RunTable(recording.trace)
+        table.read_on(10)
+        assert len(table) == 1
+        weight.square().sum().backward()
+        assert recording.trace.graph_tasks
+        table.renew()
+        table.read_on(10)
+        rows = [*table]
+    assert [row.norm for row in rows] == pytest.approx([math.sqrt(12), math.sqrt(48)])
