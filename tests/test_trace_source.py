@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,8 @@ from agviz.analysis.why import why
 from agviz.errors import TraceError
 from agviz.record.files import Files
 from agviz.traces.rows import Frame, visible
-from agviz.traces.schema import SOURCE_LIMIT
+from agviz.traces.schema import SOURCE_FILE_LIMIT, SOURCE_LIMIT
+from agviz.traces.stacks import Stacks
 from agviz.words.units import ordinal
 
 if TYPE_CHECKING:
@@ -230,3 +232,46 @@ def test_a_pass_is_named_by_its_outermost_one(tmp_path: Path) -> None:
     with agviz.Trace.open(tmp_path / "some.agviz") as trace:
         last = trace.graph_tasks[-1].id
         assert backward_pass(trace, last).endswith(" (the 2nd of 2 recorded)")
+
+
+def test_whole_files_are_in_the_trace_as_they_were(recorded: Path) -> None:
+    with agviz.Trace.open(recorded) as trace:
+        assert trace.source("train.py") == SCRIPT.splitlines()
+        assert trace.source("other.py") == []
+
+
+def test_a_stored_file_of_a_stranger_is_harmless(tmp_path: Path, recorded: Path) -> None:
+    path = tmp_path / "t.agviz"
+    path.write_bytes(recorded.read_bytes())
+    bomb = zlib.compress(b"x" * (SOURCE_FILE_LIMIT + 1))
+    for blob, is_read in (
+        (zlib.compress(b"a\x1b[31m\tb\n"), True),
+        (b"no zlib", False),
+        (bomb, False),
+        (zlib.compress(b"x = 1")[:-2], False),
+    ):
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE source_file SET bytes = ?", (blob,))
+        with agviz.Trace.open(path) as trace:
+            if is_read:
+                (line,) = trace.source("train.py")
+                assert line.isprintable()
+            else:
+                with pytest.raises(TraceError):
+                    trace.source("train.py")
+
+
+def test_large_files_and_what_has_no_room_are_left_out() -> None:
+    class Large:
+        def source(self, _frame: Frame) -> str:
+            return "x"
+
+        def whole_source(self, frame: Frame) -> str:
+            return "x" * (SOURCE_FILE_LIMIT + (frame.file == "large.py"))
+
+    strings: dict[str, int] = {"": 0}
+    stacks = Stacks(lambda text: strings.setdefault(text, len(strings)), Large())
+    stacks.number((Frame("large.py", 1, "f", False), Frame("fits.py", 1, "f", False)))
+    stacks.number((Frame("fits.py", 2, "f", False), Frame("hidden.py", 2, "f", True)))
+    rows = stacks.taken()["source_file"]
+    assert rows[::2] == [strings["fits.py"]]

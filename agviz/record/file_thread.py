@@ -241,7 +241,7 @@ class FileThread:
     def _write(self) -> None:
         # The connection lives in this frame, so that a forked child neither uses nor closes it.
         try:
-            writer = Writer(self.path, self._facts["start_ns"], self.watchdog.source)
+            writer = Writer(self.path, self._facts["start_ns"], self.watchdog)
         except (sqlite3.Error, OSError) as error:
             self._opened.set_exception(error)
             return

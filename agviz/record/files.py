@@ -53,15 +53,23 @@ class Files:
 
         Of what Python has not read itself, as cells of a notebook, only regular files are read.
         """
+        lines = self._lines(frame)
+        return lines[frame.line - 1].strip()[:SOURCE_LIMIT] if 0 < frame.line <= len(lines) else ""
+
+    def whole_source(self, frame: Frame) -> str:
+        """Text of the file of a frame that this made; empty: unknown."""
+        return "".join(self._lines(frame))
+
+    def _lines(self, frame: Frame) -> list[str]:
         file = self._named.get(frame.file, "")
         try:
             if file not in linecache.cache:
                 path = Path(file)
                 if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-                    return ""
-            return linecache.getline(file, frame.line).strip()[:SOURCE_LIMIT]
+                    return []
+            return linecache.getlines(file)
         except Exception:  # noqa: BLE001 - whatever happens here, the recording goes on
-            return ""
+            return []
 
     def _shown(self, file: str) -> str:
         roots = [self._here, *map(os.path.abspath, sys.path)]

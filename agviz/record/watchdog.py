@@ -121,6 +121,10 @@ class Watchdog:
         """Source line of a frame; empty where that can't be had."""
         return "" if self._files is None else self._files.source(frame)
 
+    def whole_source(self, frame: Frame) -> str:
+        """Text of the file of a frame; empty where that can't be had."""
+        return "" if self._files is None else self._files.whole_source(frame)
+
     def ask(self, reason: str) -> None:
         """Have the threads looked at when something is written next; on any thread."""
         self._asked.append(reason)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.run_facts import ForwardBegun
+    from agviz.traces.stacks import Sources
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -86,7 +87,13 @@ _PAGES_IN_WAL: Final = 1_000
 """As SQLite has it by itself, where a file may become large."""
 _PARTS_OF_WAL: Final = 16
 """The WAL of a file of limited size takes up about one part in so many of it."""
-_COLUMNS: Final = {"frame": 5, "stack": 3, "source_line": 3, "tensor_type": 9}
+_COLUMNS: Final = {
+    "frame": 5,
+    "stack": 3,
+    "source_line": 3,
+    "source_file": 2,
+    "tensor_type": 9,
+}
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
 )
@@ -160,12 +167,10 @@ class Writer:
     Args:
         path: the file, made by :func:`create`.
         start_ns: of the recording.
-        source: gives the source line of a frame; empty where that can't be had.
+        sources: gives the source of frames; None: nobody does.
     """
 
-    def __init__(
-        self, path: Path, start_ns: int, source: Callable[[Frame], str] = lambda _: ""
-    ) -> None:
+    def __init__(self, path: Path, start_ns: int, sources: Sources | None = None) -> None:
         self._start_ns = start_ns
         self.retention: Retention | None = None
         """What chooses the passes that stay; None: all do."""
@@ -181,7 +186,7 @@ class Writer:
         self._first_early = 0
         """Id of the first torch function whose graph task may not have begun yet."""
         self._tensor_types = TensorTypes(self._string)
-        self._stacks = Stacks(self._string, source)
+        self._stacks = Stacks(self._string, sources)
         self._database = sqlite3.connect(
             path, timeout=30.0, isolation_level=None, cached_statements=_STATEMENTS_KEPT
         )

@@ -23,7 +23,7 @@ from agviz.traces.rows import (
     ThreadRow,
 )
 from agviz.traces.schema import SOURCE_LIMIT
-from agviz.traces.stacks import StoredStacks
+from agviz.traces.stacks import StoredStacks, inflated
 from agviz.words.safe import clean, clean_message
 from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
@@ -213,6 +213,16 @@ class Contents:
             return StoredStacks(frames, stacks)
         except ValueError as error:
             raise self._database.damaged(error) from error
+
+    def source(self, file: str) -> str:
+        """Text of a file of source, by the name that frames have; empty: it is not stored."""
+        for number, deflated in self._database.blobs("SELECT file, bytes FROM source_file"):
+            if self.name(number) == file:
+                try:
+                    return inflated(deflated)
+                except ValueError as error:
+                    raise self._database.damaged(error) from error
+        return ""
 
     def saved(self, graph_task: int, node: int | None = None) -> list[SavedRow]:
         """What a node had saved, in torch's order of names; None: what all nodes had."""

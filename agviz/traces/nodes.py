@@ -60,7 +60,8 @@ _MOST_OUTPUTS: Final = 100_000
 _NEVER: Final = 2**63 - 1
 _CHECKED: Final = f"{CHECK} AND {DURING}"
 _OF_LEAF: Final = (
-    " AND node.sequence_nr IS NULL WHERE health.seq >= ? AND health.seq < ? AND norm IS NOT NULL"
+    " AND node.sequence_nr IS NULL WHERE health.seq >= ? AND health.seq < ?"
+    " AND (norm IS NOT NULL OR nan + posinf + neginf > 0)"
 )
 _OF_NODE: Final = "SELECT node.graph_task, node.idx, node.parameter, norm, nan + posinf + neginf"
 _ARRIVED_AT_LEAF: Final = (

@@ -67,6 +67,7 @@ from agviz.traces.rows import (
 from agviz.traces.schema import OF_EVENT
 from agviz.traces.state import BackwardState
 from agviz.traces.timeline import Bytes, Depth, LiveBytes, Steps, Timeline
+from agviz.words.safe import clean
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _ALL: Final = 2**63 - 1
+_TAB: Final = 4
 
 
 class Trace:
@@ -360,6 +362,15 @@ class Trace:
         """The line that called backward or grad, outermost frame first; empty where not known."""
         self.graph_task(graph_task)
         return dumps.call_site(self._database, self._contents(), graph_task)
+
+    def source(self, file: str) -> list[str]:
+        """The lines of a file of source as it was when it was recorded; empty: not stored.
+
+        Args:
+            file: its name, as :attr:`Frame.file` has it.
+        """
+        text = self._contents().source(file).rstrip("\n")
+        return [clean(line.expandtabs(_TAB)) for line in text.split("\n")] if text else []
 
     def native_calls(self) -> list[NativeCallRow]:
         """The calls that were handed to torch's own engine, in order of time."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -118,6 +118,13 @@ CREATE TABLE source_line (
     text INTEGER NOT NULL,         -- string, without indentation, at most SOURCE_LIMIT characters
     PRIMARY KEY (file, line)
 ) WITHOUT ROWID""",
+    # Files with such frames as they were when the first of these was met, as far as they are small
+    # and were there.
+    "source_file": """
+CREATE TABLE source_file (
+    file INTEGER PRIMARY KEY,      -- string, as in frame
+    bytes BLOB NOT NULL            -- UTF-8 text, at most SOURCE_FILE_LIMIT bytes, deflated by zlib
+)""",
     # Stacks, each as its innermost frame and the stack of the caller.
     "stack": """
 CREATE TABLE stack (
@@ -653,6 +660,9 @@ FILL_NODE_BLOCK = (
 
 SOURCE_LIMIT = 200
 """Longest stored line of source, in characters."""
+
+SOURCE_FILE_LIMIT = 2**18
+"""Bytes of the longest stored file of source."""
 
 TEXT_LIMIT = 65_536
 """Longest stored text, in characters."""

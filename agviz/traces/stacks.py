@@ -6,7 +6,10 @@ share most of theirs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import zlib
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from agviz.traces.schema import SOURCE_FILE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,6 +21,18 @@ _MOST_REMEMBERED: Final = 100_000
 _MOST_SHOWN: Final = 1_000
 """Frames of a stack that are read, the innermost; a recorder writes fewer."""
 _LARGEST_LINE: Final = 2**31 - 1
+_MOST_SOURCE: Final = 2**22
+"""Bytes of all files of source together, as they are stored."""
+
+
+class Sources(Protocol):
+    """Who knows files of source."""
+
+    def source(self, frame: Frame) -> str:
+        """Source line of a frame; empty where that can't be had."""
+
+    def whole_source(self, frame: Frame) -> str:
+        """Text of its file; empty where that can't be had."""
 
 
 class Stacks:
@@ -25,14 +40,15 @@ class Stacks:
 
     Args:
         string: numbers a text.
-        source: gives the source line of a frame; empty where that can't be had.
+        sources: gives the source of frames; None: nobody does.
     """
 
-    def __init__(
-        self, string: Callable[[str], int], source: Callable[[Frame], str] = lambda _: ""
-    ) -> None:
+    def __init__(self, string: Callable[[str], int], sources: Sources | None = None) -> None:
         self._string = string
-        self._source = source
+        self._sources = sources
+        self._files: set[int] = set()
+        """Strings of files whose text was asked for."""
+        self._room = _MOST_SOURCE
         self._whole: dict[tuple[Frame, ...], int] = {(): 0}
         self._stacks: dict[tuple[int, int], int] = {}
         self._frames: dict[Frame, int] = {}
@@ -52,7 +68,7 @@ class Stacks:
             self._whole[stack] = found
         return found
 
-    def taken(self) -> dict[str, list[int]]:
+    def taken(self) -> dict[str, list[Any]]:
         """The rows that are new since the last call, by table; one after the other."""
         new, self._new = self._new, _nothing()
         return new
@@ -76,13 +92,41 @@ class Stacks:
             self._next_frame += 1
             file, function = self._string(frame.file), self._string(frame.function)
             self._new["frame"] += found, file, frame.line, function, frame.hidden
-            if not frame.hidden and (text := self._source(frame)):
-                self._new["source_line"] += file, frame.line, self._string(text)
+            if self._sources is not None and not frame.hidden:
+                if text := self._sources.source(frame):
+                    self._new["source_line"] += file, frame.line, self._string(text)
+                if file not in self._files:
+                    self._files.add(file)
+                    self._keep_file(file, self._sources.whole_source(frame))
         return found
 
+    def _keep_file(self, file: int, text: str) -> None:
+        raw = text.encode(errors="replace")
+        if 0 < len(raw) <= SOURCE_FILE_LIMIT:
+            deflated = zlib.compress(raw)
+            if len(deflated) <= self._room:
+                self._room -= len(deflated)
+                self._new["source_file"] += file, deflated
 
-def _nothing() -> dict[str, list[int]]:
-    return {"frame": [], "stack": [], "source_line": []}
+
+def _nothing() -> dict[str, list[Any]]:
+    return {"frame": [], "stack": [], "source_line": [], "source_file": []}
+
+
+def inflated(deflated: bytes) -> str:
+    """The text of a stored file of source, which may be anything.
+
+    Raises:
+        ValueError: it is none.
+    """
+    inflating = zlib.decompressobj()
+    try:
+        raw = inflating.decompress(deflated, SOURCE_FILE_LIMIT + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(raw) > SOURCE_FILE_LIMIT or not inflating.eof:
+        raise ValueError("a file of source is too long, or cut off")
+    return raw.decode(errors="replace")
 
 
 class StoredStacks:
