@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sqlite3
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import agviz
 from agviz.analysis.run_table import RunTable
 from agviz.analysis.verdict import PassMark
+from agviz.errors import TraceError
+from agviz.traces.packed import pack
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -122,3 +129,69 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
         table.read_on(10)
         rows = [*table]
     assert [row.norm for row in rows] == pytest.approx([math.sqrt(12), math.sqrt(48)])
+
+
+class _Slow(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.02)
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def test_calls_of_modules_in_the_forward_are_timed(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    model = nn.Sequential(_Slow(), nn.ReLU())
+    with agviz.trace(path=path):
+        for _ in range(2):
+            before = time.monotonic_ns()
+            loss = checkpoint(model, torch.randn(2, 4), use_reentrant=False).sum()
+            loss.backward()  # which calls the modules again
+    with Trace.open(path) as trace:
+        assert [len(trace.module_calls(task.id)) for task in trace.graph_tasks] == [4, 4]
+        task = trace.graph_tasks[1]
+        calls, begins = trace.module_calls(task.id), task.begin_ns
+    assert [(call.module, call.depth) for call in calls] == [
+        ("Sequential", 0),
+        ("0", 1),
+        ("0.layer", 2),
+        ("1", 1),
+    ]
+    assert all(call.end_ns is not None for call in calls)
+    spans = [(call.begin_ns, call.end_ns or 0) for call in calls]
+    assert before < spans[0][0] < spans[1][0] < spans[2][0] < spans[2][1] < spans[1][1]
+    assert spans[1][1] < spans[3][0] < spans[3][1] < spans[0][1] < begins
+    assert spans[1][1] - spans[1][0] >= 20_000_000
+    assert spans[2][1] - spans[2][0] < 20_000_000
+
+
+def test_a_forward_on_another_thread_keeps_its_own_time(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    model = nn.Linear(4, 4)
+
+    def train() -> None:
+        model(torch.randn(2, 4)).sum().backward()
+
+    with agviz.trace(path=path):
+        loss = model(torch.randn(2, 4)).sum()
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+        loss.backward()
+    with Trace.open(path) as trace:
+        other, own = (trace.module_calls(task.id) for task in trace.graph_tasks)
+        assert len(other) == len(own) == 1
+        assert own[0].begin_ns < other[0].begin_ns < trace.graph_tasks[0].begin_ns
+
+
+def test_module_calls_of_a_stranger_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        nn.Linear(4, 4)(torch.randn(2, 4)).sum().backward()
+    for blob in (b"", b"\xff" * 40, pack([[1], [-1], [0], [1]])):
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE forward_calls SET bytes = ?", (blob,))
+        with Trace.open(path) as trace, pytest.raises(TraceError):
+            trace.module_calls(trace.graph_tasks[0].id)

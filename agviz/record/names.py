@@ -38,6 +38,9 @@ log = logging.getLogger("agviz")
 
 _MOST_MARKS: Final = 200_000
 """Marks of one thread; the older half goes when there are more (some 100,000 module calls)."""
+_MOST_CALLS: Final = 20_000
+"""Calls of modules and returns of one thread in one forward; the older half goes when there are
+more."""
 _COMPILED: Final = "_orig_mod"
 """Where ``torch.compile`` keeps the module it wraps; no one calls a parameter by that."""
 _COMPILE_WARNING: Final = r"Using `torch\.compile\(module\)` when there are global hooks"
@@ -126,6 +129,23 @@ class _Marks:
         return first, numbers[place] if place < len(numbers) else math.inf, found
 
 
+class ModuleCalls(NamedTuple):
+    """When modules were called in a forward and returned, in order, as lists of one length."""
+
+    times_ns: list[int]
+    """``time.monotonic_ns()``."""
+    places: list[_Place | None]
+    """What was called; None: the innermost call returned."""
+    has_roots: bool
+    """Whether there are several outermost modules, so that names start with theirs."""
+
+    def paths(self) -> list[str | None]:
+        """Path of the module that was called; None: the innermost call returned."""
+        return [
+            None if place is None else place.full(has_roots=self.has_roots) for place in self.places
+        ]
+
+
 class _Stretch(NamedTuple):
     """Sequence numbers, without ``end``, for which the answer is the same."""
 
@@ -176,8 +196,19 @@ class _Thread(threading.local):
     def __init__(self, known: deque[_Marks]) -> None:
         self.stack: list[tuple[Module, _Place]] = []
         self.marks = _Marks([], [])
-        self.forward_begun_ns: int | None = None
+        self.is_timed = False
+        """Whether the outermost call under way is part of a forward: no node or hook made it."""
+        self.times_ns: list[int] = []
+        self.places: list[_Place | None] = []
+        """What :class:`ModuleCalls` holds, since the last pass that this thread began."""
         known.append(self.marks)
+
+    def time(self, place: _Place | None) -> None:
+        """A module is called, or (None) the innermost call has returned."""
+        self.times_ns.append(time.monotonic_ns())
+        self.places.append(place)
+        if len(self.places) > _MOST_CALLS:
+            del self.times_ns[: _MOST_CALLS // 2], self.places[: _MOST_CALLS // 2]
 
 
 class Names:
@@ -326,15 +357,12 @@ class Names:
         stack = self._thread.stack
         return self._full(stack[-1][1]) if stack else None
 
-    def take_forward_begun(self) -> int | None:
-        """When this thread first called a module outside of backward, since this was asked last.
-
-        Returns:
-            ``time.monotonic_ns()``; None: it has called none.
-        """
+    def take_calls(self) -> ModuleCalls:
+        """The calls of modules by this thread, outside of backward, since this was asked last."""
         thread = self._thread
-        begun_ns, thread.forward_begun_ns = thread.forward_begun_ns, None
-        return begun_ns
+        taken = ModuleCalls(thread.times_ns, thread.places, self._has_several_roots())
+        thread.times_ns, thread.places = [], []
+        return taken
 
     def find_module(self, path: str) -> Module | None:
         """The module that is known by a path, as :meth:`module` gives it; None: there is none.
@@ -382,16 +410,14 @@ class Names:
                 place = entry[1]
             else:
                 place = self._place(module, stack[-1][1] if stack else None)
-            if not stack and thread.forward_begun_ns is None:
-                self._begin_forward(thread)
+            if not stack:
+                thread.is_timed = self._engine_thread().doing is None
+            if thread.is_timed:
+                thread.time(place)
             stack.append((module, place))
             thread.marks.add(self._next_number(), place)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
-
-    def _begin_forward(self, thread: _Thread) -> None:
-        if self._engine_thread().doing is None:  # else a node or hook calls the module
-            thread.forward_begun_ns = time.monotonic_ns()
 
     def _left(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002
         if self._is_compiling():
@@ -403,11 +429,16 @@ class Names:
                 if not any(entered is module for entered, _ in stack):
                     return  # it was entered before we listened
                 while stack[-1][0] is not module:
-                    del stack[-1]
-            del stack[-1]
+                    self._return(thread)
+            self._return(thread)
             thread.marks.add(self._next_number(), stack[-1][1] if stack else None)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
+
+    def _return(self, thread: _Thread) -> None:
+        del thread.stack[-1]
+        if thread.is_timed:
+            thread.time(None)
 
     def _let_go(self, parameter: Tensor) -> Callable[[], None]:
         """Have no weak reference to a parameter until it was swapped."""

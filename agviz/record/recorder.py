@@ -38,7 +38,7 @@ from agviz.traces import codec
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
-from agviz.traces.run_facts import ForwardBegun
+from agviz.traces.run_facts import ForwardCalls
 from agviz_engine import events
 from agviz_engine.emissions import CHECKED
 from agviz_engine.errors import text_of
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from agviz.record.capture_level import CaptureLevel
     from agviz.record.check_forward import CheckForward
     from agviz.record.grad_mode import GradMode
-    from agviz.record.names import Names
+    from agviz.record.names import ModuleCalls, Names
     from agviz.record.provenance import Provenance
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
@@ -320,10 +320,10 @@ class Recorder(Instrument):
 
     def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
-        forward_ns: int | None = None
+        calls: ModuleCalls | None = None
         if event.parent < 0:
             self._outermost = event.graph_task
-            forward_ns = None if self._names is None else self._names.take_forward_begun()
+            calls = None if self._names is None else self._names.take_calls()
         self._selection.begin(event)
         self._last_begun = event.graph_task
         if self.ranks is not None:
@@ -331,8 +331,8 @@ class Recorder(Instrument):
         if self.wants(event.graph_task):
             self.store.begin(event)
             self._watchdog.under_way[event.graph_task] = event.time_ns
-            if forward_ns is not None:
-                self.store.side(ForwardBegun(event.graph_task, forward_ns - self._start_ns))
+            if calls is not None and calls.times_ns:
+                self.store.side(ForwardCalls(event.graph_task, calls, self._start_ns))
         if self._provenance is not None:
             self._provenance.renew()
             site = self._provenance.call_site(event.graph_task)

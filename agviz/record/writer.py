@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
-    from agviz.traces.run_facts import ForwardBegun
+    from agviz.traces.run_facts import ForwardCalls
     from agviz.traces.stacks import Sources
 
 PAGE_BYTES: Final = 4096
@@ -156,7 +156,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardBegun | OfRank"
+    " | ForwardCalls | OfRank"
 )
 """What goes to the file next to the rows of events."""
 
@@ -507,7 +507,7 @@ class Writer:
         | NativeCall
         | OptimizerStep
         | Held
-        | ForwardBegun
+        | ForwardCalls
         | OfRank,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):

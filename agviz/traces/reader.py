@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from agviz.traces.left_out import LeftOut
     from agviz.traces.nodes import NodeIdentity, Turn
     from agviz.traces.nonfinite import Flows
+    from agviz.traces.run_facts import ModuleCall
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
 
@@ -439,6 +440,10 @@ class Trace:
         That is the first call of a module since the pass before; unknown without provenance.
         """
         return run_facts.forwards(self._database, self._contents())
+
+    def module_calls(self, graph_task: int) -> list[ModuleCall]:
+        """The calls of modules in the forward before a pass, in order of their begin."""
+        return run_facts.calls(self._database, self._contents(), graph_task)
 
     def last_moment(self) -> LastMoment | None:
         """What the process was doing last, where it was killed; None: it was not, or not known.

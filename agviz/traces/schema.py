@@ -411,6 +411,14 @@ CREATE TABLE forward_begun (
     graph_task INTEGER PRIMARY KEY,
     t INTEGER NOT NULL             -- ns since the start of the recording
 )""",
+    # That forward: calls of modules by the thread that calls the pass, packed as four columns
+    # (agviz.traces.packed): string of the module's path, how many calls it is inside of, and when
+    # it began and ended, in ns since forward_begun; -1: it did not end before the pass began.
+    "forward_calls": """
+CREATE TABLE forward_calls (
+    graph_task INTEGER PRIMARY KEY,
+    bytes BLOB NOT NULL
+)""",
     # Checksum of the names and edges of a pass's nodes: ranks that do the same have the same.
     "fingerprint": """
 CREATE TABLE fingerprint (
