@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.debugger.launch import Debuggee
-from agviz.tui.live import LiveSession
 from agviz.tui.live_app import LiveApp
+from agviz.tui.live_driver import LiveDriver
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
+
+    from agviz.tui.screen import TraceScreen
 
 SCRIPT = """
 import torch
@@ -94,15 +96,15 @@ async def _shoot(shot: Shot, out_dir: Path) -> Path:
     return picture
 
 
-async def _stopped(pilot: Pilot[None]) -> LiveSession:
+async def _stopped(pilot: Pilot[None]) -> TraceScreen:
     """Wait until the program stands, and all that is known of that is shown."""
     deadline = time.monotonic() + _SECONDS
     app = pilot.app
     while time.monotonic() < deadline:
         await pilot.pause(0.3)
-        session = app.session if isinstance(app, LiveApp) else None
-        if isinstance(session, LiveSession) and session.stop_tensors is not None and session.view:
-            event = session.view.moment.event
-            if event is not None and event.seq == session.stop_tensors.seq:
-                return session
+        screen = app.shown if isinstance(app, LiveApp) else None
+        if screen is not None and isinstance(screen.driver, LiveDriver) and screen.view:
+            tensors, event = screen.driver.program.stop_tensors, screen.view.moment.event
+            if tensors is not None and event is not None and event.seq == tensors.seq:
+                return screen
     raise TimeoutError("the program stands nowhere")

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from agviz.debugger.launch import Debuggee
     from agviz.record.names import Names
     from agviz.record.provenance import Provenance
-    from agviz.tui.live import LiveSession
+    from agviz.tui.live_driver import LiveDriver
+    from agviz.tui.program import LiveProgram
+    from agviz.tui.screen import TraceScreen
     from tests.event_simulator import SimulatedNode
 
 SECONDS = 20.0
@@ -226,26 +228,36 @@ class Stage:
                 simulator.backward(self.nodes, nan_at=self._nan_at, fail_at=self._fail_at)
 
 
-def session_of(pilot: Pilot[None]) -> LiveSession:
-    """The session on the program."""
-    return cast("LiveSession", cast("LiveApp", pilot.app).session)
+def session_of(pilot: Pilot[None]) -> TraceScreen:
+    """The screen on the program."""
+    return cast("LiveApp", pilot.app).shown
 
 
-async def settle(pilot: Pilot[None]) -> LiveSession:
+def driver(session: TraceScreen) -> LiveDriver:
+    """What its keys mean."""
+    return cast("LiveDriver", session.driver)
+
+
+def program(session: TraceScreen) -> LiveProgram:
+    """The program behind it."""
+    return driver(session).program
+
+
+async def settle(pilot: Pilot[None]) -> TraceScreen:
     """Wait until everything that was asked of the reader and of the program is on the screen."""
     app = cast("LiveApp", pilot.app)
     quiet = 0
     while quiet < 6:
         await pilot.pause(0)
-        waits = app.reader.wait, app.session.link.wait  # type: ignore[attr-defined]
+        waits = app.reader.wait, program(app.shown).link.wait
         found = [await asyncio.to_thread(wait) for wait in waits]
         quiet = quiet + 1 if all(found) else 0
     return session_of(pilot)
 
 
 async def until(
-    pilot: Pilot[None], true: Callable[[LiveSession], bool], seconds: float = SECONDS
-) -> LiveSession:
+    pilot: Pilot[None], true: Callable[[TraceScreen], bool], seconds: float = SECONDS
+) -> TraceScreen:
     """Wait for something that the program does; one in a process imports torch first."""
     deadline = time.monotonic() + seconds
     while not true(await settle(pilot)):
@@ -254,23 +266,23 @@ async def until(
     return await settle(pilot)
 
 
-async def begin(pilot: Pilot[None], stage: Stage) -> LiveSession:
+async def begin(pilot: Pilot[None], stage: Stage) -> TraceScreen:
     """Have the program begin, and wait until it stands at its first node."""
     await settle(pilot)
     stage.begin()
     return await until(pilot, stands)
 
 
-def stands(session: LiveSession, node: int | None = None) -> bool:
+def stands(session: TraceScreen, node: int | None = None) -> bool:
     """Whether the program stands, at a node, and the playhead is there."""
-    stop, view = session.stop, session.view
+    stop, view = program(session).stop, session.view
     if stop is None or view is None or (node is not None and stop.node != node):
         return False
     event = view.moment.event
     return event is not None and event.seq == stop.seq
 
 
-async def press(pilot: Pilot[None], *keys: str) -> LiveSession:
+async def press(pilot: Pilot[None], *keys: str) -> TraceScreen:
     """Type, and wait for what comes of each key."""
     from textual.events import Key
 
@@ -281,7 +293,7 @@ async def press(pilot: Pilot[None], *keys: str) -> LiveSession:
     return session
 
 
-async def command(pilot: Pilot[None], line: str) -> LiveSession:
+async def command(pilot: Pilot[None], line: str) -> TraceScreen:
     """Type a command line."""
     session = await settle(pilot)
     await pilot.press("colon")

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, cast
@@ -21,6 +22,7 @@ from agviz.errors import AgvizError
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
+from agviz.tui.drivers import RecordedDriver
 from agviz.tui.hints import Hints
 from agviz.tui.keys import bindings
 from agviz.tui.model import State
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
     from agviz.record.names import Names
     from agviz.tui.model import View
-    from agviz.tui.session import Session
+    from agviz.tui.screen import TraceScreen
 
 NAN_AT = 7
 
@@ -66,20 +68,20 @@ async def opened(*paths: Path, size: tuple[int, int] = (100, 30)) -> AsyncIterat
         yield pilot
 
 
-def view_of(session: Session) -> View:
+def view_of(session: TraceScreen) -> View:
     assert session.view is not None
     return session.view
 
 
-def position(session: Session) -> int:
+def position(session: TraceScreen) -> int:
     return view_of(session).moment.position
 
 
-def notices(session: Session) -> list[str]:
+def notices(session: TraceScreen) -> list[str]:
     return [notice.message for notice in session.app._notifications]
 
 
-def started(session: Session) -> int:
+def started(session: TraceScreen) -> int:
     """Number in execution order of the node the playhead has just started."""
     view = view_of(session)
     assert isinstance(view.moment.event, NodeStarted)
@@ -630,7 +632,7 @@ async def test_names_are_never_markup(tmp_path: Path) -> None:
         assert "[red]x[b].agviz" in session.query_one(Title).render().plain
 
 
-async def command(pilot: Pilot[None], line: str) -> Session:
+async def command(pilot: Pilot[None], line: str) -> TraceScreen:
     await press(pilot, "colon")
     await write(pilot, line)
     return await press(pilot, "enter")
@@ -878,7 +880,7 @@ async def test_a_trace_grows_while_it_is_shown(tmp_path: Path) -> None:
             assert view_of(session).recording.key != first
             assert view_of(session).follows
             assert position(session) == view_of(session).recording.event_count > 0
-            assert len(session.tasks[0]) == 2
+            assert len(session.board.tasks[0]) == 2
             session = await press(pilot, "N")
             assert not view_of(session).follows
 
@@ -924,7 +926,9 @@ async def test_choices_are_kept_and_keys_are_read(tmp_path: Path, trace: Path) -
 
 async def test_a_folder_of_traces_opens_with_a_choice(tmp_path: Path) -> None:
     paths = [record(tmp_path / f"rank{rank}.agviz") for rank in (0, 1)]
-    app = AgvizApp(paths, picks=True, notes=["rank2.agviz is empty"])
+    app = AgvizApp(
+        paths, make_driver=partial(RecordedDriver, picks=True), notes=["rank2.agviz is empty"]
+    )
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         session = await settle(pilot)
         assert isinstance(app.screen, TaskPicker)

@@ -52,13 +52,13 @@ async def test_the_pass_that_is_shown_goes(tmp_path: Path) -> None:
                 session = await settle(pilot)
             assert len(told) == 1
             assert "this backward pass is no longer in the file" in told[0]
-            assert shown not in {task.id for task in session.tasks[0]}
+            assert shown not in {task.id for task in session.board.tasks[0]}
             for key in ("n", "N", "s", "S", "c", "C", "x", "g", "G", "w", "escape", "t", "escape"):
                 session = await press(pilot, key)
             await press(pilot, "/", "a", "enter")
-            session.reader.load(Key(0, session.tasks[0][-1].id))
+            session.reader.load(Key(0, session.board.tasks[0][-1].id))
             session = await settle(pilot)
-            assert view_of(session).recording.key.graph_task == session.tasks[0][-1].id
+            assert view_of(session).recording.key.graph_task == session.board.tasks[0][-1].id
             assert not any("damaged" in sentence or "holds no" in sentence for sentence in told)
 
 
@@ -81,4 +81,4 @@ async def test_who_follows_goes_on_with_the_newest(tmp_path: Path) -> None:
                 recorder.flush()
                 session.reader.poll()
                 session = await settle(pilot)
-                assert view_of(session).recording.key.graph_task == session.tasks[0][-1].id
+                assert view_of(session).recording.key.graph_task == session.board.tasks[0][-1].id

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.live_support import Stage, begin, command, press, session_of, settle, stands, until
+from tests.live_support import (
+    Stage,
+    begin,
+    command,
+    press,
+    program,
+    session_of,
+    settle,
+    stands,
+    until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -19,7 +29,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from agviz.tui.live import LiveSession
+    from agviz.tui.screen import TraceScreen
 
     SnapCompare: TypeAlias = Callable[..., bool]
     Play: TypeAlias = Callable[[Pilot[None], Stage], Awaitable[None]]
@@ -46,21 +56,25 @@ async def at_a_breakpoint(pilot: Pilot[None], stage: Stage) -> None:
         await command(pilot, line)
     stage.stdout.waiting = b"step 1  loss 0.693\nstep 2  loss 0.641\n"
     await press(pilot, "c")
-    await until(pilot, lambda session: stands(session, 10) and session.stop_tensors is not None)
+    await until(
+        pilot, lambda session: stands(session, 10) and program(session).stop_tensors is not None
+    )
 
 
 async def at_a_nonfinite(pilot: Pilot[None], stage: Stage) -> None:
     """It has stopped where a gradient is not finite."""
     await begin(pilot, stage)
     await press(pilot, "c")
-    await until(pilot, lambda session: stands(session, 7) and session.stop_tensors is not None)
+    await until(
+        pilot, lambda session: stands(session, 7) and program(session).stop_tensors is not None
+    )
 
 
 async def at_an_exception(pilot: Pilot[None], stage: Stage) -> None:
     """A node has raised."""
     await begin(pilot, stage)
     stage.stderr.waiting = b"UserWarning: this will not end well\n"
-    await until(pilot, lambda session: session.output.line_count == 1)
+    await until(pilot, lambda session: program(session).output.line_count == 1)
     await press(pilot, "c")
     await until(pilot, lambda session: stands(session, 12))
 
@@ -82,15 +96,15 @@ async def dead(pilot: Pilot[None], stage: Stage) -> None:
     await press(pilot, *"nnnn")
     await until(pilot, stands)
     stage.end(-9)
-    await until(pilot, lambda session: session.is_over and is_closed(session))
+    await until(pilot, lambda session: program(session).is_over and is_closed(session))
 
 
-def is_closed(session: LiveSession) -> bool:
+def is_closed(session: TraceScreen) -> bool:
     """Whether it was seen that the recording has ended."""
     return session.view is not None and session.view.recording.meta.end_ns is not None
 
 
-def last_seq(session: LiveSession) -> int:
+def last_seq(session: TraceScreen) -> int:
     """Of the last event that is shown."""
     view = session.view
     return -1 if view is None or view.moment.event is None else view.moment.event.seq

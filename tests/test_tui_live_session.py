@@ -11,7 +11,6 @@ from textual.widgets import OptionList
 
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import parse
-from agviz.tui.live import Moved
 from agviz.tui.live_app import LiveApp
 from agviz.tui.model import Key, Playhead
 from agviz.tui.other_tasks import TurnsRead
@@ -21,7 +20,18 @@ from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import Prompt
 from agviz.tui.screens.breakpoints import WITHOUT_LINES
 from tests.debugger_support import FOUR_DEVICES, debug, natively, result
-from tests.live_support import Stage, begin, command, press, session_of, settle, stands, until
+from tests.live_support import (
+    Stage,
+    begin,
+    command,
+    driver,
+    press,
+    program,
+    session_of,
+    settle,
+    stands,
+    until,
+)
 from tests.tui_support import lines
 
 if TYPE_CHECKING:
@@ -30,8 +40,8 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from agviz.tui.live import LiveSession
     from agviz.tui.panels.panel import Panel
+    from agviz.tui.screen import TraceScreen
 
 WIDE = (160, 60)
 
@@ -43,18 +53,18 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-def panel(session: LiveSession, kind: type[Panel]) -> list[str]:
+def panel(session: TraceScreen, kind: type[Panel]) -> list[str]:
     """What a panel shows."""
     return lines(session.query_one(kind))
 
 
-def at(session: LiveSession) -> tuple[int, int | None]:
+def at(session: TraceScreen) -> tuple[int, int | None]:
     """Graph task and node that are shown at the playhead."""
     assert session.view is not None
     return session.view.recording.key.graph_task, session.view.moment.node
 
 
-def is_all_shown(session: LiveSession, stage: Stage) -> bool:
+def is_all_shown(session: TraceScreen, stage: Stage) -> bool:
     """Whether the program is inside the node where it is held, and the playhead is there."""
     event = None if session.view is None else session.view.moment.event
     return stage.props.holds.is_set() and event is not None and event.seq == stage.props.seq
@@ -73,7 +83,7 @@ def said(pilot: Pilot[None]) -> list[str]:
 async def test_the_tensors_of_the_stopped_node_are_shown(stage: Stage) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)
-        session = await until(pilot, lambda session: session.stop_tensors is not None)
+        session = await until(pilot, lambda session: program(session).stop_tensors is not None)
         shown = panel(session, Inspector)
         title = shown.index(" Tensors at this stop")
         gradient = stage.props.gradient(0)
@@ -89,8 +99,8 @@ async def test_the_tensors_of_the_stopped_node_are_shown(stage: Stage) -> None:
         await press(pilot, "4", *"jjjj", "enter")
         assert session.query_one(Prompt).field.value == "print input 0 ["
         await pilot.press("0", "comma", "1", "enter")
-        await until(pilot, lambda session: session.output.line_count > 0)
-        assert session.output.last_lines[0] == f"{gradient[0, 1]:.6g}"
+        await until(pilot, lambda session: program(session).output.line_count > 0)
+        assert program(session).output.last_lines[0] == f"{gradient[0, 1]:.6g}"
 
         await press(pilot, "N")  # nothing was before: it stays
         session = await press(pilot, "S")
@@ -108,7 +118,11 @@ async def test_a_changed_gradient_is_shown_as_it_is_now(stage: Stage) -> None:
             lambda session: any("norm 33.94  mean 3" in line for line in panel(session, Inspector)),
         )
         assert any("[ 3 3 3" in line for line in panel(session, Inspector))
-        assert session.output.last_lines[-1].startswith("input 0 is now [8, 16] float32, 3 … 3")
+        assert (
+            program(session)
+            .output.last_lines[-1]
+            .startswith("input 0 is now [8, 16] float32, 3 … 3")
+        )
 
 
 async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path) -> None:
@@ -117,7 +131,7 @@ async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path)
         for line in ("break Relu if norm > 1e9", "tbreak Addmm", "break module=layers.0"):
             await command(pilot, line)
         session = await command(pilot, "disable 3")
-        await until(pilot, lambda session: len(session.marks) == 11)
+        await until(pilot, lambda session: len(program(session).marks) == 11)
 
         def marked(glyph: str) -> set[str]:
             shown = [line for line in panel(session, GraphPanel) if glyph in line]
@@ -128,14 +142,15 @@ async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path)
         assert marked("◈") == {"AddmmBackward0"}
         assert marked("◇") == {"TBackward0", "AccumulateGrad"}
         await command(pilot, "delete 1")
-        session = await until(pilot, lambda session: len(session.marks) == 8)
+        session = await until(pilot, lambda session: len(program(session).marks) == 8)
         assert marked("◆") == set()
         kept = BreakpointFile(tmp_path, str(tmp_path / "train.py"))
         assert [each.describe() for each in kept.load()] == ["module=layers.0"]
         await press(pilot, "c")
         session = await until(pilot, stands)
-        assert session.stop is not None
-        assert session.stop.breakpoints == (2,)
+        stop = program(session).stop
+        assert stop is not None
+        assert stop.breakpoints == (2,)
         await until(pilot, lambda session: not marked("◈"))
 
 
@@ -155,8 +170,12 @@ async def test_breakpoints_of_another_program_are_not_active(tmp_path: Path) -> 
             found = [each.describe() for each in stage.debugger.breakpoints]
             assert found == ["name=Addmm", "line=train.py:33"]
             await command(pilot, "delete 1")
-            session = await until(pilot, lambda session: len(session._known) == 1)
-            assert [each.describe() for each in session._known] == ["line=train.py:33"]
+            session = await until(
+                pilot, lambda session: len(driver(session).breakpoints.known) == 1
+            )
+            assert [each.describe() for each in driver(session).breakpoints.known] == [
+                "line=train.py:33"
+            ]
             assert [each.describe() for each in other.load()] == ["name=Relu"]
     finally:
         stage.close()
@@ -175,7 +194,7 @@ async def test_breakpoints_of_no_known_program_are_off_and_that_is_said(tmp_path
                 " you switch it on (B): name=Relu (off)."
             )
             await command(pilot, "enable 1")
-            await until(pilot, lambda session: session._known[0].enabled)
+            await until(pilot, lambda session: driver(session).breakpoints.known[0].enabled)
             assert [each.enabled for each in stage.debugger.breakpoints] == [True]
             kept = BreakpointFile(tmp_path, str(tmp_path / "train.py"))
             assert [each.enabled for each in kept.load()] == [True]
@@ -192,9 +211,9 @@ async def test_a_program_that_knows_no_lines_says_so_and_marks_sequence_numbers(
         async with stage.app.run_test(size=WIDE) as pilot:
             await begin(pilot, stage)
             await command(pilot, "break seq=99")
-            session = await until(pilot, lambda session: bool(session.marks))
+            session = await until(pilot, lambda session: bool(program(session).marks))
             marked = [node.index for node in stage.nodes if node.sequence_nr == 99]
-            assert list(session.marks) == marked == [1]
+            assert list(program(session).marks) == marked == [1]
             (line,) = (line for line in panel(session, GraphPanel) if "◆" in line)
             assert " ReluBackward0 " in line
 
@@ -217,7 +236,7 @@ async def test_one_goes_back_through_all_backward_passes_and_returns(stage: Stag
         await command(pilot, "break MseLoss")
         await press(pilot, "c")
         session = await until(pilot, lambda session: stands(session) and at(session)[0] == 1)
-        now = session.stop
+        now = program(session).stop
         assert at(session) == (1, 0)
         assert "· now" in stand(pilot)
 
@@ -237,7 +256,7 @@ async def test_one_goes_back_through_all_backward_passes_and_returns(stage: Stag
         assert at(session)[0] == 0
         session = await press(pilot, "c")
         assert at(session) == (1, 0)
-        assert session.stop is now  # nothing has run meanwhile
+        assert program(session).stop is now  # nothing has run meanwhile
         await press(pilot, "n")
         session = await until(pilot, lambda session: stands(session, 1))
         assert at(session) == (1, 1)
@@ -252,14 +271,14 @@ async def test_a_stop_is_reached_whatever_waits_to_be_read(tmp_path: Path) -> No
             await command(pilot, "break MseLoss")
             await press(pilot, "c")
             session = await until(pilot, lambda session: stands(session) and at(session)[0] == 1)
-            session.go_elsewhere(0, 5)
+            session.driver.go(0, 5)
             session = await settle(pilot)
             assert at(session)[0] == 0
             # What the session does where a list of passes and a stop are heard at the same moment.
-            session.reader.ask(lambda *_: Moved(int(may_read.wait(60))))
+            session.reader.ask(lambda *_: may_read.wait(60), lambda _: None)
             session.reader.load(Key(0, 1))
             session.reader.move(Playhead.to_end)
-            session._go_to_now()
+            driver(session).go_to_now()
             may_read.set()
             session = await settle(pilot)
             assert stands(session)
@@ -277,10 +296,12 @@ async def test_steps_of_a_chosen_thread_pass_over_the_others(stage: Stage) -> No
         for _ in range(14):
             await press(pilot, "n")
             session = await until(pilot, stands)
-            assert session.stop is not None
-            assert session.stop.thread == 1
-        assert session.stop is not None
-        assert session.stop.graph_task > 0  # it went on into the next backward pass
+            stop = program(session).stop
+            assert stop is not None
+            assert stop.thread == 1
+        stop = program(session).stop
+        assert stop is not None
+        assert stop.graph_task > 0  # it went on into the next backward pass
         assert session.view is not None
         assert session.view.thread == 1
         assert any(line.startswith("▶■T1") for line in panel(session, Threads))
@@ -289,8 +310,9 @@ async def test_steps_of_a_chosen_thread_pass_over_the_others(stage: Stage) -> No
         for _ in range(8):
             await press(pilot, "n")
             session = await until(pilot, stands)
-            assert session.stop is not None
-            seen.add(session.stop.thread)
+            stop = program(session).stop
+            assert stop is not None
+            seen.add(stop.thread)
         assert len(seen) > 1
 
 
@@ -298,7 +320,9 @@ async def test_a_count_runs_so_many_nodes(stage: Stage) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)
         session = await command(pilot, "next 10")
-        session = await until(pilot, lambda session: stands(session) and not session._is_stepping)
+        session = await until(
+            pilot, lambda session: stands(session) and not driver(session).is_stepping
+        )
         assert session.view is not None
         assert len(session.view.recording.columns.started) == 11
 
@@ -317,8 +341,9 @@ async def test_keys_have_an_effect_that_is_seen_while_the_program_runs(stage: St
         await press(pilot, "ctrl+c")
         stage.props.may_go.set()
         session = await until(pilot, stands)
-        assert session.stop is not None
-        assert session.stop.reasons == ("pause",)
+        stop = program(session).stop
+        assert stop is not None
+        assert stop.reasons == ("pause",)
 
 
 async def test_the_file_is_opened_anew_where_one_looked_at_it(stage: Stage) -> None:
@@ -352,7 +377,7 @@ async def test_a_dead_program_leaves_what_it_did(stage: Stage) -> None:
         await press(pilot, *"nnn")
         await until(pilot, stands)
         stage.end(-11)
-        session = await until(pilot, lambda session: session.is_over)
+        session = await until(pilot, lambda session: program(session).is_over)
         assert "✗ The program was ended by SIGSEGV" in stand(pilot)
         assert "Tensors at this stop" not in "".join(panel(session, Inspector))
         assert session.view is not None
@@ -387,7 +412,7 @@ torch.save([results[scale] for scale in sorted(results)], "result.pt")
 """
 
 
-async def begun(pilot: Pilot[None]) -> LiveSession:
+async def begun(pilot: Pilot[None]) -> TraceScreen:
     """Wait until a program in a process of its own stands."""
     return await until(pilot, stands)
 
@@ -398,12 +423,13 @@ async def test_an_answer_about_another_graph_task_than_the_shown_changes_nothing
     async with stage.app.run_test(size=WIDE) as pilot:
         session = await begin(pilot, stage)
         assert session.view is not None
-        key, before = session.view.recording.key, session.other_tasks
+        key, before = session.view.recording.key, program(session).other_tasks
         other = key._replace(graph_task=key.graph_task + 1)
-        session.post_message(TurnsRead(other, -1, [], session.view.moment.position))
+        late = TurnsRead(other, -1, [], session.view.moment.position)
+        session.reader.ask(lambda *_: late, driver(session)._take_turns)
         session = await settle(pilot)
         assert before is not None
-        assert session.other_tasks == before
+        assert program(session).other_tasks == before
 
 
 @pytest.mark.slow
@@ -413,7 +439,7 @@ async def test_what_threads_do_in_other_backward_passes_is_shown(tmp_path: Path)
         async with app.run_test(size=WIDE) as pilot:
             session = await begun(pilot)
             seen = {at(session)[0]}
-            while seen != {0, 1} or session.other_tasks is None or not session.other_tasks.threads:
+            while seen != {0, 1} or not getattr(program(session).other_tasks, "threads", ()):
                 await press(pilot, "n")
                 session = await until(pilot, stands)
                 seen.add(at(session)[0])
@@ -430,7 +456,7 @@ async def test_what_threads_do_in_other_backward_passes_is_shown(tmp_path: Path)
             assert at(session)[0] == here
             assert "· now" in stand(pilot)
             await press(pilot, "c")
-            await until(pilot, lambda session: session.is_over)
+            await until(pilot, lambda session: program(session).is_over)
         assert debuggee.exit_code() == 0
     assert all(map(torch.equal, result(tmp_path), natively(TWO_THREADS)))
 
@@ -444,27 +470,31 @@ async def test_several_threads_stand_where_a_stop_holds_only_its_own(tmp_path: P
             await command(pilot, "hold one")
             await command(pilot, "break Neg")
             await press(pilot, "c")
-            session = await until(pilot, lambda session: len(session.stops) >= 2)
-            first, other = session.stop, next(iter(set(session.stops) - {session.looked_at}))
+            session = await until(pilot, lambda session: len(program(session).stops) >= 2)
+            first, other = (
+                program(session).stop,
+                next(iter(set(program(session).stops) - {program(session).looked_at})),
+            )
             assert first is not None
-            assert f"{len(session.stops)} threads stand" in stand(pilot)
+            assert f"{len(program(session).stops)} threads stand" in stand(pilot)
             await command(pilot, f"thread {other}")
             session = await until(pilot, stands)
-            assert session.stop is session.stops[other]
+            assert program(session).stop is program(session).stops[other]
             for _ in range(3):
                 await press(pilot, "n")
                 session = await until(
-                    pilot, lambda session: other in session.stops and stands(session)
+                    pilot, lambda session: other in program(session).stops and stands(session)
                 )
-                assert session.stop is not None
-                assert session.stop.thread == other
-            assert session.stops[first.thread] is first  # it has not moved
+                stop = program(session).stop
+                assert stop is not None
+                assert stop.thread == other
+            assert program(session).stops[first.thread] is first  # it has not moved
             await command(pilot, f"thread {first.thread}")
             session = await until(pilot, stands)
-            assert session.stop is first
+            assert program(session).stop is first
             await command(pilot, "delete 1")
             await command(pilot, "hold all")
             await press(pilot, "c")
-            session = await until(pilot, lambda session: session.is_over)
+            session = await until(pilot, lambda session: program(session).is_over)
         assert debuggee.exit_code() == 0
     assert all(map(torch.equal, result(tmp_path), natively(FOUR_DEVICES)))

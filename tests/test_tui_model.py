@@ -17,13 +17,13 @@ from rich.cells import cell_len
 import agviz
 from agviz.traces.reader import Trace
 from agviz.traces.rows import NodeStatus
-from agviz.tui import commands, text
+from agviz.tui import command_line, text
+from agviz.tui.commands import usages
 from agviz.tui.describe import SHORT, describe
 from agviz.tui.inspection import inspect
 from agviz.tui.model import Key, LoadedPass, Moment, NodeDetails, Playhead, State, View
 from agviz.tui.node_details import read_node_details
 from agviz.tui.reader_thread import Loaded, ReaderThread
-from agviz.tui.session import Session
 from agviz.tui.timeline import Lane, Window
 from agviz.tui.track import TraceTrack
 from agviz_engine import graph_task
@@ -384,7 +384,7 @@ def test_the_inspector_names_the_exception(failed: Path) -> None:
     ],
 )
 def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
-    assert commands.parse(line, Session.all_commands()) == expected
+    assert command_line.parse(line, usages(frozenset())) == expected
 
 
 @pytest.mark.parametrize(
@@ -397,18 +397,18 @@ def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
     ],
 )
 def test_a_wrong_command_is_explained(line: str, complaint: str) -> None:
-    with pytest.raises(commands.CommandError, match=complaint):
-        commands.parse(line, Session.all_commands())
+    with pytest.raises(command_line.CommandError, match=complaint):
+        command_line.parse(line, usages(frozenset()))
 
 
 def test_nodes_are_meant_by_number_or_name(with_nan: Path) -> None:
     recording = load(with_nan)
-    assert commands.node("3", recording) == started(recording)[2]
-    assert commands.node("#3", recording) == started(recording)[2]
-    assert commands.node("layers.0.act", recording) == recording.columns.find("layers.0.act")[0]
+    assert command_line.node("3", recording) == started(recording)[2]
+    assert command_line.node("#3", recording) == started(recording)[2]
+    assert command_line.node("layers.0.act", recording) == recording.columns.find("layers.0.act")[0]
     for nonsense in ("0", "999", "no such thing"):
-        with pytest.raises(commands.CommandError):
-            commands.node(nonsense, recording)
-    with pytest.raises(commands.CommandError, match="no whole number"):
-        commands.number("x")
-    assert commands.number("1,024") == 1_024
+        with pytest.raises(command_line.CommandError):
+            command_line.node(nonsense, recording)
+    with pytest.raises(command_line.CommandError, match="no whole number"):
+        command_line.number("x")
+    assert command_line.number("1,024") == 1_024

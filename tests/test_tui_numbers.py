@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from agviz.record.names import Names
     from agviz.traces.health import HealthRow
-    from agviz.tui.session import Session
+    from agviz.tui.screen import TraceScreen
 
 
 async def filtered(pilot: Pilot[None], words: str) -> list[object]:
@@ -59,7 +59,7 @@ async def test_the_filter_nonfinite_lists_what_is_not_finite(tmp_path: Path) -> 
         assert await filtered(pilot, "non-finite") == found
         assert await filtered(pilot, "check") == checks
         node = found[0].node
-        view = cast("Session", pilot.app.screen).view
+        view = cast("TraceScreen", pilot.app.screen).view
         assert view is not None
         order = view.recording.node(node).order
         of_node = [event for event in found if event.node == node]
@@ -133,7 +133,7 @@ class Pausing(Simulator):
             self.go_on.wait(60)
 
 
-def shown(session: Session) -> tuple[int, int]:
+def shown(session: TraceScreen) -> tuple[int, int]:
     """Position and count as the status line tells them."""
     found = re.search(r"event ([\d,]+)/([\d,]+)", session.query_one(Status).render().plain)
     assert found is not None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from textual.strip import Strip
 
-    from agviz.tui.session import Session
+    from agviz.tui.screen import TraceScreen
 
 KEYS = [
     *("n", "n", "n", "s", "s", "N", "S", "c", "C", "x", "u"),
@@ -27,7 +27,7 @@ KEYS = [
 ]
 
 
-def painted(session: Session) -> list[Strip]:
+def painted(session: TraceScreen) -> list[Strip]:
     return session._compositor.render_strips()
 
 

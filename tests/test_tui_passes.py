@@ -15,9 +15,9 @@ from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.app import AgvizApp
 from agviz.tui.model import State
+from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.tasks import TaskList, TaskPicker
-from agviz.tui.searching import Searching
 from agviz.tui.seeking import Search, Sought
 from agviz.tui.title import Status, Title
 from agviz_engine.events import NodeFailed, NodeStarted, NonFiniteChecked
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from agviz.analysis.verdict import Verdict
     from agviz.tui.model import View
-    from agviz.tui.session import Session
 
 PASSES = 40
 BAD = 30
@@ -125,12 +124,12 @@ def fine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("fine"), "nothing")
 
 
-def view_of(session: Session) -> View:
+def view_of(session: TraceScreen) -> View:
     assert session.view is not None
     return session.view
 
 
-def at(session: Session) -> tuple[int, int]:
+def at(session: TraceScreen) -> tuple[int, int]:
     """Graph task and position."""
     view = view_of(session)
     return view.recording.key.graph_task, view.moment.position
@@ -140,18 +139,18 @@ def said(pilot: Pilot[None]) -> str:
     return " ".join(each.message for each in pilot.app._notifications)
 
 
-def status(session: Session) -> str:
+def status(session: TraceScreen) -> str:
     return session.query_one(Status).render().plain
 
 
-def title(session: Session) -> str:
+def title(session: TraceScreen) -> str:
     return session.query_one(Title).render().plain
 
 
-async def choose(pilot: Pilot[None], number: int) -> Session:
+async def choose(pilot: Pilot[None], number: int) -> TraceScreen:
     """Open a pass at its beginning."""
     session = await settle(pilot)
-    session.command_task(str(number))
+    session.carry_out(f"task {number}")
     return await settle(pilot)
 
 
@@ -318,7 +317,7 @@ async def test_many_keys_at_once_cross_several_passes(fine: Path) -> None:
         session = await settle(pilot)
         nodes = view_of(session).recording.nodes
         for _ in range(3 * (nodes + 1)):
-            session.action_node(1)
+            session.driver.node(1)
         session = await settle(pilot)
         number, position = at(session)
         assert (number, position) == (2, view_of(session).recording.event_count)
@@ -346,7 +345,7 @@ async def test_w_speaks_of_this_pass_and_names_others(nan: Path, tmp_path: Path)
 async def asked(pilot: Pilot[None], parameter: str = "") -> tuple[Verdict, ...]:
     """What ``:why`` says."""
     session = await settle(pilot)
-    session.command_why(parameter)
+    session.carry_out(f"why {parameter}")
     await settle(pilot)
     answer = pilot.app.screen
     assert isinstance(answer, Answer)
@@ -419,7 +418,7 @@ async def test_w_does_not_tick_a_parameter_whose_gradient_is_nan(nan: Path) -> N
     async with AgvizApp([nan]).run_test(size=(120, 40)) as pilot:
         for number, outcome in ((BAD, Outcome.FOUND), (12, Outcome.NOTHING_UNUSUAL)):
             session = await choose(pilot, number)
-            session.command_why("first.weight")
+            session.carry_out("why first.weight")
             await settle(pilot)
             answer = pilot.app.screen
             assert isinstance(answer, Answer)
@@ -486,13 +485,13 @@ async def test_a_search_is_told_of_and_left(fine: Path, monkeypatch: pytest.Monk
             return found
 
         monkeypatch.setattr(Search, "more", slow)
-        hear = Searching.on_sought
+        hear = TraceScreen.on_sought
 
-        def listen(self: Searching, message: Sought) -> None:
+        def listen(self: TraceScreen, message: Sought) -> None:
             told.append(message.progress)
             hear(self, message)
 
-        monkeypatch.setattr(Searching, "on_sought", listen)
+        monkeypatch.setattr(TraceScreen, "on_sought", listen)
         await press(pilot, "slash")
         await write(pilot, "NoSuchNode")
         session = await press(pilot, "enter")

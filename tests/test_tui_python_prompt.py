@@ -12,7 +12,7 @@ from agviz.tui.live_app import LiveApp
 from agviz.tui.prompt import Prompt
 from agviz.tui.python_field import PythonField
 from tests.debugger_support import PRODUCT, TRAIN, debug
-from tests.live_support import command, press, settle, stands, until
+from tests.live_support import command, press, program, settle, stands, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from agviz.debugger.launch import Debuggee
-    from agviz.tui.live import LiveSession
+    from agviz.tui.screen import TraceScreen
 
 _KEYS = {"\n": "enter", "\t": "tab"}
 
@@ -38,17 +38,17 @@ def app_of(debuggee: Debuggee, folder: Path) -> LiveApp:
     return LiveApp(debuggee.client, debuggee, folder)
 
 
-def printed(session: LiveSession) -> list[str]:
+def printed(session: TraceScreen) -> list[str]:
     """The lines of the output panel."""
-    output = session.output
+    output = program(session).output
     return [output._at(n)[1] for n in range(output.line_count)]
 
 
-def typed(session: LiveSession) -> str:
+def typed(session: TraceScreen) -> str:
     return session.query_one(PythonField).text
 
 
-def is_open(session: LiveSession) -> bool:
+def is_open(session: TraceScreen) -> bool:
     return session.query_one(Prompt).has_class("-open")
 
 
@@ -73,14 +73,14 @@ async def write(pilot: Pilot[None], text: str) -> None:
     await settle(pilot)
 
 
-async def type_lines(pilot: Pilot[None], *lines: str) -> LiveSession:
+async def type_lines(pilot: Pilot[None], *lines: str) -> TraceScreen:
     """Type lines as a user does, each with enter at its end; indents come by themselves."""
     session = None
     for line in lines:
         await write(pilot, line)
         session = await press(pilot, "enter")
     assert session is not None
-    return await until(pilot, lambda session: not session.runs_python)
+    return await until(pilot, lambda session: not program(session).runs_python)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -89,7 +89,7 @@ async def test_compound_statements_are_typed_and_run(
 ) -> None:
     async with app_of(debuggee, tmp_path).run_test(size=size) as pilot:
         session = await until(pilot, stands, 60.0)
-        before = session.stop
+        before = program(session).stop
         await press(pilot, "exclamation_mark")
         session = await type_lines(pilot, "for i in range(3): print(i)")
         assert typed(session) == "for i in range(3): print(i)\n", "it waits for a blank line"
@@ -101,12 +101,12 @@ async def test_compound_statements_are_typed_and_run(
         # Letters that are keys of the session, each of which would do something.
         session = await type_lines(pilot, "def n(q):", "c = q + 1", "return c", "", "n(41) != 7")
         assert printed(session)[-1] == "True"
-        assert session.stop is before, "nothing has run"
+        assert program(session).stop is before, "nothing has run"
         assert is_open(session)
         session = await press(pilot, "escape")
         assert not is_open(session)
         await press(pilot, "n")
-        await until(pilot, lambda session: stands(session) and session.stop is not before)
+        await until(pilot, lambda session: stands(session) and program(session).stop is not before)
 
 
 async def test_lines_are_pasted(debuggee: Debuggee, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_lines_are_pasted(debuggee: Debuggee, tmp_path: Path) -> None:
         text = "def f(x):\r\n\ty = x\r\n\r\n\treturn y + 1\r\n\r\nf(1)\r\nf(2)\r\n"
         session.query_one(PythonField).post_message(events.Paste(text))
         await press(pilot, "enter")
-        session = await until(pilot, lambda session: not session.runs_python)
+        session = await until(pilot, lambda session: not program(session).runs_python)
         assert printed(session)[-2:] == ["2", "3"]
 
 
@@ -160,7 +160,7 @@ async def test_what_was_typed_comes_back(debuggee: Debuggee, tmp_path: Path) -> 
         assert typed(session) == "draft"
         session = await press(pilot, "ctrl+c")
         assert typed(session) == ""
-        assert session.is_stopped()
+        assert program(session).is_stopped()
         await press(pilot, "escape", "exclamation_mark")
         session = await press(pilot, "up", "up")
         assert typed(session) == "for i in range(2):\n    print(i)"
@@ -172,10 +172,10 @@ async def test_one_line_of_python_is_a_command(debuggee: Debuggee, tmp_path: Pat
     async with app_of(debuggee, tmp_path).run_test(size=(120, 40)) as pilot:
         await until(pilot, stands, 60.0)
         await command(pilot, "python for i in range(2): print(i + 40)")
-        session = await until(pilot, lambda session: not session.runs_python)
+        session = await until(pilot, lambda session: not program(session).runs_python)
         assert printed(session)[-2:] == ["40", "41"]
         await command(pilot, "python (1 +")
-        session = await until(pilot, lambda session: not session.runs_python)
+        session = await until(pilot, lambda session: not program(session).runs_python)
         said = [each.message for each in pilot.app._notifications]
         assert any("press !" in each for each in said)
 
@@ -184,16 +184,16 @@ async def test_python_that_runs_on_does_not_take_keys_for_hotkeys(tmp_path: Path
     with debug(tmp_path, PRODUCT) as debuggee:
         async with app_of(debuggee, tmp_path).run_test(size=(80, 24)) as pilot:
             session = await until(pilot, stands, 60.0)
-            before = session.stop
+            before = program(session).stop
             await press(pilot, "exclamation_mark")
             send(pilot, "import time\nfor i in range(1000): time.sleep(0.01)\n\n")
-            await soon(pilot, lambda: session.runs_python)
+            await soon(pilot, lambda: program(session).runs_python)
             send(pilot, "nncq")
             await soon(pilot, lambda: typed(session) == "nncq")
             await pilot.pause(0.3)
-            assert session.runs_python
+            assert program(session).runs_python
             await pilot.press("ctrl+c")
-            session = await until(pilot, lambda session: not session.runs_python)
-            assert session.stop is before
+            session = await until(pilot, lambda session: not program(session).runs_python)
+            assert program(session).stop is before
             assert typed(session) == "nncq"
             assert any("KeyboardInterrupt" in line for line in printed(session))

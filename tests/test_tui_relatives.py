@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from agviz.tui.model import View
-    from agviz.tui.session import Session
+    from agviz.tui.screen import TraceScreen
 
 
 def part(x: torch.Tensor) -> torch.Tensor:
@@ -36,12 +36,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "training.agviz"
 
 
-def view_of(session: Session) -> View:
+def view_of(session: TraceScreen) -> View:
     assert session.view is not None
     return session.view
 
 
-def at(session: Session) -> tuple[int, int]:
+def at(session: TraceScreen) -> tuple[int, int]:
     """Graph task and ``seq`` of the event behind which the playhead is."""
     view = view_of(session)
     assert view.moment.event is not None
@@ -52,12 +52,12 @@ def notices(pilot: Pilot[None]) -> str:
     return " ".join(each.message for each in pilot.app._notifications)
 
 
-async def outermost(pilot: Pilot[None]) -> Session:
+async def outermost(pilot: Pilot[None]) -> TraceScreen:
     """Go to the beginning of the pass that the user called."""
     return await press(pilot, "t", "g", "enter")
 
 
-async def follow(pilot: Pilot[None], arrow: str) -> Session:
+async def follow(pilot: Pilot[None], arrow: str) -> TraceScreen:
     """Press enter on the line of the inspector that has an arrow."""
     session = await press(pilot, "4", "g")
     shown = lines(session.query_one(Inspector))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agviz.tui.app import AgvizApp
     from agviz.tui.model import View
     from agviz.tui.panels.panel import Panel
-    from agviz.tui.session import Session
+    from agviz.tui.screen import TraceScreen
 
 DEVICES = 2
 LAYERS = 4
@@ -120,7 +120,7 @@ def record(
     return path
 
 
-async def settle(pilot: Pilot[None]) -> Session:
+async def settle(pilot: Pilot[None]) -> TraceScreen:
     """Wait until everything that was asked of the reader thread is on the screen.
 
     An answer may lead to the next question, so several rounds must pass in which nothing was asked.
@@ -130,21 +130,21 @@ async def settle(pilot: Pilot[None]) -> Session:
     while quiet < 6:
         await pilot.pause(0)
         quiet = quiet + 1 if await asyncio.to_thread(app.reader.wait) else 0
-    return app.session
+    return app.shown
 
 
-async def begin(pilot: Pilot[None]) -> Session:
+async def begin(pilot: Pilot[None]) -> TraceScreen:
     """Go to the beginning: a trace opens where the first failure or non-finite gradient is."""
     session = await settle(pilot)
     view = session.view
     if view is not None and view.moment.position:
-        session.command_event("0")
+        session.carry_out("event 0")
         await settle(pilot)
-        session.look_at(view.recording.columns.node_at(0), cast("View", session.view))
+        session.board.look_at(view.recording.columns.node_at(0), cast("View", session.view))
     return await settle(pilot)
 
 
-async def press(pilot: Pilot[None], *keys: str) -> Session:
+async def press(pilot: Pilot[None], *keys: str) -> TraceScreen:
     """Type, and wait for what comes of each key.
 
     ``pilot.press`` waits for an idle processor twice per key, which a busy machine never has.
@@ -156,7 +156,7 @@ async def press(pilot: Pilot[None], *keys: str) -> Session:
     return session
 
 
-async def write(pilot: Pilot[None], text: str) -> Session:
+async def write(pilot: Pilot[None], text: str) -> TraceScreen:
     """Type a text into the prompt."""
     for character in text:
         key = character if character.isalnum() else _KEYS[character]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from textual.message import Message
-
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict, beside_passes, verdicts
@@ -20,8 +18,8 @@ if TYPE_CHECKING:
     from agviz.tui.model import LoadedPass
 
 
-@dataclass
-class VerdictsFound(Message):
+@dataclass(frozen=True)
+class VerdictsFound:
     """What is known."""
 
     verdicts: tuple[Verdict, ...]

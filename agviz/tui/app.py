@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 
-from agviz.tui.board import Board
+from agviz.tui.drivers import OpenedRank, RecordedDriver
 from agviz.tui.hangup import leave_with_the_terminal
 from agviz.tui.keys import binding_ids
-from agviz.tui.rank_session import RankSession
 from agviz.tui.ranks_reader import RanksReader
 from agviz.tui.reader_thread import ReaderThread
+from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.ranks import RanksScreen
-from agviz.tui.session import Session
 from agviz.tui.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from textual.message import Message
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
+
+    from agviz.tui.arrangement import Arrangement
+    from agviz.tui.board import Board
 
 
 class BaseApp(App[None]):
@@ -82,7 +84,7 @@ class BaseApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything a key does, for the palette."""
         yield from super().get_system_commands(screen)
-        if isinstance(screen, Board | RanksScreen):
+        if isinstance(screen, TraceScreen | RanksScreen):
             seen = set()
             for node, binding, enabled, tooltip in screen.active_bindings.values():
                 if node is screen and enabled and binding.id and binding.id not in seen:
@@ -109,6 +111,14 @@ class BaseApp(App[None]):
             )
         self.theme_changed_signal.subscribe(self, lambda theme: settings.keep_theme(theme.name))
 
+    def action_help_quit(self) -> None:
+        """Say which key leaves; Textual knows only keys that are bound to its own action."""
+        for key, active in self.active_bindings.items():
+            if active.binding.id in {"quit", "ranks.quit"}:
+                title = "Do you want to quit?"
+                self.notify(f"Press [b]{key}[/b] to quit the app", title=title)
+                break
+
     def hung_up(self) -> None:
         """The terminal was closed, and this process is about to end; called on another thread."""
 
@@ -123,12 +133,12 @@ class BaseApp(App[None]):
 
 
 class AgvizApp(BaseApp):
-    """The application on trace files: it owns the reader thread and opens the session.
+    """The application on trace files: it owns the reader thread and opens the screen.
 
     Args:
         paths: trace files.
         settings: what the user has chosen; None: nothing.
-        picks: whether the user chooses a graph task first.
+        make_driver: makes the driver of the screen.
         notes: sentences to be shown at the beginning.
     """
 
@@ -137,21 +147,16 @@ class AgvizApp(BaseApp):
         paths: Sequence[Path],
         settings: Settings | None = None,
         *,
-        picks: bool = False,
+        make_driver: Callable[[Board, Arrangement], RecordedDriver] = RecordedDriver,
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__(settings, notes=notes)
         self.reader = ReaderThread(paths, self._receive)
-        self.session = self.make_session(paths, self.reader)
-        self.session.picks = picks
-
-    def make_session(self, paths: Sequence[Path], reader: ReaderThread) -> Session:
-        """The session, before anything is shown."""
-        return Session(paths, reader)
+        self.shown = TraceScreen(paths, self.reader, make_driver)
 
     def begin(self) -> None:
-        """Open the session."""
-        self.push_screen(self.session)
+        """Open the screen."""
+        self.push_screen(self.shown)
         self.reader.start()
 
     def on_unmount(self) -> None:
@@ -160,7 +165,7 @@ class AgvizApp(BaseApp):
         self.reader.join()
 
     def _receive(self, message: Message) -> None:
-        self.session.post_message(message)
+        self.shown.post_message(message)
 
 
 class RanksApp(BaseApp):
@@ -178,7 +183,7 @@ class RanksApp(BaseApp):
         super().__init__(settings, notes=notes)
         self.ranks_reader = RanksReader(folder, self._receive)
         self.ranks = RanksScreen(folder, self.ranks_reader)
-        self.opened: RankSession | None = None
+        self.opened: TraceScreen | None = None
         """The rank that is looked at."""
 
     def begin(self) -> None:
@@ -188,18 +193,25 @@ class RanksApp(BaseApp):
 
     def on_unmount(self) -> None:
         """Let go of the files."""
-        self.on_rank_session_rank_left()
+        self.on_rank_left()
         self.ranks_reader.stop()
         self.ranks_reader.join()
 
     def on_ranks_screen_rank_picked(self, message: RanksScreen.RankPicked) -> None:
         """Look at one rank."""
         if self.opened is None:
-            self.opened = RankSession.of(message.path, message.number, message.graph_task)
-            self.push_screen(self.opened)
-            self.opened.reader.start()
+            rank = OpenedRank(message.number, message.graph_task)
 
-    def on_rank_session_rank_left(self) -> None:
+            def post(found: Message) -> None:
+                opened.post_message(found)
+
+            reader = ReaderThread([message.path], post)
+            opened = TraceScreen([message.path], reader, partial(RecordedDriver, rank=rank))
+            self.opened = opened
+            self.push_screen(opened)
+            reader.start()
+
+    def on_rank_left(self) -> None:
         """Look at all again."""
         if self.opened is not None:
             self.opened.reader.stop()
@@ -225,7 +237,8 @@ def run(paths: Sequence[Path], *, picks: bool = False, notes: Sequence[str] = ()
         picks: whether the user chooses a graph task first.
         notes: sentences to be shown at the beginning.
     """
-    return _run(AgvizApp(paths, Settings.read(), picks=picks, notes=notes))
+    make_driver = partial(RecordedDriver, picks=picks)
+    return _run(AgvizApp(paths, Settings.read(), make_driver=make_driver, notes=notes))
 
 
 def run_ranks(folder: Path, *, notes: Sequence[str] = ()) -> int:

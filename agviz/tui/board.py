@@ -1,123 +1,119 @@
-"""Board: what every part of the session builds on. It holds the view and asks the reader thread.
+"""Board: the files, their graph tasks, and the view of the one that is shown.
 
-A part (travel, search, ...) is a subclass with bindings, actions and commands; the session
-inherits from all of them, and Textual joins their bindings. A command ``NAME`` is an entry of
-``VERBS`` and a method ``command_NAME``; ``complete_NAME`` may complete its argument.
+The screen, its driver and everything else that a key may reach share it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from textual.reactive import Reactive, var
-from textual.screen import Screen
-
-from agviz.tui.model import Playhead, View
-from agviz.tui.panels.panel import Panel
+from agviz.tui import command_line
+from agviz.tui.command_line import CommandError, number
+from agviz.tui.model import Key
 from agviz.tui.repaint import Repaint
+from agviz.tui.screens.tasks import TaskPicker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from textual.widget import Widget
+    from textual.screen import Screen
 
     from agviz.analysis.verdict import PassMark
     from agviz.traces.rows import GraphTaskRow
-    from agviz.tui.commands import Usage
-    from agviz.tui.model import LoadedPass
-    from agviz.tui.reader_thread import Move, ReaderThread
+    from agviz.tui.model import View
+    from agviz.tui.reader_thread import Listed, ReaderThread
 
 
-class Board(Screen[None]):
-    """The view, and what moves it.
+class Board:
+    """The view, and the thread that is asked for another one.
 
     Args:
+        screen: shows the view.
         paths: the files that were opened.
-        reader: the thread that reads them; it posts its answers to this screen.
+        reader: the thread that reads them; it posts its answers to the screen.
+        draw: called with each new view.
     """
 
-    AUTO_FOCUS = ""
-
-    VERBS: ClassVar[Mapping[str, Usage]] = {}
-    """What this part adds to the commands."""
-
-    view: var[View | None] = var(None)
-    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
-    """Other than in a screen of Textual's, only what loses or gets the focus is painted."""
-
-    def __init__(self, paths: Sequence[Path], reader: ReaderThread) -> None:
-        super().__init__()
-        self.picks = False
-        """Whether the user chooses a graph task first."""
+    def __init__(
+        self,
+        screen: Screen[None],
+        paths: Sequence[Path],
+        reader: ReaderThread,
+        draw: Callable[[View], None],
+    ) -> None:
+        self.screen = screen
         self.paths = paths
         self.reader = reader
+        self.view: View | None = None
+        """None: nothing was read yet. Another one is shown by :meth:`show`."""
+        self.alive: Callable[[View], View] = _as_it_is
+        """Adds to a view what is known beside the recording; a driver may set another."""
         self.tasks: list[list[GraphTaskRow]] = []
         """The graph tasks of each file."""
         self.unusual: list[Mapping[int, PassMark]] = []
         """What is unusual about graph tasks of each file, by graph task."""
-        self.together = Repaint(self)
-
-    @classmethod
-    def all_commands(cls) -> dict[str, Usage]:
-        """The commands of all parts."""
-        return {
-            name: usage
-            for part in reversed(cls.__mro__)
-            for name, usage in vars(part).get("VERBS", {}).items()
-        }
-
-    def complete(self, line: str) -> list[str]:
-        """The command lines that begin with what was typed."""
-        name, blank, argument = line.partition(" ")
-        known = self.all_commands()
-        if not blank:
-            return [each for each in known if each.startswith(name)]
-        completing = getattr(self, f"complete_{name}", None)
-        if completing is None or name not in known:
-            return []
-        return [f"{name} {each}" for each in completing(argument)]
-
-    def move(self, move: Move) -> None:
-        """Ask for another moment."""
-        if self.view is not None:
-            if self.view.follows:
-                self.view = replace(self.view, follows=False)
-            self.reader.move(move)
-
-    def go_elsewhere(self, graph_task: int, seq: int) -> None:
-        """Go behind an event of another graph task."""
-        if self.view is not None:
-            if self.view.follows:
-                self.view = replace(self.view, follows=False)
-            self.reader.go(graph_task, seq)
-
-    def run_to(self, node: int, recording: LoadedPass) -> None:
-        """Go to the moment at which a node was taken up."""
-        execution = recording.columns.execution_of(node)
-        if execution is None:
-            never = "never ran" if recording.is_over else "has not run yet"
-            self.notify(f"This node {never}: there is no such moment.")
-        else:
-            self.move(partial(Playhead.to_seq, seq=execution.seq))
-
-    def look_at(self, node: int | None, view: View) -> None:
-        """Show ``view`` with another node selected."""
-        if node is None or node == view.selected:
-            self.view = view
-        else:
-            self.together.wait()
-            self.view = replace(view, selected=node)
-            self.reader.story(node)
-
-    def only(self, thread: int | None) -> None:
-        """Go by one thread's nodes only; None: by all."""
-        if self.view is not None:
-            self.view = replace(self.view, thread=thread)
+        self.together = Repaint(screen)
+        self._draw = draw
 
     @property
-    def focused_panel(self) -> Panel | None:
-        """The panel that has the focus."""
-        return self.focused if isinstance(self.focused, Panel) else None
+    def shown(self) -> View:
+        """The view. Raises RuntimeError before there is one."""
+        if self.view is None:
+            raise RuntimeError("there is nothing to show yet")
+        return self.view
+
+    def show(self, view: View) -> None:
+        """Show another view."""
+        if view != self.view:
+            self.view = view
+            self._draw(view)
+
+    def look_at(self, node: int | None, view: View) -> None:
+        """Show ``view`` with another node selected, and what is known beside the recording."""
+        view = self.alive(view)
+        if node is None or node == view.selected:
+            self.show(view)
+        else:
+            self.together.wait()
+            self.show(replace(view, selected=node))
+            self.reader.story(node)
+
+    def look_at_named(self, name: str) -> None:
+        """Look at a node, by its number in execution order or a part of its names."""
+        self.look_at(command_line.node(name, self.shown.recording), self.shown)
+
+    def notify(self, sentence: str) -> None:
+        """Say something that may hold names from a trace."""
+        self.screen.notify(sentence, markup=False)
+
+    def take_list(self, message: Listed) -> None:
+        """Take over which graph tasks there are."""
+        self.tasks, self.unusual = message.tasks, message.marks
+        for screen in self.screen.app.screen_stack:
+            if isinstance(screen, TaskPicker):
+                screen.renew(message.tasks, message.marks)
+
+    def choose_task(self) -> None:
+        """Open the choice of graph tasks."""
+        if any(self.tasks):
+            current = self.view.recording.key if self.view else None
+            picker = TaskPicker(self.paths, self.tasks, self.unusual, current)
+            self.screen.app.push_screen(picker, self._open_task)
+            self.reader.judge()
+
+    def open_task(self, argument: str) -> None:
+        """Open a graph task of the file that is shown, by its number."""
+        file, wanted = self.shown.recording.key.file, number(argument)
+        if wanted not in {row.id for row in self.tasks[file]}:
+            raise CommandError(f"There is no graph task {wanted} in this file.")
+        self.reader.load(Key(file, wanted))
+
+    def _open_task(self, key: Key | None) -> None:
+        if key is not None:
+            self.reader.load(key)
+
+
+def _as_it_is(view: View) -> View:
+    return view

@@ -1,4 +1,4 @@
-"""The line of keys at the bottom: those of the focused panel, and those of the session.
+"""The line of keys at the bottom: those of the focused panel, and those of the screen.
 
 One widget that draws a line: Textual's own footer makes a widget of every key, anew whenever the
 focus moves, which takes longer than a key may.

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from agviz.tui.live import LiveSession
+from agviz.tui.arrangement import PANELS
+from agviz.tui.panels.output import Output
 from agviz.tui.panels.ranks import RankLanes
 from agviz.tui.prompt import Prompt
-from agviz.tui.rank_session import RankSession
+from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.breakpoints import Breakpoints
 from agviz.tui.screens.help import Help
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
 
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
-    panels = LiveSession.PANELS
-    owners: tuple[type[DOMNode], ...] = (LiveSession, *panels, Prompt, Help, TaskPicker, Answer)
-    owners += (TaskList, Breakpoints, Leave, RanksScreen, RankLanes, RankSession)
+    owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
+    owners += (TaskPicker, TaskList, Breakpoints, Leave, RanksScreen, RankLanes)
     return {
         binding.id: binding
         for owner in owners

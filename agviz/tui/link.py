@@ -1,48 +1,25 @@
-"""The thread through which the terminal UI speaks with a debugged program.
+"""The threads through which the terminal UI speaks with a debugged program.
 
 Each question may take as long as it likes; its answer comes back as a message.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from textual.message import Message
+from typing import TYPE_CHECKING, TypeVar
 
 from agviz.debugger.client import Said
 from agviz.errors import AgvizError
+from agviz.tui.worker import Replied, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual.message import Message
+
     from agviz.debugger.client import Client, Notice
 
 T = TypeVar("T")
-
-
-@dataclass
-class NoticeReceived(Message):
-    """The program said something by itself."""
-
-    notice: Notice
-
-
-@dataclass
-class Replied(Message):
-    """A question was answered."""
-
-    then: Callable[[Any], None]
-    answer: Any
-
-
-@dataclass
-class Refused(Message):
-    """A question could not be answered; the sentence says why."""
-
-    sentence: str
 
 
 class NoticeThread(threading.Thread):
@@ -51,69 +28,63 @@ class NoticeThread(threading.Thread):
     Args:
         client: whose notices are received.
         post: where messages go; called on this thread.
+        then: called with each notice by whoever gets the message.
     """
 
-    def __init__(self, client: Client, post: Callable[[Message], object]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        post: Callable[[Message], object],
+        then: Callable[[Notice], None],
+    ) -> None:
         super().__init__(name="agviz-ear", daemon=True)
         self._client = client
         self._post = post
+        self._then = then
 
     def run(self) -> None:
         """Listen."""
         while True:
             notice = self._client.next_notice(timeout=None)
-            self._post(NoticeReceived(notice))
+            self._post(Replied(self._then, notice))
             if isinstance(notice, Said) and notice.what == "gone":
                 return
 
 
-class Link(threading.Thread):
+class Link(Worker):
     """Asks one question after the other.
 
     Args:
         client: whom to ask.
         post: where messages go; called on this thread.
+        refused: called with a sentence where a question could not be answered.
     """
 
-    def __init__(self, client: Client, post: Callable[[Message], object]) -> None:
-        super().__init__(name="agviz-link", daemon=True)
+    def __init__(
+        self, client: Client, post: Callable[[Message], object], refused: Callable[[str], None]
+    ) -> None:
+        super().__init__("agviz-link", post)
         self._client = client
-        self._post = post
-        self._questions: queue.Queue[tuple[Callable[[Client], Any], Callable[[Any], None]] | None]
-        self._questions = queue.Queue()
+        self._refused = refused
 
     def ask(self, question: Callable[[Client], T], then: Callable[[T], None]) -> None:
         """Ask, and have ``then`` called with the answer by whoever gets the message."""
-        self._questions.put((question, then))
+
+        def request() -> None:
+            self._post(Replied(then, question(self._client)))
+
+        self._requests.put(request)
 
     def interrupt(self) -> None:
         """Have the Python that is being run at a stop end, without waiting for its answer."""
+        interrupt = threading.Thread(
+            target=self.serve, args=(self._client.interrupt,), name="agviz-interrupt", daemon=True
+        )
+        interrupt.start()
 
-        def ask() -> None:
-            try:
-                self._client.interrupt()
-            except AgvizError as error:
-                self._post(Refused(str(error)))
-
-        threading.Thread(target=ask, name="agviz-interrupt", daemon=True).start()
-
-    def stop(self) -> None:
-        """End when everything was asked."""
-        self._questions.put(None)
-
-    def wait(self) -> bool:
-        """Block until everything was asked; True where there was nothing to wait for."""
-        if self._questions.unfinished_tasks == 0:
-            return True
-        self._questions.join()
-        return False
-
-    def run(self) -> None:
-        """Ask until :meth:`stop`."""
-        while (asked := self._questions.get()) is not None:
-            question, then = asked
-            try:
-                self._post(Replied(then, question(self._client)))
-            except AgvizError as error:
-                self._post(Refused(str(error)))
-            self._questions.task_done()
+    def serve(self, request: Callable[[], None]) -> None:
+        """Ask; where the program refuses, say so."""
+        try:
+            request()
+        except AgvizError as error:
+            self._post(Replied(self._refused, str(error)))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from agviz.tui.app import AgvizApp
-from agviz.tui.live import LiveSession
+from agviz.tui.live_driver import LiveDriver
 from agviz.tui.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path, PurePath
 
     from agviz.debugger.client import Client
     from agviz.debugger.launch import Debuggee
-    from agviz.tui.reader_thread import ReaderThread
-    from agviz.tui.session import Session
 
 
 class LiveApp(AgvizApp):
@@ -30,16 +28,9 @@ class LiveApp(AgvizApp):
     CSS_PATH: ClassVar[list[str | PurePath]] = ["agviz.tcss", "live.tcss"]  # type: ignore[assignment]
 
     def __init__(self, client: Client, debuggee: Debuggee | None, folder: Path) -> None:
-        self._client = client
         self._debuggee = debuggee
-        self._folder = folder
-        super().__init__([client.hello.trace], Settings.read())
-
-    def make_session(self, paths: Sequence[Path], reader: ReaderThread) -> Session:
-        """A session with the program behind it."""
-        return LiveSession(
-            paths, reader, client=self._client, debuggee=self._debuggee, folder=self._folder
-        )
+        make_driver = partial(LiveDriver, client=client, debuggee=debuggee, folder=folder)
+        super().__init__([client.hello.trace], Settings.read(), make_driver=make_driver)
 
     def hung_up(self) -> None:
         """End the program, which was to be seen in that terminal."""

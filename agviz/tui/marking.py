@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from textual.message import Message
-
 from agviz.tui.model import Mark
 
 if TYPE_CHECKING:
@@ -17,8 +15,8 @@ if TYPE_CHECKING:
     from agviz.tui.model import Key, LoadedPass
 
 
-@dataclass
-class Marked(Message):
+@dataclass(frozen=True)
+class Marked:
     """The nodes of a graph task that breakpoints are at."""
 
     key: Key

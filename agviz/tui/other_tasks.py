@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from textual.message import Message
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,8 +15,8 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 5_000
 
 
-@dataclass
-class TurnsRead(Message):
+@dataclass(frozen=True)
+class TurnsRead:
     """More was read of other graph tasks."""
 
     key: Key

@@ -93,6 +93,11 @@ class Prompt(Horizontal):
         """Where the user types Python."""
         return self.query_one(PythonField)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the user types here."""
+        return self.has_class("-open")
+
     def ask(self, kind: str, begin: str = "") -> None:
         """Open for a search, a command, or Python at a stopped node."""
         self.kind = kind
@@ -145,13 +150,13 @@ class Prompt(Horizontal):
         Returns:
             Whether the user has to choose among them.
         """
-        if not self.has_class("-open") or self.python.before_cursor != text:
+        if not self.is_open or self.python.before_cursor != text:
             return False
         return not self.python.extend(names) and len(names) > 1
 
     def action_leave(self) -> None:
         """Close."""
-        if self.has_class("-open"):
+        if self.is_open:
             self.remove_class("-open")
             self.post_message(self.Left())
 

@@ -6,8 +6,6 @@ up work. What the ranks' own files say comes behind, rank by rank.
 
 from __future__ import annotations
 
-import queue
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +17,7 @@ from agviz.ranks.phases import Phase, Phases
 from agviz.ranks.run import Run
 from agviz.ranks.slow import rank_work
 from agviz.tui.reader_thread import ReaderCrashed, ReadFailed
+from agviz.tui.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,7 +122,7 @@ class RankWorkRead(Message):
     work: RankWork
 
 
-class RanksReader(threading.Thread):
+class RanksReader(Worker):
     """Owns the run.
 
     Args:
@@ -132,10 +131,8 @@ class RanksReader(threading.Thread):
     """
 
     def __init__(self, folder: Path, post: Callable[[Message], object]) -> None:
-        super().__init__(name="agviz-ranks-reader", daemon=True)
+        super().__init__("agviz-ranks-reader", post)
         self._path = folder
-        self._post = post
-        self._requests: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._wanted: Wanted | None = None
         self._phases: Phases | None = None
         self._longest: tuple[int, ...] = ()
@@ -152,27 +149,21 @@ class RanksReader(threading.Thread):
     def stop(self) -> None:
         """End when the request under way is served."""
         self._wanted = None
-        self._requests.put(None)
-
-    def wait(self) -> bool:
-        """Block until every request was served; True where there was nothing to wait for."""
-        if self._requests.unfinished_tasks == 0:
-            return True
-        self._requests.join()
-        return False
+        super().stop()
 
     def run(self) -> None:
         """Serve requests until :meth:`stop`."""
         try:
-            while (request := self._requests.get()) is not None:
-                try:
-                    request()
-                except AgvizError as error:
-                    self._post(ReadFailed(str(error)))
-                finally:
-                    self._requests.task_done()
+            super().run()
         except Exception as error:  # noqa: BLE001 - the application raises it
             self._post(ReaderCrashed(error))
+
+    def serve(self, request: Callable[[], None]) -> None:
+        """Do what is asked for; where a file does not allow it, say so."""
+        try:
+            request()
+        except AgvizError as error:
+            self._post(ReadFailed(str(error)))
 
     def _reopen(self) -> None:
         self._phases = None

@@ -10,12 +10,11 @@ grows is looked at now and then, the less often the longer that takes.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from textual.message import Message
 
@@ -32,6 +31,7 @@ from agviz.tui.relatives import next_nonfinite
 from agviz.tui.seeking import Search, Sought
 from agviz.tui.track import TraceTrack
 from agviz.tui.watching import FileWatch
+from agviz.tui.worker import Replied, Worker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,7 @@ _AROUND: Final = -50, 50
 _BETWEEN_NEWS_S: Final = 0.15
 """Between two words on how a search goes."""
 
+T = TypeVar("T")
 Move = Callable[[Playhead], None]
 
 
@@ -197,7 +198,7 @@ def _extent(tasks: Sequence[GraphTaskRow]) -> tuple[int, int]:
     return len(tasks), tasks[-1].id if tasks else -1
 
 
-class ReaderThread(threading.Thread):
+class ReaderThread(Worker):
     """Owns the open traces.
 
     Args:
@@ -206,10 +207,8 @@ class ReaderThread(threading.Thread):
     """
 
     def __init__(self, paths: Sequence[Path], post: Callable[[Message], object]) -> None:
-        super().__init__(name="agviz-reader", daemon=True)
+        super().__init__("agviz-reader", post)
         self._paths = paths
-        self._post = post
-        self._requests: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._requests.put(self._open)
         self._moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
         self._story: int | None = None
@@ -299,9 +298,16 @@ class ReaderThread(threading.Thread):
         """Find where an event is: posts :class:`Located`."""
         self._requests.put(lambda: self._locate(seq))
 
-    def ask(self, question: Callable[[Trace, LoadedPass], Message | None]) -> None:
-        """Have a question answered about the loaded graph task; its answer is posted."""
-        self._requests.put(lambda: self._answer(question))
+    def ask(
+        self, question: Callable[[Trace, LoadedPass], T | None], then: Callable[[T], None]
+    ) -> None:
+        """Have a question answered about the loaded graph task: posts :class:`Replied`.
+
+        Args:
+            question: called on this thread; None: there is nothing to say.
+            then: called with the answer by whoever gets the message.
+        """
+        self._requests.put(lambda: self._answer(question, then))
 
     def poll(self) -> None:
         """Look at once whether the file has grown."""
@@ -311,30 +317,10 @@ class ReaderThread(threading.Thread):
         """Open the files anew: posts :class:`Listed`; the playhead stays where it was."""
         self._requests.put(self._open)
 
-    def stop(self) -> None:
-        """Close the files when everything asked for was done."""
-        self._requests.put(None)
-
-    def wait(self) -> bool:
-        """Block until every request was served; True where there was nothing to wait for."""
-        if self._requests.unfinished_tasks == 0:
-            return True
-        self._requests.join()
-        return False
-
     def run(self) -> None:
-        """Serve requests until :meth:`stop`."""
+        """Serve requests until :meth:`stop`, then close the files."""
         try:
-            while True:
-                try:
-                    request = self._requests.get(timeout=self._patience)
-                except queue.Empty:
-                    self._serve(self._poll)
-                    continue
-                if request is None:
-                    break
-                self._serve(request)
-                self._requests.task_done()
+            super().run()
         except Exception as error:  # noqa: BLE001 - the application raises it
             self._post(ReaderCrashed(error))
         finally:
@@ -342,11 +328,16 @@ class ReaderThread(threading.Thread):
                 trace.close()
 
     @property
-    def _patience(self) -> float | None:
+    def patience(self) -> float | None:
         """Seconds until the files are looked at again; None: there is nothing to expect."""
         return min((watch.interval for watch in self._watches), default=None)
 
-    def _serve(self, request: Callable[[], None]) -> None:
+    def idle(self) -> None:
+        """Look whether the files have grown."""
+        self.serve(self._poll)
+
+    def serve(self, request: Callable[[], None]) -> None:
+        """Do what is asked for; where the file does not allow it, say so."""
         try:
             request()
         except (AgvizError, LookupError, ValueError) as error:
@@ -746,8 +737,10 @@ class ReaderThread(threading.Thread):
             self._read_around(offset)
             self._post(Located(key, seq, offset))
 
-    def _answer(self, question: Callable[[Trace, LoadedPass], Message | None]) -> None:
+    def _answer(
+        self, question: Callable[[Trace, LoadedPass], T | None], then: Callable[[T], None]
+    ) -> None:
         if self._recording is not None:
-            message = question(self._traces[self._recording.key.file], self._recording)
-            if message is not None:
-                self._post(message)
+            answer = question(self._traces[self._recording.key.file], self._recording)
+            if answer is not None:
+                self._post(Replied(then, answer))

@@ -101,7 +101,7 @@ class Title(Bar):
     async def on_click(self, event: events.Click) -> None:
         """Open the choice."""
         event.stop()
-        await self.run_action("screen.choose_task")
+        await self.run_action("screen.command('task.choose')")
 
 
 class Status(Bar):

@@ -54,9 +54,19 @@ class Threads(Panel):
         Binding("h,left,shift+left", "pan(-0.25)", "Earlier", show=False, id="threads.pan-left"),
         Binding("g,home", "pan(-1e9)", "Begin", show=False, id="threads.begin"),
         Binding("G,end", "pan(1e9)", "End", show=False, id="threads.end"),
-        Binding("j,down", "screen.thread(1)", "Next thread", show=False, id="threads.next-thread"),
         Binding(
-            "k,up", "screen.thread(-1)", "Previous thread", show=False, id="threads.prev-thread"
+            "j,down",
+            "screen.command('thread.next')",
+            "Next thread",
+            show=False,
+            id="threads.next-thread",
+        ),
+        Binding(
+            "k,up",
+            "screen.command('thread.previous')",
+            "Previous thread",
+            show=False,
+            id="threads.prev-thread",
         ),
     ]
 

@@ -1,1 +1,1 @@
-"""The screens of the terminal UI: the session itself and what opens over it."""
+"""The screens that open over the one on a trace, and the one on all ranks."""

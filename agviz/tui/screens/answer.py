@@ -28,7 +28,7 @@ _LOOKS: Final = {
 
 
 class Answer(ModalScreen[None]):
-    """Opens over the session."""
+    """Opens over the screen on a trace."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,w,enter", "dismiss", "Close", id="answer.close"),

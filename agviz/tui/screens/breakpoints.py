@@ -29,7 +29,7 @@ _EXAMPLE = "Mul.* module=encoder.0 if norm > 1e3   or   train.py:12   or   param
 
 
 class Breakpoints(ModalScreen[None]):
-    """Opens over the session, which does what is asked and shows the outcome with :meth:`show`.
+    """Opens over the screen on a trace, has done what is asked, and is shown the outcome.
 
     Args:
         breakpoints: in the order of their numbers.

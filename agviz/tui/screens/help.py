@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
@@ -14,21 +14,25 @@ from textual.widgets import Static
 from agviz.tui.model import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from textual.app import ComposeResult
+    from textual.dom import DOMNode
+    from textual.screen import Screen
 
-    from agviz.tui.commands import Usage
+    from agviz.tui.command_line import Usage
+
+KeyRows: TypeAlias = "list[tuple[str, str]]"
 
 
 class Help(ModalScreen[None]):
-    """Opens over the session.
+    """Opens over the screen on a trace.
 
     Args:
         heading: the panel's name.
         text: what it shows.
         keys: the keys of the panel, then those that work everywhere: key and what it does.
-        commands: by name; empty: there are none, and no nodes with states either.
+        commands: empty: there are none, and no nodes with states either.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,13 +48,13 @@ class Help(ModalScreen[None]):
         heading: str,
         text: str,
         keys: Iterable[tuple[str, Iterable[tuple[str, str]]]],
-        commands: Mapping[str, Usage],
+        commands: Iterable[Usage],
     ) -> None:
         super().__init__()
         self._heading = heading
         self._text = text
         self._keys = keys
-        self._commands = commands
+        self._commands = [(f"{each.name} {each.argument}".strip(), each.help) for each in commands]
 
     def compose(self) -> ComposeResult:
         """A box that scrolls."""
@@ -65,18 +69,28 @@ class Help(ModalScreen[None]):
                 yield Static(_two_columns(keys), classes="paragraph")
             if self._commands:
                 yield Static(Text("Commands (after :)", style="bold"))
-                yield Static(
-                    _two_columns(
-                        (f"{name} {usage.arguments}".strip(), usage.help)
-                        for name, usage in self._commands.items()
-                    ),
-                    classes="paragraph",
-                )
+                yield Static(_two_columns(self._commands), classes="paragraph")
 
     def action_scroll(self, direction: str) -> None:
         """Scroll by a line, or to an end."""
         box = self.query_one("#help", VerticalScroll)
         getattr(box, f"scroll_{direction}")(animate=False)
+
+
+def keys_of(screen: Screen[None], panel: DOMNode) -> tuple[KeyRows, KeyRows]:
+    """The keys that work in a panel, and those that work everywhere: each with what it does."""
+    keys: dict[tuple[str | None, str], list[str]] = {}
+    of_panel: KeyRows = []
+    everywhere: KeyRows = []
+    bindings = [each for each in screen.active_bindings.values() if each.binding.id]
+    for _, binding, _, _ in bindings:
+        mark = binding.id, binding.action
+        keys.setdefault(mark, []).append(screen.app.get_key_display(binding))
+    for node, binding, enabled, tooltip in bindings:
+        said = tooltip or binding.description
+        if enabled and said and (shown := keys.pop((binding.id, binding.action), None)):
+            (of_panel if node is panel else everywhere).append((" ".join(shown), said))
+    return of_panel, everywhere
 
 
 def _states() -> Text:

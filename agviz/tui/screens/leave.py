@@ -16,7 +16,7 @@ Choice = Literal["end", "detach"]
 
 
 class Leave(ModalScreen[Choice | None]):
-    """Opens over the session; its result is what to do with the program, None: stay.
+    """Opens over the screen on a trace; its result is what to do with the program, None: stay.
 
     Args:
         can_end: whether the program was started from here.

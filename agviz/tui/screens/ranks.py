@@ -14,7 +14,7 @@ from agviz.tui.hints import Hints
 from agviz.tui.panels.panel import Panel, Panels
 from agviz.tui.panels.ranks import RankLanes, RankPanel
 from agviz.tui.ranks_reader import Wanted
-from agviz.tui.screens.help import Help
+from agviz.tui.screens.help import Help, keys_of
 from agviz.words.safe import clean
 from agviz.words.units import duration, plural
 
@@ -196,13 +196,9 @@ class RanksScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Explain the lanes and the keys."""
-        keys: dict[str, tuple[list[str], str]] = {}
-        for _, binding, enabled, tooltip in self.active_bindings.values():
-            if enabled and binding.id and binding.description:
-                shown, _ = keys.setdefault(binding.id, ([], tooltip or binding.description))
-                shown.append(self.app.get_key_display(binding))
-        rows = [(" ".join(shown), said) for shown, said in keys.values()]
-        self.app.push_screen(Help(RankLanes.HEADING, RankLanes.HELP, [("Keys", rows)], {}))
+        of_lanes, everywhere = keys_of(self, self.query_one(RankLanes))
+        keys = [("Keys", of_lanes + everywhere)]
+        self.app.push_screen(Help(RankLanes.HEADING, RankLanes.HELP, keys, ()))
 
     # Drawing.
 

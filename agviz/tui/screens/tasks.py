@@ -177,7 +177,7 @@ class TaskList(ScrollView, can_focus=True):
 
 
 class TaskPicker(ModalScreen[Key | None]):
-    """Opens over the session; its result is the chosen graph task.
+    """Opens over the screen on a trace; its result is the chosen graph task.
 
     Args:
         paths: the files.

@@ -1,4 +1,4 @@
-"""What every part of a live session builds on: it knows where the program has stopped."""
+"""The program behind a live screen: where it is stopped, and how it is asked."""
 
 from __future__ import annotations
 
@@ -7,47 +7,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger.client import RefusedError
 from agviz.tui.link import Link, NoticeThread
-from agviz.tui.panels.output import ANSWER, Output
-from agviz.tui.prompt import Prompt
-from agviz.tui.session import Session
-from agviz.words.health import nonfinite
-from agviz.words.shapes import write_shape
+from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from agviz.debugger.client import Client, Stopped
+    from agviz.debugger.client import Client, Notice, Stopped
     from agviz.debugger.launch import Debuggee
-    from agviz.measure.values import Health
-    from agviz.tui.link import Refused, Replied
+    from agviz.tui.arrangement import Arrangement
+    from agviz.tui.board import Board
     from agviz.tui.model import Key, Mark, OtherTasks, StopTensors, View
-    from agviz.tui.reader_thread import ReaderThread
 
 _NO_MARKS: Final[Mapping[int, Mark]] = {}
 
 
-class Linked(Session):
-    """A session with a program behind it.
+class LiveProgram:
+    """What is known of the program, and the way to ask it.
 
     Args:
-        paths: its trace file.
-        reader: the thread that reads it.
-        client: speaks with the program.
-        debuggee: the program, where it was started from here.
+        board: of the screen that shows its trace.
+        arrangement: of the panels.
+        client: speaks with it.
+        debuggee: the process, where it was started from here.
     """
 
     def __init__(
         self,
-        paths: Sequence[Path],
-        reader: ReaderThread,
+        board: Board,
+        arrangement: Arrangement,
         *,
         client: Client,
         debuggee: Debuggee | None,
     ) -> None:
-        super().__init__(paths, reader)
-        self.link = Link(client, self.post_message)
-        self.notices_thread = NoticeThread(client, self.post_message)
+        self._board = board
+        self._arrangement = arrangement
+        self._client = client
+        self.link = Link(client, board.screen.post_message, self._show_refusal)
         self.debuggee = debuggee
         self.knows_lines = client.hello.lines
         self.stops: dict[int, Stopped] = {}
@@ -65,6 +60,11 @@ class Linked(Session):
         self.thread: int | None = None
         """The thread by whose nodes one goes, whichever graph task is shown; None: any."""
 
+    def begin(self, heard: Callable[[Notice], None]) -> None:
+        """Begin to ask, and to hand what the program says by itself to ``heard``."""
+        self.link.start()
+        NoticeThread(self._client, self._board.screen.post_message, heard).start()
+
     @property
     def stop(self) -> Stopped | None:
         """The stop of the thread that is looked at; None: it runs, or the program has ended."""
@@ -78,20 +78,11 @@ class Linked(Session):
         return self.python_runs > 0
 
     @property
-    def output(self) -> Output:
-        """What the program prints."""
-        return self.query_one(Output)
+    def exit_code(self) -> int | None:
+        """None: it runs, or that is not known."""
+        return None if self.debuggee is None else self.debuggee.process.poll()
 
     # What is shown beside the recording.
-
-    def look_at(self, node: int | None, view: View) -> None:
-        """Show ``view``, with what is known of the program."""
-        super().look_at(node, self.alive(view))
-
-    def only(self, thread: int | None) -> None:
-        """Go by one thread's nodes only, in whichever graph task; None: by all."""
-        self.thread = thread
-        super().only(thread)
 
     def alive(self, view: View) -> View:
         """``view`` with what is known of the program."""
@@ -106,17 +97,39 @@ class Linked(Session):
             other_tasks=others if others is not None and others.key == key else None,
         )
 
-    def show_alive(self) -> None:
+    def show(self) -> None:
         """Draw what is known of the program anew."""
-        if self.view is not None:
-            self.view = self.alive(self.view)
+        if self._board.view is not None:
+            self._board.show(self.alive(self._board.view))
+
+    @property
+    def output(self) -> Output:
+        """What the program prints."""
+        return self._board.screen.query_one(Output)
+
+    def read_output(self) -> bool:
+        """Show what the program has printed; whether it has."""
+        if self.debuggee is None:
+            return False
+        came = False
+        for stream, look in ((self.debuggee.stdout, STDOUT), (self.debuggee.stderr, STDERR)):
+            found = stream.read()
+            if found:
+                came = True
+                self.output.add_bytes(found, look)
+        return came
+
+    def answer(self, text: str, look: str = ANSWER) -> None:
+        """Show an answer beside what the program prints, and have it seen."""
+        self.output.add(f"{text}\n", look)
+        self._arrangement.show_besides("output")
 
     # Asking.
 
-    def ask_program(
+    def ask(
         self, question: Callable[[Client], Any], then: Callable[[Any], None] | None = None
     ) -> None:
-        """Ask the program something, and have the answer taken."""
+        """Ask something, and have the answer taken."""
         self.link.ask(question, then or _nothing)
 
     def ask_thread(
@@ -125,7 +138,7 @@ class Linked(Session):
         """Ask something of the stopped thread."""
         if self.is_stopped() and self.stop is not None:
             thread = self.stop.thread
-            self.ask_program(lambda client: question(client, thread), then)
+            self.ask(lambda client: question(client, thread), then)
 
     def ask_quietly(self, question: Callable[[Client], Any], then: Callable[[Any], None]) -> None:
         """Ask what nobody misses where the program has gone on meanwhile."""
@@ -140,49 +153,19 @@ class Linked(Session):
             if answer is not None:
                 then(answer)
 
-        self.ask_program(quietly, take)
-
-    def on_replied(self, message: Replied) -> None:
-        """A question was answered."""
-        message.then(message.answer)
-
-    def on_refused(self, message: Refused) -> None:
-        """It could not be."""
-        if not self.is_over:
-            self.notify(message.sentence, severity="warning", markup=False)
+        self.ask(quietly, take)
 
     def is_stopped(self) -> bool:
         """Whether there is a stop to do something at; where there is none, that is said."""
         if self.stop is None:
             over = "has ended" if self.is_over else "runs; ctrl+c pauses it"
-            self.notify(f"The program {over}.")
+            self._board.notify(f"The program {over}.")
         return self.stop is not None
 
-    def answer(self, text: str) -> None:
-        """Show an answer beside what the program prints."""
-        self.output.add(f"{text}\n", ANSWER)
-        self.show_output()
-
-    def show_output(self) -> None:
-        """Have the output seen where only one panel is."""
-        if not (self.has_class("-narrow") or self.has_class("-low")):
-            return
-        if self.query_one(Prompt).has_class("-open"):
-            self._choose("output")  # whoever types keeps the focus, and comes here afterwards
-            self._prompted_from = self.output
-        else:
-            self.action_show_panel("output")
+    def _show_refusal(self, sentence: str) -> None:
+        if not self.is_over:
+            self._board.screen.notify(sentence, severity="warning", markup=False)
 
 
 def _nothing(_answer: object) -> None:
     pass
-
-
-def in_words(health: Health) -> str:
-    """What was measured, on one line."""
-    facts = [f"{write_shape(health.shape, '?')} {health.dtype}"]
-    if found := nonfinite(health.nan, health.posinf, health.neginf):
-        facts.append(found)
-    if health.norm is not None:
-        facts.append(f"{health.min:.4g} … {health.max:.4g}, norm {health.norm:.4g}")
-    return ", ".join(facts)

@@ -1,88 +1,57 @@
-"""Breaking: the keys and commands for breakpoints of a program that runs."""
+"""Where a program that runs is to stop: its breakpoints, and the file that keeps them."""
 
 from __future__ import annotations
 
 import re
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-from textual.binding import Binding, BindingType
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.debugger.stops import NONFINITE
 from agviz.errors import AgvizError
-from agviz.tui import commands
-from agviz.tui.commands import CommandError, Usage
-from agviz.tui.linked import Linked
+from agviz.tui import command_line
+from agviz.tui.command_line import CommandError
 from agviz.tui.marking import find_marks
 from agviz.tui.screens.breakpoints import WITHOUT_LINES, Breakpoints
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from agviz.debugger.client import Client, Stops
-    from agviz.debugger.launch import Debuggee
+    from agviz.tui.board import Board
     from agviz.tui.marking import Marked
-    from agviz.tui.reader_thread import ReaderThread
+    from agviz.tui.program import LiveProgram
 
 _MOST_SAID: Final = 4
 
 
-class Breaking(Linked):
-    """Where the program is to stop.
+class LiveBreakpoints:
+    """The breakpoints of the program.
 
     Args:
-        paths: its trace file.
-        reader: the thread that reads it.
-        client: speaks with the program.
-        debuggee: the program, where it was started from here.
-        folder: of the project, whose breakpoints are kept.
+        program: which is to stop.
+        board: of the screen that shows its trace.
+        kept: the file in which they are kept.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "toggle_breakpoint", "Break", tooltip="Breakpoint here", id="break.toggle"),
-        Binding("B", "edit_breakpoints", "Breakpoints", show=False, id="break.edit"),
-    ]
+    def __init__(self, program: LiveProgram, board: Board, kept: BreakpointFile) -> None:
+        self._program = program
+        self._board = board
+        self._kept = kept
+        self.known: list[Breakpoint] = []
 
-    VERBS: ClassVar[Mapping[str, Usage]] = {
-        "break": Usage("[WHERE]", "stop there, or before the selected node"),
-        "tbreak": Usage("[WHERE]", "the same, once"),
-        "breakpoints": Usage("", "list and edit breakpoints"),
-        "condition": Usage("N [CONDITION]", "let breakpoint N ask for more, like norm > 1e3"),
-        "ignore": Usage("N COUNT", "let breakpoint N not stop so many times"),
-        "enable": Usage("N", "switch breakpoint N on"),
-        "disable": Usage("N", "switch breakpoint N off"),
-        "delete": Usage("N", "remove breakpoint N"),
-        "stops": Usage("[exceptions|nonfinite|first WHAT]", "where else to stop: on, off, every"),
-    }
-
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        reader: ReaderThread,
-        *,
-        client: Client,
-        debuggee: Debuggee | None,
-        folder: Path,
-    ) -> None:
-        super().__init__(paths, reader, client=client, debuggee=debuggee)
-        self._kept = BreakpointFile(folder, client.hello.program)
-        self._known: list[Breakpoint] = []
-
-    def load_breakpoints(self) -> None:
+    def load(self) -> None:
         """Have those of the program, and say so."""
         try:
             kept = self._kept.load()
         except AgvizError as error:
-            self.notify(clean(str(error)), severity="warning", timeout=20, markup=False)
+            self._warn(clean(str(error)), timeout=20)
             return
         for each in kept:
-            self.ask_program(partial(_add, wanted=each))
-        self.ask_breakpoints()
+            self._program.ask(_adding(each))
+        self.ask()
         unclaimed = self._kept.unclaimed
         own = kept[: len(kept) - len(unclaimed)]
         said = []
@@ -95,73 +64,62 @@ class Breaking(Linked):
                 f" {are} off until you switch {them} on (B): {_listed(unclaimed)}."
             )
         if said:
-            self.notify(clean(" ".join(said)), timeout=20, markup=False)
+            self._board.screen.notify(clean(" ".join(said)), timeout=20, markup=False)
 
-    def ask_breakpoints(self) -> None:
+    def ask(self) -> None:
         """Learn of their hits, and whether there are still all."""
-        self.ask_program(lambda client: client.breakpoints(), self._learn)
+        self._program.ask(lambda client: client.breakpoints(), self._learn)
 
     def find_marks(self) -> None:
         """Look which nodes of the graph task that is loaded have breakpoints."""
-        self.reader.ask(find_marks(self._known))
+        self._board.reader.ask(find_marks(self.known), self._show_marks)
 
-    def on_marked(self, message: Marked) -> None:
-        """Show them."""
-        self.marked, self.marks = message.key, message.marks
-        self.show_alive()
+    def _show_marks(self, found: Marked) -> None:
+        self._program.marked, self._program.marks = found.key, found.marks
+        self._program.show()
 
-    def action_toggle_breakpoint(self) -> None:
+    def toggle(self) -> None:
         """Stop before the selected node from now on, or no longer."""
         wanted = self._here()
         if wanted is None:
-            self.notify("Choose a node first: put the cursor on it.")
+            self._board.notify("Choose a node first: put the cursor on it.")
             return
-        same = [each for each in self._known if each.describe() == wanted.describe()]
+        same = [each for each in self.known if each.describe() == wanted.describe()]
         if same:
             self._change("remove", same[0])
         else:
             self._change("add", wanted)
 
-    def action_edit_breakpoints(self) -> None:
+    def edit(self) -> None:
         """Open the list of breakpoints."""
-        self.app.push_screen(Breakpoints(self._known, self._change, knows_lines=self.knows_lines))
+        self._board.screen.app.push_screen(
+            Breakpoints(self.known, self._change, knows_lines=self._program.knows_lines)
+        )
 
-    def command_break(self, argument: str) -> None:
-        """``:break``."""
-        self._change("add", self._written(argument))
+    def add(self, argument: str, *, temporary: bool = False) -> None:
+        """Stop where the argument says, or before the selected node."""
+        self._change("add", self._written(argument).changed(temporary=temporary))
 
-    def command_tbreak(self, argument: str) -> None:
-        """``:tbreak``."""
-        self._change("add", self._written(argument).changed(temporary=True))
-
-    def command_breakpoints(self, _argument: str) -> None:
-        """``:breakpoints``."""
-        self.action_edit_breakpoints()
-
-    def command_condition(self, argument: str) -> None:
-        """``:condition``."""
+    def condition(self, argument: str) -> None:
+        """Have a breakpoint ask for more."""
         number, _, condition = argument.partition(" ")
         self._edit(number, condition=condition.strip())
 
-    def command_ignore(self, argument: str) -> None:
-        """``:ignore``."""
+    def ignore(self, argument: str) -> None:
+        """Have a breakpoint not stop so many times."""
         number, _, times = argument.partition(" ")
-        self._edit(number, ignore_count=commands.number(times.strip(), 0), hits=0)
+        self._edit(number, ignore_count=command_line.number(times.strip(), 0), hits=0)
 
-    def command_enable(self, argument: str) -> None:
-        """``:enable``."""
-        self._edit(argument, enabled=True)
+    def enable(self, argument: str, *, on: bool) -> None:
+        """Switch a breakpoint on or off."""
+        self._edit(argument, enabled=on)
 
-    def command_disable(self, argument: str) -> None:
-        """``:disable``."""
-        self._edit(argument, enabled=False)
-
-    def command_delete(self, argument: str) -> None:
-        """``:delete``."""
+    def delete(self, argument: str) -> None:
+        """Remove a breakpoint."""
         self._change("remove", self._numbered(argument))
 
-    def command_stops(self, argument: str) -> None:
-        """``:stops``."""
+    def set_stops(self, argument: str) -> None:
+        """Choose where else to stop."""
         what, _, how = argument.partition(" ")
         wanted: dict[str, Any] = {}
         if what == "nonfinite" and how in NONFINITE:
@@ -170,11 +128,11 @@ class Breaking(Linked):
             wanted = {what: how == "on"}
         elif what:
             raise CommandError("Say exceptions on|off, first on|off, or nonfinite first|every|off.")
-        self.ask_program(lambda client: client.set_stops(**wanted), self._say_stops)
+        self._program.ask(lambda client: client.set_stops(**wanted), self._say_stops)
 
     def _say_stops(self, found: Stops) -> None:
         on = {True: "on", False: "off"}
-        self.answer(
+        self._program.answer(
             f"exceptions {on[found.exceptions]}, nonfinite {found.nonfinite},"
             f" first {on[found.first]}; a stop holds {found.hold}"
         )
@@ -182,9 +140,9 @@ class Breaking(Linked):
     def _change(self, what: str, wanted: Breakpoint) -> None:
         """Make, change or remove a breakpoint, in the program and in the file."""
         if what == "add":
-            self.ask_program(partial(_add, wanted=wanted), self._say_added)
+            self._program.ask(_adding(wanted), self._say_added)
         elif what == "remove":
-            self.ask_program(
+            self._program.ask(
                 lambda client: client.remove_breakpoint(wanted.number), self._say_removed
             )
         else:
@@ -195,45 +153,49 @@ class Breaking(Linked):
                 blank | empty | {"ignore_count": 0, "enabled": True} | wanted_fields
             )
             changes.pop("number", None)
-            self.ask_program(lambda client: client.edit_breakpoint(wanted.number, **changes))
-        self.ask_program(lambda client: client.breakpoints(), self._keep)
+            self._program.ask(lambda client: client.edit_breakpoint(wanted.number, **changes))
+        self._program.ask(lambda client: client.breakpoints(), self._keep)
 
     def _edit(self, number: str, **changes: Any) -> None:
         known = self._numbered(number)
-        self.ask_program(lambda client: client.edit_breakpoint(known.number, **changes))
-        self.ask_program(lambda client: client.breakpoints(), self._keep)
+        self._program.ask(lambda client: client.edit_breakpoint(known.number, **changes))
+        self._program.ask(lambda client: client.breakpoints(), self._keep)
 
     def _learn(self, found: list[Breakpoint]) -> None:
-        before, self._known = self._known, found
+        before, self.known = self.known, found
         if [each.changed(hits=0) for each in before] != [each.changed(hits=0) for each in found]:
             self.find_marks()
-        if isinstance(self.app.screen, Breakpoints):
-            self.app.screen.show(found)
+        screen = self._board.screen.app.screen
+        if isinstance(screen, Breakpoints):
+            screen.show(found)
 
     def _keep(self, found: list[Breakpoint]) -> None:
         self._learn(found)
         try:
             self._kept.save(found)
         except AgvizError as error:
-            self.notify(clean(str(error)), severity="warning", markup=False)
+            self._warn(clean(str(error)))
 
     def _say_added(self, made: Breakpoint) -> None:
         said = f"Breakpoint {made.number}: {clean(made.describe())}"
-        if made.line and not self.knows_lines:
+        if made.line and not self._program.knows_lines:
             never = f"{said}\nIt will never stop: {WITHOUT_LINES}."
-            self.notify(never, severity="warning", timeout=20, markup=False)
+            self._warn(never, timeout=20)
         else:
-            self.notify(said, markup=False)
+            self._board.notify(said)
 
     def _say_removed(self, gone: Breakpoint) -> None:
-        self.notify(f"Breakpoint {gone.number} is removed.")
+        self._board.notify(f"Breakpoint {gone.number} is removed.")
+
+    def _warn(self, sentence: str, *, timeout: float | None = None) -> None:
+        self._board.screen.notify(sentence, severity="warning", timeout=timeout, markup=False)
 
     def _numbered(self, argument: str) -> Breakpoint:
-        number = commands.number(argument.strip(), -1)
-        for each in self._known:
+        number = command_line.number(argument.strip(), -1)
+        for each in self.known:
             if each.number == number:
                 return each
-        there = ", ".join(str(each.number) for each in self._known) or "none"
+        there = ", ".join(str(each.number) for each in self.known) or "none"
         raise CommandError(f"There is no breakpoint {argument}; there are: {there}.")
 
     def _written(self, argument: str) -> Breakpoint:
@@ -249,7 +211,7 @@ class Breaking(Linked):
 
     def _here(self) -> Breakpoint | None:
         """A breakpoint before the selected node, and its like in other backward passes."""
-        view = self.view
+        view = self._board.view
         if view is None or view.selected is None:
             return None
         facts = view.recording.columns.facts(view.selected)
@@ -268,5 +230,5 @@ def _listed(breakpoints: Sequence[Breakpoint]) -> str:
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
-def _add(client: Client, wanted: Breakpoint) -> Breakpoint:
-    return client.add_breakpoint(wanted)
+def _adding(wanted: Breakpoint) -> Callable[[Client], Breakpoint]:
+    return lambda client: client.add_breakpoint(wanted)
