@@ -6,15 +6,17 @@ Gradient norms take a look at everything that was measured. They are read piece 
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.verdict import PassMark, marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import GraphTaskRow, LeafNorm
@@ -57,6 +59,27 @@ class RunRow(NamedTuple):
     not measured, or not yet read."""
     change: Change | None
     """None: nothing to compare, or not yet read."""
+
+
+class Bucket(NamedTuple):
+    """What some passes that follow each other have."""
+
+    most: float | None
+    """The largest finite value; None: there is none."""
+    is_bad: bool
+    """Whether some value is not finite."""
+
+
+def bucketed(values: Sequence[float | None], count: int) -> list[Bucket]:
+    """At most ``count`` buckets, which share the values out evenly, in their order."""
+    count = min(count, len(values))
+    edges = [len(values) * place // count for place in range(count + 1)] if count else []
+    found = []
+    for begin, end in itertools.pairwise(edges):
+        known = [value for value in values[begin:end] if value is not None]
+        finite = [value for value in known if math.isfinite(value)]
+        found.append(Bucket(max(finite, default=None), len(finite) < len(known)))
+    return found
 
 
 class RunTable:
@@ -120,6 +143,39 @@ class RunTable:
 
     def __iter__(self) -> Iterator[RunRow]:
         return map(self.__getitem__, range(len(self)))
+
+    def losses(self) -> list[float | None]:
+        """Of each pass, as :attr:`RunRow.loss`."""
+        return [self._losses.get(task.id) for task in self.tasks]
+
+    def norms(self) -> list[float | None]:
+        """Of each pass, as :attr:`RunRow.norm`."""
+        squares = [self._squares.get(task.id) for task in self.tasks]
+        return [None if square is None else math.sqrt(square) for square in squares]
+
+    def times(self) -> list[float | None]:
+        """Of each pass, as :attr:`RunRow.took_ns`."""
+        return [
+            None if task.end_ns is None else float(task.end_ns - task.begin_ns)
+            for task in self.tasks
+        ]
+
+    def marked(self) -> list[bool]:
+        """Whether something is unusual about each pass."""
+        return [task.id in self._marks for task in self.tasks]
+
+    def place(self, graph_task: int) -> int | None:
+        """The row of a graph task, or of the pass it is inside of; None: there is none."""
+        root = self._root.get(graph_task)
+        found = bisect_left(self.tasks, -1 if root is None else root, key=lambda task: task.id)
+        is_there = found < len(self.tasks) and self.tasks[found].id == root
+        return found if is_there else None
+
+    @property
+    def first_marked(self) -> int | None:
+        """The row of the first pass that something is wrong with; one under way is not meant."""
+        wrong = {number for number, mark in self._marks.items() if mark is not PassMark.UNDER_WAY}
+        return self.place(min(wrong)) if wrong else None
 
     @property
     def is_read(self) -> bool:

@@ -245,6 +245,9 @@ class Recorder(Instrument):
     def runs_on(self, engine: str) -> None:
         """Note which engine is observed: ``exact`` or ``native``."""
         self.file.note("engine", engine)
+        torch = sys.modules.get("torch")  # agviz run records before the program imports it
+        if torch is not None:
+            self.file.note("torch", str(torch.__version__))
 
     @property
     def is_recording(self) -> bool:

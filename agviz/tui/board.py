@@ -12,6 +12,7 @@ from agviz.tui import command_line
 from agviz.tui.command_line import CommandError, number
 from agviz.tui.model import Key
 from agviz.tui.repaint import Repaint
+from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tasks import TaskPicker
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from agviz.analysis.verdict import PassMark
     from agviz.traces.rows import GraphTaskRow
     from agviz.tui.model import View
-    from agviz.tui.reader_thread import Listed, ReaderThread
+    from agviz.tui.reader_thread import Listed, ReaderThread, Start
 
 
 class Board:
@@ -103,12 +104,21 @@ class Board:
             self.screen.app.push_screen(picker, self._open_task)
             self.reader.judge()
 
+    def show_run(self) -> None:
+        """Show all passes of the file, to choose one of them."""
+        screen = RunScreen(self.shown.recording, self.reader)
+        self.screen.app.push_screen(screen, self._begin)
+
     def open_task(self, argument: str) -> None:
         """Open a graph task of the file that is shown, by its number."""
         file, wanted = self.shown.recording.key.file, number(argument)
         if wanted not in {row.id for row in self.tasks[file]}:
             raise CommandError(f"There is no graph task {wanted} in this file.")
         self.reader.load(Key(file, wanted))
+
+    def _begin(self, start: Start | None) -> None:
+        if start is not None:
+            self.reader.begin(start)
 
     def _open_task(self, key: Key | None) -> None:
         if key is not None:

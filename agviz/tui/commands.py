@@ -375,6 +375,11 @@ COMMANDS: Final[tuple[Command, ...]] = (
     ),
     *(_panel(place, panel.HEADING) for place, panel in enumerate(PANELS, start=1)),
     Command(
+        Keys("run.show", "p", "Passes", "All passes of the run", shown=True),
+        Usage("run", "", "list all passes of the run, and what happened in them"),
+        run=lambda parts, _: parts.board.show_run(),
+    ),
+    Command(
         Keys("task.choose", "t", "Choose a graph task"),
         Usage("task", "[N]", "open another graph task"),
         complete=_tasks,

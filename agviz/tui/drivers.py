@@ -51,6 +51,7 @@ class RecordedDriver:
         board: of the screen.
         arrangement: of its panels.
         picks: whether the user chooses a graph task first.
+        begins_with_run: whether all passes of the run are shown first.
         rank: which was opened out of a folder of ranks; None: the files themselves were.
     """
 
@@ -60,12 +61,14 @@ class RecordedDriver:
         arrangement: Arrangement,
         *,
         picks: bool = False,
+        begins_with_run: bool = False,
         rank: OpenedRank | None = None,
     ) -> None:
         self.board = board
         self.arrangement = arrangement
         self.offers: frozenset[Need] = frozenset() if rank is None else frozenset({"ranks"})
         self._picks = picks
+        self._begins_with_run = begins_with_run
         self._rank = rank
 
     # Keys and commands.
@@ -201,6 +204,10 @@ class RecordedDriver:
 
     def loaded(self, message: Loaded) -> None:
         """Another graph task is about to be shown."""
+        del message
+        if self._begins_with_run:
+            self._begins_with_run = False
+            self.board.screen.call_after_refresh(self.board.show_run)
 
     @property
     def goes_on(self) -> bool:

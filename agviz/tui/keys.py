@@ -9,6 +9,7 @@ from textual.binding import Binding
 from agviz.tui.arrangement import PANELS
 from agviz.tui.panels.output import Output
 from agviz.tui.panels.ranks import RankLanes
+from agviz.tui.panels.run import RunList
 from agviz.tui.prompt import Prompt
 from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.answer import Answer
@@ -16,6 +17,7 @@ from agviz.tui.screens.breakpoints import Breakpoints
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.leave import Leave
 from agviz.tui.screens.ranks import RanksScreen
+from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tasks import TaskList, TaskPicker
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
-    owners += (TaskPicker, TaskList, Breakpoints, Leave, RanksScreen, RankLanes)
+    owners += (TaskPicker, TaskList, RunScreen, RunList)
+    owners += (Breakpoints, Leave, RanksScreen, RankLanes)
     return {
         binding.id: binding
         for owner in owners

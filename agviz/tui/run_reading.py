@@ -1,0 +1,152 @@
+"""Questions that the screen of a whole run asks of the reader thread, and their answers."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.run_table import RunTable, bucketed
+from agviz.analysis.verdict import beside_passes, verdicts
+from agviz.tui.passes import PassPosition, marked_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agviz.analysis.run_table import Bucket, RunRow
+    from agviz.analysis.verdict import Verdict
+    from agviz.traces.reader import Trace
+    from agviz.tui.model import LoadedPass
+
+_PIECE_S: Final = 0.02
+"""Norms are read for so long at once: a key may wait behind it."""
+_COLUMNS: Final = 200
+"""Of a chart: as many as a wide terminal has."""
+_SECONDS_BETWEEN_CHARTS: Final = 0.5
+
+
+class RunRead(NamedTuple):
+    """What is known of a run by now."""
+
+    table: RunTable
+    charts: dict[str, list[Bucket]]
+    """By name: loss, grad norm, time."""
+    is_read: bool
+    """Whether there is nothing more to be read."""
+    can_be_judged: bool
+    """Whether gradients were looked at."""
+
+
+class RunOrdered(NamedTuple):
+    """The rows that are wanted, in the order that is."""
+
+    order: str
+    words: str
+    places: Sequence[int]
+
+
+class PassJudged(NamedTuple):
+    """What is to be said of a pass, and what no pass holds."""
+
+    graph_task: int
+    verdicts: tuple[Verdict, ...]
+    """The worst first; never none."""
+
+
+def read_run(table: RunTable | None) -> Callable[[Trace, LoadedPass], RunRead]:
+    """Read on; None: from the beginning."""
+
+    def question(trace: Trace, _recording: LoadedPass) -> RunRead:
+        found = table
+        is_first = found is None
+        if found is None:
+            found = RunTable(trace)
+        else:
+            found.renew()
+        until = time.perf_counter() + (0 if is_first else _SECONDS_BETWEEN_CHARTS)
+        while found.read_on(_PIECE_S) and time.perf_counter() < until:
+            time.sleep(0)  # so that the screen is painted meanwhile
+        charts = {
+            "loss": bucketed(found.losses(), _COLUMNS),
+            "grad norm": bucketed(found.norms(), _COLUMNS),
+            "time": bucketed(found.times(), _COLUMNS),
+        }
+        is_checked = trace.meta.values != "none" or trace.has_checks()
+        return RunRead(found, charts, found.is_read, is_checked)
+
+    return question
+
+
+ORDERS: Final = ("number", "verdict", "time", "loss", "grad norm", "change")
+
+
+def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace, LoadedPass], RunOrdered]:
+    """Choose rows of which all ``words`` are said, and sort them: the largest first."""
+
+    def question(_trace: Trace, _recording: LoadedPass) -> RunOrdered:
+        wanted = words.lower().split()
+        rows = [(place, row) for place, row in enumerate(table) if fits(row, wanted)]
+        if order != "number":
+            rows.sort(key=lambda pair: (_key(pair[1], order), pair[0]))
+        return RunOrdered(order, words, [place for place, _ in rows])
+
+    return question
+
+
+def place_in(row: RunRow) -> Callable[[Trace, LoadedPass], PassPosition]:
+    """Where in a pass one sees what is unusual about it; its beginning, where nothing is."""
+
+    def question(trace: Trace, _recording: LoadedPass) -> PassPosition:
+        if row.mark is None:
+            return PassPosition(row.task.id, -1)
+        return marked_place(trace, row.task.id, row.mark)
+
+    return question
+
+
+def judge(graph_task: int) -> Callable[[Trace, LoadedPass], PassJudged]:
+    """What is to be said of one pass."""
+
+    def question(trace: Trace, _recording: LoadedPass) -> PassJudged:
+        found = verdicts(trace, graph_task)
+        if not any(verdict.is_found for verdict in found):
+            beside = [one for one in beside_passes(trace) if one.outcome is not Outcome.CANT_TELL]
+            found = (*beside, *found)
+        return PassJudged(graph_task, found)
+
+    return question
+
+
+def fits(row: RunRow, words: Sequence[str]) -> bool:
+    """Whether all of the words, in small letters, are said of a pass."""
+    if not words:
+        return True
+    call = "backward" if row.task.accumulate_grad else "grad"
+    text = f"#{row.task.id} {call} {row.mark or 'finished'} {row.task.error}"
+    if row.norm is not None and not math.isfinite(row.norm):
+        text += " nan inf non-finite"
+    if row.change is not None:
+        text += f" {row.change.parameter}"
+    return all(word in text.lower() for word in words)
+
+
+def _key(row: RunRow, order: str) -> float:
+    match order:
+        case "verdict":
+            return 1 if row.mark is None else 0
+        case "time":
+            return _first(None if row.took_ns is None else float(row.took_ns))
+        case "loss":
+            return _first(row.loss)
+        case "grad norm":
+            return _first(row.norm)
+        case _:
+            return _first(None if row.change is None else row.change.size)
+
+
+def _first(value: float | None) -> float:
+    """What is not finite comes first, then the largest; what is not known comes last."""
+    if value is None:
+        return math.inf
+    return -value if math.isfinite(value) else -math.inf

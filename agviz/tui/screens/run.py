@@ -1,0 +1,266 @@
+"""The screen of a whole run: every backward pass, and what happened in the one under the cursor."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Input, Static
+
+from agviz.tui.hints import Hints
+from agviz.tui.model import Key
+from agviz.tui.panels.panel import Panels
+from agviz.tui.panels.run import RunAnswer, RunChart, RunList
+from agviz.tui.reader_thread import Start
+from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
+from agviz.tui.screens.help import Help
+from agviz.words.safe import clean
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+
+    from agviz.analysis.run_table import RunTable
+    from agviz.tui.model import LoadedPass
+    from agviz.tui.passes import PassPosition
+    from agviz.tui.reader_thread import ReaderThread
+    from agviz.tui.run_reading import PassJudged, RunOrdered, RunRead
+
+_AROUND: Final = 2
+"""Lines that are no panels: title and hints."""
+_CHART: Final = 5
+_LEAST: Final = 5
+_TALL: Final = 30
+_SHARE: Final = 0.6
+_SHARE_OF_LOW: Final = 0.45
+"""Of the lines, what the passes may have; on a low screen what happened comes first."""
+_REST_S: Final = 0.08
+"""The cursor rests for so long before it is asked what happened in a pass."""
+
+
+class RunScreen(Screen[Start | None]):
+    """Opens over the trace; its result is the place that the user wants to see.
+
+    Args:
+        recording: the pass that is open.
+        reader: the thread that reads the file.
+    """
+
+    AUTO_FOCUS = "#run-list"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "wrong(1)", "Next not good", id="run.next-wrong"),
+        Binding("X", "wrong(-1)", "Previous not good", show=False, id="run.previous-wrong"),
+        Binding("s", "sort", "Sort", id="run.sort"),
+        Binding("slash", "search", "Filter", id="run.filter"),
+        Binding("escape", "back", "Back", show=False, id="run.back"),
+        Binding("p", "back", "Pass", show=False, id="run.pass"),
+        Binding("y", "copy", "Copy", show=False, id="run.copy"),
+        Binding("question_mark,f1", "help", "Help", id="run.help"),
+        Binding("q", "app.quit", "Quit", id="run.quit"),
+    ]
+
+    def __init__(self, recording: LoadedPass, reader: ReaderThread) -> None:
+        super().__init__()
+        self._recording = recording
+        self._reader = reader
+        self._table: RunTable | None = None
+        self._is_measured = True
+        self._order = ORDERS[0]
+        self._words = ""
+        self.judged: int | None = None
+        """The graph task about which something is said."""
+
+    def compose(self) -> ComposeResult:
+        """Title, chart, passes, what happened, hints."""
+        yield Static("", id="run-title", markup=False)
+        with Panels(id="run"):
+            yield RunChart(id="run-chart")
+            yield RunList(id="run-list")
+            yield RunAnswer(id="run-answer")
+        yield Input(
+            compact=True, placeholder="words: failed, nan, #31, a parameter", id="run-words"
+        )
+        yield Hints(id="hints")
+
+    def on_mount(self) -> None:
+        """Read, and begin at the first pass that is not good."""
+        self.query_one(Input).display = False
+        self._show_title()
+        self._reader.ask(read_run(None), self._take_run)
+
+    def on_resize(self) -> None:
+        """Share out the room."""
+        self._fit()
+
+    # What the reader thread found.
+
+    def _take_run(self, message: RunRead) -> None:
+        """Show what is known, and go on."""
+        if not self.is_attached:
+            return
+        is_first = self._table is None
+        self._table, self._is_measured = message.table, message.can_be_judged
+        self.query_one(RunChart).show_charts(message.charts)
+        if is_first or (self._order == ORDERS[0] and not self._words):
+            self._show(range(len(message.table)))
+        if is_first:
+            self._fit()
+            first = message.table.first_marked
+            here = message.table.place(self._recording.key.graph_task)
+            self.query_one(RunList).put_on(first if first is not None else here or 0)
+            self.on_run_list_moved()
+        if not message.is_read:
+            self._reader.ask(read_run(message.table), self._take_run)
+        elif self._order != ORDERS[0] or self._words:
+            self._list()
+        self._show_title()
+
+    def _take_order(self, message: RunOrdered) -> None:
+        """Show the rows that are wanted, unless others are by now."""
+        if self.is_attached and (message.order, message.words) == (self._order, self._words):
+            self._show(message.places)
+            if message.order != ORDERS[0]:
+                self.query_one(RunList).action_cursor_to(0)
+            self.on_run_list_moved()
+
+    def _take_verdicts(self, message: PassJudged) -> None:
+        """Say what happened, unless the cursor has gone on."""
+        if not self.is_attached:
+            return
+        row = self.query_one(RunList).run_row
+        if row is not None and row.task.id == message.graph_task:
+            self.judged = message.graph_task
+            self.query_one(RunAnswer).show_verdicts(message.verdicts)
+
+    # What the user does.
+
+    def on_run_list_moved(self) -> None:
+        """Ask what happened in the pass under the cursor, once it rests there."""
+        table, place = self._table, self.query_one(RunList).place
+        if table is not None and place is not None:
+            self.query_one(RunChart).show_place(place / max(1, len(table)))
+            self.set_timer(_REST_S, lambda: self._judge(place))
+
+    def on_run_list_opened(self) -> None:
+        """Look at a pass, where it is unusual if it is."""
+        row = self.query_one(RunList).run_row
+        if row is not None:
+            self._reader.ask(place_in(row), self._open)
+
+    def _open(self, place: PassPosition) -> None:
+        if self.is_attached:
+            self.dismiss(Start(Key(self._recording.key.file, place.graph_task), place.seq, ""))
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """List what fits."""
+        self._words = message.value.strip()
+        self._list()
+
+    def on_input_submitted(self) -> None:
+        """Go on in the list."""
+        self.query_one(RunList).focus()
+
+    def action_wrong(self, by: int) -> None:
+        """Go to the next or previous pass that is not good."""
+        rows = self.query_one(RunList)
+        table = self._table
+        if table is None:
+            return
+        marked = table.marked()
+        wanted = range(rows.cursor + by, rows.line_count if by > 0 else -1, by)
+        for line in wanted:
+            place = rows.place_of(line)
+            if marked[place]:
+                rows.put_cursor(line)
+                self.on_run_list_moved()
+                return
+        where = "behind" if by > 0 else "before"
+        self.notify(f"No pass {where} this one is marked.")
+
+    def action_sort(self) -> None:
+        """Sort by what comes next."""
+        self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
+        self._list()
+
+    def action_search(self) -> None:
+        """Ask which are wanted."""
+        field = self.query_one(Input)
+        field.display = True
+        field.focus()
+
+    def action_back(self) -> None:
+        """Leave the filter, or else go to the pass that is open."""
+        field = self.query_one(Input)
+        if field.display:
+            field.value = ""
+            field.display = False
+            self.query_one(RunList).focus()
+        else:
+            self.dismiss(None)
+
+    def action_copy(self) -> None:
+        """Copy the line under the cursor."""
+        text = self.query_one(RunList).copy_text()
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"Copied: {text}", timeout=3, markup=False)
+
+    def action_help(self) -> None:
+        """Explain the columns and the keys."""
+        keys: dict[str, tuple[list[str], str]] = {}
+        for _, binding, enabled, tooltip in self.active_bindings.values():
+            if enabled and binding.id and binding.description:
+                shown, _ = keys.setdefault(binding.id, ([], tooltip or binding.description))
+                shown.append(self.app.get_key_display(binding))
+        rows = [(" ".join(shown), said) for shown, said in keys.values()]
+        self.app.push_screen(Help(RunList.HEADING, RunList.HELP, [("Keys", rows)], {}))
+
+    # Drawing.
+
+    def _list(self) -> None:
+        if self._table is not None:
+            self._reader.ask(order_run(self._table, self._order, self._words), self._take_order)
+
+    def _judge(self, place: int) -> None:
+        row = self.query_one(RunList).run_row
+        if self._table is None or row is None or self.query_one(RunList).place != place:
+            return
+        if self.judged != row.task.id:
+            self._reader.ask(judge(row.task.id), self._take_verdicts)
+
+    def _fit(self) -> None:
+        """Share out the lines: what happened gets those that the passes do not need."""
+        count = 0 if self._table is None else len(self._table)
+        chart = self.query_one(RunChart)
+        chart.display = count > 1
+        room = self.size.height - _AROUND - (_CHART if chart.display else 0)
+        share = _SHARE if self.size.height >= _TALL else _SHARE_OF_LOW
+        self.query_one(RunList).styles.height = min(count + 3, max(_LEAST, int(room * share)))
+
+    def _show(self, places: Sequence[int]) -> None:
+        if self._table is not None:
+            rows = self.query_one(RunList)
+            rows.show_run(self._table, places, is_measured=self._is_measured)
+            of = "" if len(places) == len(self._table) else f" of {len(self._table):,}"
+            reading = "" if self._table.is_read else ", reading norms …"
+            rows.subtitle(f"{len(places):,}{of} by {self._order}{reading}")
+
+    def _show_title(self) -> None:
+        meta, table = self._recording.meta, self._table
+        line = Text.assemble(("agviz", "bold"), f"  {clean(PurePath(self._recording.path).name)}  ")
+        line.no_wrap, line.overflow = True, "ellipsis"
+        facts = [clean(PurePath(meta.script).name)]
+        if table is not None:
+            facts.append(plural(len(table), "backward pass", "backward passes"))
+            wrong = sum(table.marked())
+            if wrong:
+                facts.append(f"{wrong:,} not good")
+        facts.append(f"torch {clean(meta.torch)}")
+        line.append(" · ".join(filter(None, facts)))
+        self.query_one("#run-title", Static).update(line)

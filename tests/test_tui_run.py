@@ -1,0 +1,182 @@
+"""The screen of a whole run: it opens where something is wrong, and says what."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import torch
+from textual.widgets import Input
+from torch import nn
+
+import agviz
+from agviz.tui.app import AgvizApp
+from agviz.tui.drivers import RecordedDriver
+from agviz.tui.panels.run import RunAnswer, RunChart, RunList
+from agviz.tui.run_reading import ORDERS
+from agviz.tui.screens.run import RunScreen
+from agviz.tui.text import plain
+from tests.tui_support import settle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from agviz.tui.panels.panel import Panel
+
+PASSES = 12
+WRONG = 7
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 12 passes, the eighth of which has a square root of zero."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    found = tmp_path_factory.mktemp("run") / "t.agviz"
+    with agviz.trace(path=found):
+        for step in range(PASSES):
+            model.zero_grad()
+            y = model(torch.randn(5, 4))
+            loss = y.square().mean() * (100 if step == 3 else 1)
+            if step == WRONG:
+                loss = loss + (y - y).abs().sqrt().sum()
+            loss.backward()
+    return found
+
+
+def begun(path: Path) -> AgvizApp:
+    return AgvizApp([path], make_driver=partial(RecordedDriver, begins_with_run=True))
+
+
+async def opened(pilot: Pilot[None]) -> RunScreen:
+    """The screen, once everything was read and said."""
+    for _ in range(100):
+        await pilot.pause(0.05)
+        screen = pilot.app.screen
+        if isinstance(screen, RunScreen) and screen.judged is not None:
+            row = screen.query_one(RunList).run_row
+            if row is not None and row.norm is not None and row.task.id == screen.judged:
+                return screen
+    raise AssertionError("nothing was said about a pass")
+
+
+def lines(screen: RunScreen, kind: type[Panel]) -> list[str]:
+    panel = screen.query_one(kind)
+    width, height = panel.scrollable_content_region.size
+    return [plain(panel.row(y, width)[0]).strip() for y in range(height)]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_it_opens_at_the_first_pass_that_is_not_good(
+    path: Path, size: tuple[int, int]
+) -> None:
+    async with begun(path).run_test(size=size) as pilot:
+        screen = await opened(pilot)
+        rows = screen.query_one(RunList)
+        assert rows.place == WRONG
+        listed = lines(screen, RunList)
+        (line,) = [line for line in listed if line.startswith("!")]
+        assert "NaN" in line
+        said = "\n".join(lines(screen, RunAnswer))
+        assert said.startswith("✗ sqrt at zero, in SqrtBackward0")
+        assert "test_tui_run.py:" in said
+        assert "Add a small eps under the root" in " ".join(said.split())
+        assert f"{PASSES} backward passes · 1 not good" in str(
+            screen.query_one("#run-title").render()
+        )
+        chart = lines(screen, RunChart)
+        assert [line.split()[0] for line in chart] == ["loss", "grad", "time"]
+        assert "!" in chart[1]
+        assert "!" not in chart[0]
+
+
+async def test_enter_leads_to_where_it_went_wrong_and_p_back(path: Path) -> None:
+    async with begun(path).run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        row = screen.query_one(RunList).run_row
+        assert row is not None
+        await pilot.press("enter")
+        app = cast("AgvizApp", pilot.app)
+        for _ in range(40):
+            await pilot.pause(0.05)
+            if app.screen is app.shown:
+                break
+        await settle(pilot)
+        view = app.shown.view
+        assert view is not None
+        assert view.recording.key.graph_task == row.task.id
+        assert view.moment.event is not None
+        assert view.moment.event.seq == view.recording.first_nonfinite
+        await pilot.press("p")
+        again = await opened(pilot)
+        assert again is not screen
+        assert again.query_one(RunList).place == WRONG
+        await pilot.press("escape")
+        await pilot.pause(0.1)
+        assert app.screen is app.shown
+
+
+async def test_rows_are_sorted_and_filtered(path: Path) -> None:
+    async with begun(path).run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        rows = screen.query_one(RunList)
+        seen = []
+        for _ in ORDERS:
+            before = rows.border_subtitle
+            await pilot.press("s")
+            for _ in range(40):
+                await pilot.pause(0.05)
+                if rows.border_subtitle != before:
+                    break
+            seen.append([rows.place_of(line) for line in range(rows.line_count)])
+        by_verdict, by_time, by_loss, by_norm, by_change, by_number = seen
+        assert by_number == [*range(PASSES)]
+        assert by_verdict == [WRONG, *(place for place in range(PASSES) if place != WRONG)]
+        assert by_loss[0] == 3
+        assert by_norm[:2] == [WRONG, 3]
+        assert by_change[0] in {WRONG, WRONG + 1}
+        assert sorted(by_time) == by_number
+        await pilot.press("slash", *"nan")
+        for _ in range(40):
+            await pilot.pause(0.05)
+            if rows.line_count == 1:
+                break
+        assert [rows.place_of(line) for line in range(rows.line_count)] == [WRONG]
+        await pilot.press("enter")
+        assert screen.focused is rows
+        await pilot.press("escape")
+        await pilot.pause(0.3)
+        assert not screen.query_one(Input).display
+        assert rows.line_count == PASSES
+
+
+async def test_the_next_wrong_pass_and_what_is_said_of_a_good_one(path: Path) -> None:
+    async with begun(path).run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("g")
+        screen = await opened(pilot)
+        assert screen.query_one(RunList).place == 0
+        assert lines(screen, RunAnswer)[0].startswith("✓ nothing unusual in backward pass")
+        await pilot.press("x")
+        await opened(pilot)
+        assert screen.query_one(RunList).place == WRONG
+        await pilot.press("x")
+        await pilot.pause(0.1)
+        assert screen.query_one(RunList).place == WRONG
+        await pilot.press("question_mark")
+        await pilot.pause(0.1)
+        assert pilot.app.screen is not screen
+
+
+async def test_one_pass_has_no_chart(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        torch.tensor(math.pi, requires_grad=True).square().backward()
+    async with begun(path).run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        assert not screen.query_one(RunChart).display
+        assert "9.87" in lines(screen, RunList)[1]
