@@ -10,7 +10,7 @@ import itertools
 import math
 import time
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.verdict import PassMark, marks
@@ -113,14 +113,15 @@ class RunTable:
         """
         trace, tasks = self._trace, self._trace.graph_tasks
         self._root: dict[int, int] = {}
+        """Of what is inside of a pass."""
         for task in tasks:  # parents come before their children
-            self._root[task.id] = self._root.get(task.parent, task.id)
+            if task.parent >= 0:
+                self._root[task.id] = self._root.get(task.parent, task.parent)
         self.tasks = [task for task in tasks if task.parent < 0]
-        self._ends = {task.id: task.end_seq for task in self.tasks}
         self._marks: Mapping[int, PassMark] = marks(trace)
         self._losses = trace.losses()
         self._forwards = trace.forwards()
-        self._steps = Counter(step.graph_task for step in trace.optimizer_steps())
+        self._steps = trace.step_counts()
         self._before = trace.last_seq + 1
 
     def __len__(self) -> int:
@@ -166,8 +167,8 @@ class RunTable:
 
     def place(self, graph_task: int) -> int | None:
         """The row of a graph task, or of the pass it is inside of; None: there is none."""
-        root = self._root.get(graph_task)
-        found = bisect_left(self.tasks, -1 if root is None else root, key=lambda task: task.id)
+        root = self._root.get(graph_task, graph_task)
+        found = bisect_left(self.tasks, root, key=lambda task: task.id)
         is_there = found < len(self.tasks) and self.tasks[found].id == root
         return found if is_there else None
 
@@ -197,12 +198,12 @@ class RunTable:
     def _read_piece(self) -> None:
         first, self._next = self._next, min(self._next + _PIECE, self._before)
         for found in self._trace.leaf_norms(first, self._next):
-            graph_task = self._root.get(found.graph_task)
-            if graph_task is not None:
-                self._norms[graph_task][found.graph_task, found.node] = found
+            graph_task = self._root.get(found.graph_task, found.graph_task)
+            self._norms[graph_task][found.graph_task, found.node] = found
         is_last = self._next == self._before
         for graph_task in sorted(self._norms):
-            end = self._ends[graph_task]
+            place = self.place(graph_task)
+            end = None if place is None else self.tasks[place].end_seq
             if is_last or (end is not None and end < self._next):
                 self._add(graph_task, self._norms.pop(graph_task).values())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agviz.traces.rows import OptimizerStepRow
 
@@ -36,6 +36,16 @@ class OptimizerStep(NamedTuple):
             "optimizer_step",
             (self.number, self.since_ns, self.graph_task, name, self.is_guarded),
         )
+
+
+def counts(database: Database) -> dict[int, int]:
+    """How many steps there were between the beginning of a pass and of the next, by pass.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    rows = database.integers("SELECT graph_task, count(*) FROM optimizer_step GROUP BY graph_task")
+    return dict(cast("list[tuple[int, int]]", rows))
 
 
 def read(database: Database, contents: Contents) -> list[OptimizerStepRow]:
