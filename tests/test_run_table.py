@@ -101,6 +101,26 @@ def test_the_largest_change_names_the_parameter_that_jumps(tmp_path: Path) -> No
     assert changes[4].factor == pytest.approx(1e-3, rel=1e-4)
 
 
+def test_passes_that_alternate_are_compared_with_their_own_kind(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    weight = nn.Parameter(torch.ones(3))
+    holder = nn.Module()
+    holder.weight = weight
+    with agviz.trace(holder, path=path):
+        for _ in range(3):
+            for factor in (1, 100):
+                holder.zero_grad()
+                loss = weight.square().sum()
+                (loss if factor == 1 else (loss * factor).sin().asin()).backward()
+    with Trace.open(path) as trace:
+        table = RunTable(trace)
+        table.read_on(10)
+        changes = [row.change for row in table]
+    assert changes[0] is None
+    assert changes[1] is not None
+    assert changes[2:] == [None] * 4
+
+
 def test_passes_read_in_pieces_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

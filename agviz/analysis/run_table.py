@@ -11,7 +11,7 @@ import math
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from agviz.analysis.verdict import PassMark, marks
 
@@ -25,8 +25,13 @@ _PIECE: Final = 20_000
 """Events of which norms are read at once: some ms."""
 
 
+_Kind: TypeAlias = tuple[bool, int, int]
+"""Whether gradients are accumulated, roots and nodes: the steps of a generator and of its
+discriminator are compared with those of their own kind."""
+
+
 class Change(NamedTuple):
-    """The parameter whose gradient differs most from that of the pass before."""
+    """The parameter whose gradient differs most from that of the pass before, of its kind."""
 
     parameter: str
     factor: float
@@ -98,8 +103,9 @@ class RunTable:
         """By pass and leaf, of passes that have not been read to their end."""
         self._squares: dict[int, float] = {}
         """By pass, the sum of the squares of norms."""
-        self._last: dict[str, float] = {}
-        """By parameter, the norm after the last pass that was read."""
+        self._last: dict[tuple[_Kind | None, str], float] = {}
+        """By kind of pass and parameter, the norm after the last one that was read; None: of any
+        kind."""
         self._changes: dict[int, Change] = {}
         self._next = 0
         """The first event that was not read."""
@@ -209,15 +215,19 @@ class RunTable:
 
     def _add(self, graph_task: int, leaves: Iterable[LeafNorm]) -> None:
         square = 0.0
+        place = self.place(graph_task)
+        task = self.tasks[place or 0]
+        kind = task.accumulate_grad, task.roots, task.nodes
         for leaf in leaves:
             square += leaf.norm * leaf.norm
             if leaf.parameter:
-                self._compare(graph_task, leaf.parameter, leaf.norm)
+                self._compare(graph_task, kind, leaf.parameter, leaf.norm)
         self._squares[graph_task] = square
 
-    def _compare(self, graph_task: int, parameter: str, norm: float) -> None:
-        before = self._last.get(parameter)
-        self._last[parameter] = norm
+    def _compare(self, graph_task: int, kind: _Kind, parameter: str, norm: float) -> None:
+        last = self._last.get((None, parameter))
+        before = self._last.get((kind, parameter), last)
+        self._last[None, parameter] = self._last[kind, parameter] = norm
         if before is None or before == norm or (math.isnan(before) and math.isnan(norm)):
             return
         change = Change(parameter, norm / before if before else math.inf)

@@ -47,9 +47,10 @@ class RunOrdered(NamedTuple):
 
 
 class PassJudged(NamedTuple):
-    """What is to be said of a pass, and what no pass holds."""
+    """What is to be said of a pass, or of the whole run, and what no pass holds."""
 
-    graph_task: int
+    graph_task: int | None
+    """None: the whole run."""
     verdicts: tuple[Verdict, ...]
     """The worst first; never none."""
 
@@ -105,12 +106,12 @@ def place_in(row: RunRow) -> Callable[[Trace, LoadedPass], PassPosition]:
     return question
 
 
-def judge(graph_task: int) -> Callable[[Trace, LoadedPass], PassJudged]:
-    """What is to be said of one pass."""
+def judge(graph_task: int | None) -> Callable[[Trace, LoadedPass], PassJudged]:
+    """What is to be said of one pass; None: of the whole run."""
 
     def question(trace: Trace, _recording: LoadedPass) -> PassJudged:
         found = verdicts(trace, graph_task)
-        if not any(verdict.is_found for verdict in found):
+        if graph_task is not None and not any(verdict.is_found for verdict in found):
             beside = [one for one in beside_passes(trace) if one.outcome is not Outcome.CANT_TELL]
             found = (*beside, *found)
         return PassJudged(graph_task, found)

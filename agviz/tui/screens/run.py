@@ -114,7 +114,8 @@ class RunScreen(Screen[Start | None]):
             first = message.table.first_marked
             here = message.table.place(self._recording.key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
-            self.on_run_list_moved()
+            self._mark_place()
+            self._reader.ask(judge(None), self._take_verdicts)
         if not message.is_read:
             self._reader.ask(read_run(message.table), self._take_run)
         elif self._order != ORDERS[0] or self._words:
@@ -134,17 +135,16 @@ class RunScreen(Screen[Start | None]):
         if not self.is_attached:
             return
         row = self.query_one(RunList).run_row
-        if row is not None and row.task.id == message.graph_task:
-            self.judged = message.graph_task
+        if row is not None and message.graph_task in {None, row.task.id}:
+            self.judged = row.task.id
             self.query_one(RunAnswer).show_verdicts(message.verdicts)
 
     # What the user does.
 
     def on_run_list_moved(self) -> None:
         """Ask what happened in the pass under the cursor, once it rests there."""
-        table, place = self._table, self.query_one(RunList).place
-        if table is not None and place is not None:
-            self.query_one(RunChart).show_place(place / max(1, len(table)))
+        place = self._mark_place()
+        if place is not None:
             self.set_timer(_REST_S, lambda: self._judge(place))
 
     def on_run_list_opened(self) -> None:
@@ -226,6 +226,13 @@ class RunScreen(Screen[Start | None]):
     def _list(self) -> None:
         if self._table is not None:
             self._reader.ask(order_run(self._table, self._order, self._words), self._take_order)
+
+    def _mark_place(self) -> int | None:
+        """Mark in the chart where the cursor is."""
+        place = self.query_one(RunList).place
+        if self._table is not None and place is not None:
+            self.query_one(RunChart).show_place(place / max(1, len(self._table)))
+        return place
 
     def _judge(self, place: int) -> None:
         row = self.query_one(RunList).run_row
