@@ -9,11 +9,13 @@ import socket
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
 from agviz.debugger.listening import Listening
+from agviz.debugger.messages import Hello, Said
 from agviz.errors import AgvizError
 from agviz.recording import active, say
 
@@ -89,15 +91,15 @@ class Debugging:
         self._controls.add(control)
         return control
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self) -> Hello:
         recording = self.recording
-        return {
-            "pid": os.getpid(),
-            "trace": os.path.abspath(recording.path),  # noqa: PTH100
-            "script": recording.script,
-            "program": self._program,
-            "lines": recording.provenance is not None,
-        }
+        return Hello(
+            pid=os.getpid(),
+            trace=Path(os.path.abspath(recording.path)),  # noqa: PTH100
+            script=recording.script,
+            program=self._program,
+            lines=recording.provenance is not None,
+        )
 
     def stop(self) -> None:
         """Let nobody attach any more."""
@@ -106,7 +108,7 @@ class Debugging:
 
     def _exit(self) -> None:
         for control in list(self._controls):
-            control.say("ended", {})
+            control.say(Said(what="ended"))
             control.end()
         if self._listening is not None:
             self._listening.stop()

@@ -192,7 +192,7 @@ def _around(how: str) -> Iterator[None]:
             recording: Any = recorded._recording
             observers = getattr(recording, "observers", None) or recording.hearing
             attached.install(observers)
-            attached.attach(lambda _kind, _body: None)
+            attached.attach(lambda *_: None)
             try:
                 yield
             finally:

@@ -35,7 +35,7 @@ def _attached() -> Iterator[None]:
     with agviz.trace() as recorded:
         debugger = Debugger(recorded._recording)
         debugger.install(recorded._recording.observers)
-        debugger.attach(lambda _kind, _body: None)
+        debugger.attach(lambda *_: None)
         try:
             yield
         finally:

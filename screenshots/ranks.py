@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from agviz.export.timeline import TimePicture
 from agviz.ranks.folder import Folder
 from agviz.ranks.run import Run
 from agviz.tui.app import RanksApp
+from screenshots.shooting import DARK, LIGHT, Shot
 
 SIZE: Final = 4
 HOST: Final = "node-1"
@@ -66,21 +67,10 @@ dist.destroy_process_group()
 """
 
 
-class Shot(NamedTuple):
-    """One picture of the terminal: how large, in which colours, after which keys."""
-
-    name: str
-    columns: int
-    rows: int
-    theme: str
-    keys: tuple[str, ...]
-
-
-_DARK, _LIGHT = "textual-dark", "textual-light"
 SHOTS: Final = (
-    Shot("ranks-80x24", 80, 24, _DARK, ()),
-    Shot("ranks-120x40", 120, 40, _DARK, ("j", "j")),
-    Shot("ranks-200x60-light", 200, 60, _LIGHT, ("minus", "minus", "j", "j")),
+    Shot("view-ranks-80x24", 80, 24, DARK, ()),
+    Shot("view-ranks-120x40", 120, 40, DARK, ("j", "j")),
+    Shot("view-ranks-200x60-light", 200, 60, LIGHT, ("minus", "minus", "j", "j")),
 )
 
 
@@ -93,7 +83,12 @@ def render(out_dir: Path) -> list[Path]:
         picture = out_dir / "timeline-ranks.svg"
         drawn = TimePicture(Run.read(Folder.open(folder)))
         picture.write_text("".join(drawn.pieces()), encoding="ascii")
-        return [picture, *(asyncio.run(_shoot(shot, folder, out_dir)) for shot in SHOTS)]
+        pictures = [picture]
+        for shot in SHOTS:
+            app = RanksApp(folder)
+            shooting = shot.shoot(app, app.ranks_reader.wait, "agviz view traces/", out_dir)
+            pictures.append(asyncio.run(shooting))
+        return pictures
 
 
 def record(folder: Path) -> None:
@@ -117,19 +112,3 @@ def record(folder: Path) -> None:
             ((text,),) = database.execute("SELECT value FROM meta WHERE key = 'rank'")
             rank = json.loads(text) | {"host": HOST}
             database.execute("UPDATE meta SET value = ? WHERE key = 'rank'", (json.dumps(rank),))
-
-
-async def _shoot(shot: Shot, folder: Path, out_dir: Path) -> Path:
-    app = RanksApp(folder)
-    async with app.run_test(size=(shot.columns, shot.rows)) as pilot:
-        app.theme = shot.theme
-        for key in ("", *shot.keys):
-            if key:
-                await pilot.press(key)
-            while True:
-                await pilot.pause()
-                if await asyncio.to_thread(app.ranks_reader.wait):
-                    break
-        picture = out_dir / f"view-{shot.name}.svg"
-        picture.write_text(app.export_screenshot(title="agviz view traces/"), encoding="utf-8")
-    return picture

@@ -17,7 +17,7 @@ from agviz.traces.reader import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz.debugger.client import Notice
+    from agviz.debugger.messages import Notice
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {

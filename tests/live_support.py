@@ -20,6 +20,7 @@ import torch
 from agviz.debugger.client import Client
 from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
+from agviz.debugger.messages import Hello, Said
 from agviz.record.recorder import Recorder
 from agviz.traces.rows import Frame
 from agviz.tui.live_app import LiveApp
@@ -172,9 +173,10 @@ class Stage:
         self.debugger.install(self.registry)
         ours, theirs = socket.socketpair()
         program = str(folder / "train.py")
-        told = {"pid": 1, "script": "train.py", "program": program, "lines": lines}
-        told["trace"] = str(self.recorder.path)
-        self.control = Control(theirs, self.debugger, told)
+        hello = Hello(
+            pid=1, trace=self.recorder.path, script="train.py", program=program, lines=lines
+        )
+        self.control = Control(theirs, self.debugger, hello)
         threading.Thread(target=self.control.serve, daemon=True).start()
         self.client = Client(ours)
         self.stdout, self.stderr, self.process = Printed(), Printed(), Process()
@@ -206,7 +208,7 @@ class Stage:
         self._thread.join(SECONDS)
         self.recorder.close()
         self.process.code = code
-        self.control.say("ended", {})
+        self.control.say(Said(what="ended"))
         self.control.end()
 
     def close(self) -> None:

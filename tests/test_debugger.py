@@ -11,8 +11,9 @@ import torch
 
 from agviz.analysis.explanation import explain
 from agviz.debugger.breakpoints import Breakpoint, parse
-from agviz.debugger.client import GoneError, RefusedError, Said
+from agviz.debugger.client import GoneError, RefusedError
 from agviz.debugger.launch import Debuggee
+from agviz.debugger.messages import Said
 from agviz.errors import AgvizError
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events

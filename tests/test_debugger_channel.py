@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
@@ -13,13 +14,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agviz.debugger import listening
+from agviz.debugger import at_a_stop, control, listening
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import Breakpoint, BreakpointError, parse
-from agviz.debugger.client import Client, GoneError, Said
+from agviz.debugger.client import Client, GoneError
 from agviz.debugger.conditions import NAMES, Condition, ConditionError
 from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
+from agviz.debugger.messages import (
+    REQUESTS,
+    AddBreakpoint,
+    AskTensor,
+    Detach,
+    EditBreakpoint,
+    GoUntil,
+    Hello,
+    Request,
+    RunPython,
+    Said,
+    Sampled,
+    SetStops,
+    ShellAnswer,
+    Shown,
+    Stopped,
+    Stops,
+    StopTensor,
+    TakeStep,
+)
 from agviz.debugger.protocol import (
     MOST_REPLY_BYTES,
     MOST_REQUEST_BYTES,
@@ -27,8 +48,11 @@ from agviz.debugger.protocol import (
     ProtocolError,
     decode,
     encode,
+    read,
+    write,
 )
 from agviz.errors import AgvizError
+from agviz.measure.values import Health
 from agviz.traces.nodes import NodeIdentity
 
 if TYPE_CHECKING:
@@ -49,8 +73,8 @@ def served() -> Iterator[tuple[socket.socket, Debugger]]:
     """A control of a program that does not run, and the viewer's end of its channel."""
     theirs, ours = socket.socketpair()
     debugger: Any = Debugger(subject=None)  # type: ignore[arg-type]
-    control = Control(theirs, debugger, HELLO)
-    thread = threading.Thread(target=control.serve)
+    controlled = Control(theirs, debugger, read(Hello, HELLO))
+    thread = threading.Thread(target=controlled.serve)
     thread.start()
     ours.settimeout(30)
     try:
@@ -214,6 +238,73 @@ def test_what_a_program_says_can_not_speak_to_the_terminal() -> None:
         heard = client.next_stop()
     assert "\x1b" not in repr(heard).replace("\\x1b", "\x1b")
     assert heard.details["message"] == "a\nb\ufffd[31m"
+
+
+HEALTH = Health(
+    *("float32", (8, 16), "cpu", "strided", 128, 512, 128, 1, 0, 2, 0),
+    *(-math.inf, 3.5, 0.0, None, ""),
+)
+STOP = Stopped(
+    thread=1,
+    graph_task=2,
+    seq=3,
+    event="NodeStarted",
+    node=4,
+    device=0,
+    reasons=("step",),
+    breakpoints=(1, 2),
+    details={"node": 4, "error": "a\nb", "is_leaf": True},
+)
+REPLIES: dict[str, Any] = {
+    "set_stops": Stops(first=True, exceptions=False, nonfinite="every", hold="one"),
+    "where": (STOP, STOP),
+    "breakpoints": (parse("Mul if norm > 3"), parse("train.py:3")),
+    **dict.fromkeys(("add_breakpoint", "edit_breakpoint", "remove_breakpoint"), parse("Mul")),
+    "tensors": (StopTensor("input", "0", HEALTH, Sampled(("1", "2"), (0, 2))),),
+    "tensor": Shown("[1,\n 2]", HEALTH),
+    "change": HEALTH,
+    "ready_nodes": (3, 1),
+    "shell": ShellAnswer("2\n", False),
+    "complete": ("node", "node.name"),
+}
+ASKED: list[Request[Any]] = [
+    TakeStep(how="hook", thread=3),
+    GoUntil(graph_task=1, node=2),
+    SetStops(exceptions=False, nonfinite="off"),
+    AddBreakpoint(breakpoint=parse("Mul module=encoder")),
+    EditBreakpoint(number=1, changes={"enabled": False, "node": None}),
+    AskTensor(what="input", name="0", index="[0:3]"),
+    RunPython(line="print('\x1b[2J')\n", thread=0),
+]
+
+
+def through(data: object) -> Any:
+    """What is received where something is sent."""
+    return json.loads(encode({"sent": data}))["sent"]
+
+
+def test_every_request_has_one_who_carries_it_out() -> None:
+    assert {*control._NOW, *at_a_stop._AT_A_STOP, Detach} == set(REQUESTS.values())
+
+
+@pytest.mark.parametrize("request_", ASKED, ids=lambda each: str(each.DO))
+def test_a_request_is_received_as_it_was_sent(request_: Request[Any]) -> None:
+    assert read(type(request_), through(write(request_))) == request_
+
+
+@pytest.mark.parametrize("do", sorted(REQUESTS))
+def test_a_reply_is_received_as_it_was_sent_and_checked(do: str) -> None:
+    kind, reply = REQUESTS[do], REPLIES.get(do)
+    made = kind.__new__(kind)
+    sent = through(made.write_reply(reply))
+    assert made.read_reply(sent, line=str, lines=str) == reply
+    for name in sent:
+        for wrong in (sent | {name: {"x": object.__name__}}, {**sent, name: 1.5}):
+            with pytest.raises(AgvizError) as caught:
+                made.read_reply(wrong, line=str, lines=str)
+            assert "\n" not in str(caught.value)
+        with pytest.raises(AgvizError):
+            made.read_reply({key: sent[key] for key in sent if key != name}, line=str, lines=str)
 
 
 @given(st.binary(max_size=200))

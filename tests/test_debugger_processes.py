@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from agviz.debugger.breakpoints import parse
-from agviz.debugger.client import Client, GoneError, RefusedError, Said
+from agviz.debugger.client import Client, GoneError, RefusedError
 from agviz.debugger.listening import connect
+from agviz.debugger.messages import Said
 from agviz.errors import AgvizError
 from tests.debugger_support import (
     ENVIRONMENT,

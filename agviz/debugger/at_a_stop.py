@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from agviz.debugger import messages as m
 from agviz.debugger import tensors as of_tensors
-from agviz.debugger.protocol import field
 from agviz.debugger.sampling import sample
 from agviz.debugger.shell import Shell
 from agviz.debugger.tensors import TensorError
@@ -16,104 +15,107 @@ from agviz.measure.saved import measured as saved_of
 from agviz_engine.api import engine, is_installed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
     from agviz.debugger.debugger import Debugger
     from agviz.debugger.stops import Stop
+    from agviz.measure.values import Health
     from agviz_engine.engine import Engine
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.node import NodeRef
 
-Request = dict[str, Any]
+R = TypeVar("R")
 _LONGEST_INPUT: Final = 10_000
 _MOST_SAMPLES: Final = 64
 
 
-def tensors(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    """The tensors that can be looked at, with their health; where wanted, samples of them."""
-    wants_samples = field(request, "samples", bool, False)
-    facts: list[dict[str, Any]] = []
+def carry_out(debugger: Debugger, stop: Stop, request: m.AtAStop[R]) -> R:
+    """Do what was asked of a stopped thread, on this thread, which is that one."""
+    reply: R = _AT_A_STOP[type(request)](debugger, stop, request)
+    return reply
+
+
+def _find_tensors(_: Debugger, stop: Stop, request: m.AskTensors) -> tuple[m.StopTensor, ...]:
+    found: list[m.StopTensor] = []
     with unseen():
         for what, name, tensor in _tensors(stop):
             health = measure(tensor)
-            found: dict[str, Any] = {"what": what, "name": name, "health": _health(health)}
-            if wants_samples and len(facts) < _MOST_SAMPLES and not health.unknown:
-                found["sample"] = sample(tensor, health)
-            facts.append(found)
-    return {"tensors": facts}
+            is_wanted = request.samples and len(found) < _MOST_SAMPLES and not health.unknown
+            sampled = sample(tensor, health) if is_wanted else None
+            found.append(m.StopTensor(what, name, health, sampled))
+    return tuple(found)
 
 
-def tensor(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    """A part of one of them as text, and the health of that part."""
-    found = _tensor(stop, field(request, "what", str), field(request, "name", str))
-    index = field(request, "index", str, "")
+def _show_tensor(_: Debugger, stop: Stop, request: m.AskTensor) -> m.Shown:
+    found = _tensor(stop, request.what, request.name)
     with unseen():
-        shown = of_tensors.part(found, index)
+        shown = of_tensors.part(found, request.index)
         health = measure(shown)
-    return {"text": of_tensors.text_of(found, index), "health": _health(health)}
+    return m.Shown(of_tensors.text_of(found, request.index), health)
 
 
-def change(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    """Give the node another gradient."""
+def _change(_: Debugger, stop: Stop, request: m.ChangeGradient) -> Health:
     _check_before(stop, "gradients can be changed")
-    slot = field(request, "slot", int)
+    slot = request.slot
     if not 0 <= slot < len(stop.live.inputs):
         raise TensorError(f"the node has no input {slot}; it has {len(stop.live.inputs)}")
     gradient = stop.live.inputs[slot]
     if gradient is None:
         raise TensorError(f"no gradient came to input {slot}")
-    value = of_tensors.read_value(request.get("value"))
-    how, index = field(request, "how", str), field(request, "index", str, "")
-    made = of_tensors.edited(gradient, how, value, index)
+    value = of_tensors.read_value(request.value)
+    made = of_tensors.edited(gradient, request.how, value, request.index)
     try:
         stop.live.replace_input(slot, made)
     except (TypeError, RuntimeError) as error:
         raise TensorError(f"this gradient can't be changed so: {error}") from None
     with unseen():
-        return {"health": _health(measure(made))}
+        return measure(made)
 
 
-def skip_hooks(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    """Have none of the node's Python hooks called."""
+def _skip_hooks(_: Debugger, stop: Stop, __: m.SkipHooks) -> None:
     _exact_engine("hooks can be left out")
     _check_before(stop, "hooks can be left out")
     stop.live.skip_hooks()
-    return {}
 
 
-def ready_nodes(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+def _ready_nodes(_: Debugger, stop: Stop, __: m.AskReadyNodes) -> tuple[int, ...]:
     """The nodes of this graph task that wait in the queue of the stopped node, as they are."""
     task, ref = _place(stop)
     waiting = _exact_engine("which nodes wait").ready_queue(task, ref.device).snapshot()
-    nodes = [each.node.index for each in waiting if each.base is task and each.node is not None]
-    return {"nodes": nodes}
+    nodes = (each.node.index for each in waiting if each.base is task and each.node is not None)
+    return tuple(nodes)
 
 
-def run_next(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    """Have a ready node run next on its thread, after the one that is stopped."""
-    task, _ = _place(stop)
-    index = field(request, "node", int)
+def _run_next(__: Debugger, stop: Stop, request: m.RunNext) -> None:
+    (task, _), index = _place(stop), request.node
     exact = _exact_engine("another node runs next")
     if not 0 <= index < len(task.nodes) or not exact.run_next(task, task.nodes[index]):
         raise AgvizError(f"node {index} does not wait in a queue")
-    return {}
 
 
-def shell(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:
-    """Run a line of Python, or several."""
-    output, more = _shell(debugger, stop).push(_typed(request, "line"))
-    return {"output": output, "more": more}
+def _run_python(debugger: Debugger, stop: Stop, request: m.RunPython) -> m.ShellAnswer:
+    return m.ShellAnswer(*_shell(debugger, stop).push(_bounded(request.line)))
 
 
-def complete(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:
-    """What a name could become that was begun at the Python prompt."""
-    return {"names": _shell(debugger, stop).complete(_typed(request, "text"))}
+def _complete(debugger: Debugger, stop: Stop, request: m.CompletePython) -> tuple[str, ...]:
+    return tuple(_shell(debugger, stop).complete(_bounded(request.text)))
 
 
-def _typed(request: Request, name: str) -> str:
-    text = field(request, name, str)
+_AT_A_STOP: Final[Mapping[type[m.AtAStop[Any]], Callable[[Debugger, Stop, Any], Any]]] = {
+    m.AskTensors: _find_tensors,
+    m.AskTensor: _show_tensor,
+    m.ChangeGradient: _change,
+    m.SkipHooks: _skip_hooks,
+    m.AskReadyNodes: _ready_nodes,
+    m.RunNext: _run_next,
+    m.RunPython: _run_python,
+    m.CompletePython: _complete,
+}
+
+
+def _bounded(text: str) -> str:
     if len(text) > _LONGEST_INPUT:
         raise AgvizError(f"input has at most {_LONGEST_INPUT:,} characters")
     return text
@@ -146,10 +148,12 @@ def _check_before(stop: Stop, what: str) -> None:
         )
 
 
-def _tensors(stop: Stop) -> Iterator[tuple[str, str, Tensor]]:
+def _tensors(stop: Stop) -> Iterator[tuple[m.TensorKind, str, Tensor]]:
     """Kind, name and the tensor itself of all that is at hand."""
     live = stop.live
-    for what, several in (("input", live.inputs), ("output", live.outputs)):
+    gradients: tuple[tuple[m.TensorKind, Sequence[Tensor | None]], ...]
+    gradients = (("input", live.inputs), ("output", live.outputs))
+    for what, several in gradients:
         for slot, gradient in enumerate(several):
             if gradient is not None:
                 yield what, str(slot), gradient
@@ -174,12 +178,3 @@ def _tensor(stop: Stop, what: str, name: str) -> Tensor:
         if (kind, known) == (what, name):
             return found
     raise TensorError(f"there is no {what[:50]} {name[:100]}".rstrip() + " at this stop")
-
-
-def _health(health: Any) -> dict[str, Any]:
-    """As JSON has it, which knows no infinity."""
-    facts = dict(health._asdict())
-    for name in ("min", "max", "mean", "norm"):
-        value = facts[name]
-        facts[name] = value if value is None or math.isfinite(value) else str(value)
-    return facts

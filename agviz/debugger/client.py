@@ -11,11 +11,10 @@ import itertools
 import queue
 import socket
 import threading
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from agviz.debugger.breakpoints import Breakpoint
+from agviz.debugger import messages as m
+from agviz.debugger.messages import Hello, Notice, Said, Stopped
 from agviz.debugger.protocol import (
     MOST_REPLY_BYTES,
     Lines,
@@ -23,20 +22,30 @@ from agviz.debugger.protocol import (
     bound_sending,
     decode,
     encode,
-    field,
+    read,
+    write,
 )
 from agviz.errors import AgvizError
-from agviz.measure.values import Health
 from agviz.words.safe import clean, clean_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from agviz.debugger.stops import Hold, How, Nonfinite
+    from agviz.debugger.breakpoints import Breakpoint
+    from agviz.debugger.messages import (
+        Hold,
+        How,
+        Nonfinite,
+        Request,
+        Shown,
+        Stops,
+        StopTensor,
+    )
+    from agviz.measure.values import Health
 
-WHATS: Final = ("gradient", "output", "input", "grad", "parameter", "saved")
-"""What a tensor can be at a stop: the gradient that the event is about, what the node puts out, was
-given, what is in ``.grad`` of its parameter, the parameter, what it had saved."""
+R = TypeVar("R")
+T = TypeVar("T")
+
 _SECONDS: Final = 60.0
 _SECONDS_TO_GREET: Final = 30.0
 _GONE: Final = "the program has gone"
@@ -48,107 +57,6 @@ class GoneError(AgvizError):
 
 class RefusedError(AgvizError):
     """The program did not do what was asked; the message is its own."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hello:
-    """What a program says of itself first."""
-
-    pid: int
-    trace: Path
-    """The file that it records into."""
-    script: str
-    program: str
-    """Absolute path of the script, or ``-m MODULE``: whose breakpoints are whose."""
-    lines: bool
-    """Whether it knows which lines of the forward made its nodes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stopped:
-    """A thread is stopped behind an event."""
-
-    thread: int
-    graph_task: int
-    seq: int
-    """Of the event; all up to it can be read from the trace."""
-    event: str
-    """Kind of the event. ``NodeStarted``: before the node runs."""
-    reasons: tuple[str, ...]
-    """``breakpoint``, ``step``, ``until``, ``pause``, ``first backward``, ``exception``,
-    ``non-finite``, ``set_trace()``."""
-    breakpoints: tuple[int, ...]
-    """Numbers of those that were hit."""
-    details: Mapping[str, int | str | bool]
-    """The other fields of the event."""
-    node: int | None
-    """None: the event is about no node; so are the next, then empty or None."""
-    name: str
-    sequence_nr: int | None
-    device: int | None
-    module: str
-    parameter: str
-    line: str
-    """Where the forward made the node, as ``file.py:12``; empty: not known."""
-    function: str
-
-    @property
-    def is_before_a_node(self) -> bool:
-        """Whether gradients can be changed and hooks left out."""
-        return self.event == "NodeStarted"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Said:
-    """Something else that the program said."""
-
-    what: str
-    """``resumed``: a stopped thread runs on by itself; ``ended``: the program ends and its trace is
-    complete; ``gone``: the connection has ended."""
-    why: str = ""
-    thread: int | None = None
-
-
-Notice = Stopped | Said
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """Some of a tensor's elements, see :mod:`agviz.debugger.sampling`."""
-
-    first: tuple[str, ...]
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class StopTensor:
-    """A tensor that can be looked at."""
-
-    what: str
-    """One of :data:`WHATS`."""
-    name: str
-    """Number of the slot, or torch's name of what was saved."""
-    health: Health
-    sample: Sampled | None = None
-    """None: none was asked for, or its elements can't be looked at."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A part of a tensor."""
-
-    text: str
-    health: Health
-
-
-@dataclass(frozen=True)
-class Stops:
-    """Where to stop without a breakpoint, and whom a stop holds."""
-
-    first: bool
-    exceptions: bool
-    nonfinite: Nonfinite
-    hold: Hold
 
 
 class Client:
@@ -237,28 +145,28 @@ class Client:
 
     def step(self, how: How = "node", thread: int | None = None) -> None:
         """Run on to the next node, event or hook, of one thread or of any."""
-        self._ask("step", how=how, thread=thread)
+        self._ask(m.TakeStep(how=how, thread=thread))
 
     def go_on(self, thread: int | None = None) -> None:
         """Run on, in one thread or in all."""
-        self._ask("continue", thread=thread)
+        self._ask(m.GoOn(thread=thread))
 
     def until(self, graph_task: int, node: int, thread: int | None = None) -> None:
         """Have a stopped thread run on to a node, or the end of its graph task."""
-        self._ask("until", graph_task=graph_task, node=node, thread=thread)
+        self._ask(m.GoUntil(graph_task=graph_task, node=node, thread=thread))
 
     def pause(self, thread: int | None = None) -> None:
         """Stop at the next event of a thread, or of any."""
-        self._ask("pause", thread=thread)
+        self._ask(m.PauseProgram(thread=thread))
 
     def detach(self) -> None:
         """Let the program run on without a viewer."""
         with contextlib.suppress(GoneError):
-            self._ask("detach")
+            self._ask(m.Detach())
 
     def where(self) -> list[Stopped]:
         """The threads that are stopped."""
-        return [_stopped(each) for each in _list(self._ask("where"), "stops")]
+        return list(self._ask(m.AskWhere()))
 
     def set_stops(
         self,
@@ -269,55 +177,33 @@ class Client:
         hold: Hold | None = None,
     ) -> Stops:
         """Choose where to stop without a breakpoint, and whom a stop holds; None: as it is."""
-        reply = self._ask(
-            "set_stops", first=first, exceptions=exceptions, nonfinite=nonfinite, hold=hold
-        )
-        return Stops(
-            field(reply, "first", bool),
-            field(reply, "exceptions", bool),
-            field(reply, "nonfinite", str),  # type: ignore[arg-type]
-            field(reply, "hold", str),  # type: ignore[arg-type]
+        return self._ask(
+            m.SetStops(first=first, exceptions=exceptions, nonfinite=nonfinite, hold=hold)
         )
 
     # -- breakpoints ------------------------------------------------------------------------------
 
     def breakpoints(self) -> list[Breakpoint]:
         """All, with their numbers and hits."""
-        return [
-            Breakpoint.from_json(each) for each in _list(self._ask("breakpoints"), "breakpoints")
-        ]
+        return list(self._ask(m.AskBreakpoints()))
 
     def add_breakpoint(self, wanted: Breakpoint) -> Breakpoint:
         """Stop there from now on; the answer has its number."""
-        return _breakpoint(self._ask("add_breakpoint", breakpoint=wanted.to_json()))
+        return self._ask(m.AddBreakpoint(breakpoint=wanted))
 
     def edit_breakpoint(self, number: int, **changes: Any) -> Breakpoint:
         """Change some of what it says."""
-        return _breakpoint(self._ask("edit_breakpoint", number=number, changes=changes))
+        return self._ask(m.EditBreakpoint(number=number, changes=changes))
 
     def remove_breakpoint(self, number: int) -> Breakpoint:
         """Stop there no longer."""
-        return _breakpoint(self._ask("remove_breakpoint", number=number))
+        return self._ask(m.RemoveBreakpoint(number=number))
 
-    # -- at a stop --------------------------------------------------------------------------------
+    # -- at a stop; ``thread`` is one that is stopped, None: the one that stopped last ------------
 
     def tensors(self, thread: int | None = None, *, samples: bool = False) -> list[StopTensor]:
-        """The tensors that can be looked at.
-
-        Args:
-            thread: which is stopped; None: the one that stopped last.
-            samples: whether some of their elements are sent, too.
-        """
-        reply = self._ask("tensors", thread=thread, samples=samples)
-        return [
-            StopTensor(
-                _what(each),
-                _text(each, "name"),
-                _health(field(each, "health", dict)),
-                _sampled(each.get("sample")),
-            )
-            for each in _list(reply, "tensors")
-        ]
+        """The tensors that can be looked at; where wanted, with some of their elements."""
+        return list(self._ask(m.AskTensors(thread=thread, samples=samples)))
 
     def tensor(
         self, what: str, name: str = "", index: str = "", thread: int | None = None
@@ -325,14 +211,12 @@ class Client:
         """A part of one of them.
 
         Args:
-            what: as in :class:`StopTensor`.
+            what: as in :class:`~agviz.debugger.messages.StopTensor`.
             name: the same.
             index: as between brackets: ``0, 2:5``; empty for all.
-            thread: which is stopped; None: the one that stopped last.
+            thread: which is stopped.
         """
-        reply = self._ask("tensor", what=what, name=name, index=index, thread=thread)
-        text = clean_message(field(reply, "text", str))
-        return Shown(text, _health(field(reply, "health", dict)))
+        return self._ask(m.AskTensor(what=what, name=name, index=index, thread=thread))
 
     def change(
         self, slot: int, how: str, value: float | str, index: str = "", thread: int | None = None
@@ -344,29 +228,26 @@ class Client:
             how: ``multiply``, ``fill`` or ``set``.
             value: the number; ``nan``, ``inf`` and ``-inf`` as texts.
             index: for ``set``: which elements.
-            thread: which is stopped; None: the one that stopped last.
+            thread: which is stopped.
 
         Returns:
             The new gradient's health.
         """
         value = value if isinstance(value, str) else repr(float(value))
-        reply = self._ask("change", slot=slot, how=how, value=value, index=index, thread=thread)
-        return _health(field(reply, "health", dict))
+        request = m.ChangeGradient(slot=slot, how=how, value=value, index=index, thread=thread)
+        return self._ask(request)
 
     def skip_hooks(self, thread: int | None = None) -> None:
         """Have none of the node's Python hooks called."""
-        self._ask("skip_hooks", thread=thread)
+        self._ask(m.SkipHooks(thread=thread))
 
     def ready_nodes(self, thread: int | None = None) -> list[int]:
         """The nodes that wait in the queue of the stopped node."""
-        nodes = field(self._ask("ready_nodes", thread=thread), "nodes", list)
-        if not all(type(node) is int for node in nodes):
-            raise ProtocolError("'nodes' are no numbers")
-        return nodes
+        return list(self._ask(m.AskReadyNodes(thread=thread)))
 
     def run_next(self, node: int, thread: int | None = None) -> None:
         """Have a ready node run right after the stopped one."""
-        self._ask("run_next", node=node, thread=thread)
+        self._ask(m.RunNext(node=node, thread=thread))
 
     def shell(self, line: str, thread: int | None = None) -> tuple[str, bool]:
         """Run a line of Python, or several at once.
@@ -374,32 +255,28 @@ class Client:
         Returns:
             What it printed, and whether it needs another line to be whole.
         """
-        reply = self._ask("shell", line=line, thread=thread, timeout=None)
-        return clean_message(field(reply, "output", str)), field(reply, "more", bool)
+        answer = self._ask(m.RunPython(line=line, thread=thread), timeout=None)
+        return answer.output, answer.more
 
     def complete(self, text: str, thread: int | None = None) -> tuple[str, ...]:
         """What the name or attribute at the end of some Python could become, whole names each."""
-        names = field(self._ask("complete", text=text, thread=thread), "names", list)
-        if not all(isinstance(name, str) for name in names):
-            raise ProtocolError("'names' are no texts")
-        return tuple(clean(name) for name in names)
+        return self._ask(m.CompletePython(text=text, thread=thread))
 
     def interrupt(self) -> None:
         """End the Python that a stopped thread runs, with KeyboardInterrupt."""
-        self._ask("interrupt")
+        self._ask(m.Interrupt())
 
     # -- the channel ------------------------------------------------------------------------------
 
-    def _ask(self, do: str, *, timeout: float | None = _SECONDS, **more: Any) -> Mapping[str, Any]:
+    def _ask(self, request: Request[R], *, timeout: float | None = _SECONDS) -> R:
         number = self._next_id()
         reply: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         with self._lock:
             if self._is_gone:
                 raise GoneError(_GONE)
             self._replies[number] = reply
-            said = {name: value for name, value in more.items() if value is not None}
             try:
-                self._connection.sendall(encode({"id": number, "do": do, **said}))
+                self._connection.sendall(encode({"id": number, "do": request.DO, **write(request)}))
             except OSError:
                 raise GoneError(_GONE) from None
         try:
@@ -412,8 +289,8 @@ class Client:
         if answer is None:
             raise GoneError(_GONE)
         if "error" in answer:
-            raise RefusedError(_text(answer, "error"))
-        return field(answer, "ok", dict)
+            raise RefusedError(clean(str(answer["error"])))
+        return request.read_reply(answer.get("ok"), line=clean, lines=clean_message)
 
     def _read(self, lines: Any) -> None:
         why = ""
@@ -447,125 +324,25 @@ class Client:
             self._on_notice(notice)
 
 
+def _read(kind: type[T], message: object) -> T:
+    """What the program says; its texts can't speak to the terminal."""
+    return read(kind, message, line=clean, lines=clean_message)
+
+
 def _hello(line: bytes | None) -> Hello:
     if line is None:
         raise GoneError(f"{_GONE} before it said anything")
     message = decode(line)
     if message.get("say") == "refused":
-        raise RefusedError(_text(message, "why"))
+        raise RefusedError(_said(message).why)
     if message.get("say") != "hello":
         raise ProtocolError("at the other end is no program under agviz")
-    return Hello(
-        pid=field(message, "pid", int),
-        trace=Path(field(message, "trace", str)),
-        script=_text(message, "script"),
-        program=_text(message, "program"),
-        lines=field(message, "lines", bool),
-    )
+    return _read(Hello, message)
 
 
 def _notice(message: Mapping[str, Any]) -> Notice:
-    what = _text(message, "say")
-    if what == "stopped":
-        return _stopped(message)
-    thread = None if "thread" not in message else field(message, "thread", int)
-    return Said(what=what, why=clean(field(message, "why", str, "")), thread=thread)
+    return _read(Stopped, message) if message["say"] == "stopped" else _said(message)
 
 
-def _stopped(reply: Mapping[str, Any]) -> Stopped:
-    def number(name: str) -> int | None:
-        return None if reply.get(name) is None else field(reply, name, int)
-
-    def text(name: str) -> str:
-        return clean(field(reply, name, str, ""))
-
-    details = field(reply, "details", dict)
-    if not all(type(value) in {int, str, bool} for value in details.values()):
-        raise ProtocolError("'details' are no numbers and texts")
-    breakpoints = field(reply, "breakpoints", list)
-    if not all(type(each) is int for each in breakpoints):
-        raise ProtocolError("'breakpoints' are no numbers")
-    reasons = field(reply, "reasons", list)
-    if not all(type(each) is str for each in reasons):
-        raise ProtocolError("'reasons' are no texts")
-    return Stopped(
-        thread=field(reply, "thread", int),
-        graph_task=field(reply, "graph_task", int),
-        seq=field(reply, "seq", int),
-        event=text("event"),
-        reasons=tuple(map(clean, reasons)),
-        breakpoints=tuple(breakpoints),
-        details={
-            clean(name): clean_message(value) if isinstance(value, str) else value
-            for name, value in details.items()
-        },
-        node=number("node"),
-        name=text("name"),
-        sequence_nr=number("sequence_nr"),
-        device=number("device"),
-        module=text("module"),
-        parameter=text("parameter"),
-        line=text("line"),
-        function=text("function"),
-    )
-
-
-def _list(reply: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    several = field(reply, name, list)
-    if not all(isinstance(each, dict) for each in several):
-        raise ProtocolError(f"{name!r} are no objects")
-    return several
-
-
-def _breakpoint(reply: Mapping[str, Any]) -> Breakpoint:
-    return Breakpoint.from_json(reply.get("breakpoint"))
-
-
-def _what(reply: Mapping[str, Any]) -> str:
-    what = field(reply, "what", str)
-    if what not in WHATS:
-        raise ProtocolError(f"{what[:50]!r} is no kind of tensor")
-    return what
-
-
-def _text(reply: Mapping[str, Any], name: str) -> str:
-    return clean(field(reply, name, str))
-
-
-def _health(reply: Mapping[str, Any]) -> Health:
-    shape = reply.get("shape")
-    if shape is not None and not (
-        isinstance(shape, list) and all(type(size) is int for size in shape)
-    ):
-        raise ProtocolError("'shape' is no list of numbers")
-    counts = ("numel", "nbytes", "numbers", "nan", "posinf", "neginf", "zero")
-    facts = [
-        _text(reply, "dtype"),
-        None if shape is None else tuple(shape),
-        *(_text(reply, name) for name in ("device", "layout")),
-        *(field(reply, name, int) for name in counts),
-        *(_real(reply.get(name)) for name in ("min", "max", "mean", "norm")),
-        _text(reply, "unknown"),
-    ]
-    return Health._make(facts)
-
-
-def _sampled(reply: object) -> Sampled | None:
-    if reply is None:
-        return None
-    if not isinstance(reply, dict):
-        raise ProtocolError("'sample' is no object")
-    first, counts = field(reply, "first", list), field(reply, "counts", list)
-    if not all(type(each) is str for each in first):
-        raise ProtocolError("'first' are no texts")
-    if not all(type(each) is int and each >= 0 for each in counts):
-        raise ProtocolError("'counts' are no counts")
-    return Sampled(tuple(map(clean, first)), tuple(counts))
-
-
-def _real(value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, int | float) or value in {"inf", "-inf", "nan"}:
-        return float(value)
-    raise ProtocolError(f"{str(value)[:50]!r} is no number")
+def _said(message: Mapping[str, Any]) -> Said:
+    return _read(Said, {**message, "what": message["say"]})

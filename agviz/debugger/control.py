@@ -12,9 +12,10 @@ import os
 import socket
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.debugger.breakpoints import Breakpoint
+from agviz.debugger import messages as m
 from agviz.debugger.protocol import (
     MOST_REPLY_BYTES,
     MOST_REQUEST_BYTES,
@@ -23,9 +24,9 @@ from agviz.debugger.protocol import (
     bound_sending,
     decode,
     encode,
-    field,
+    read,
 )
-from agviz.debugger.stops import HOLDS, HOWS, NONFINITE, NotStoppedError
+from agviz.debugger.stops import NotStoppedError
 from agviz.errors import AgvizError
 
 if TYPE_CHECKING:
@@ -33,8 +34,15 @@ if TYPE_CHECKING:
 
     from agviz.debugger.debugger import Debugger
 
-Request = dict[str, Any]
 _LONGEST_ERROR: Final = 2_000
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every request has."""
+
+    id: int
+    do: str
 
 
 class Control:
@@ -43,12 +51,10 @@ class Control:
     Args:
         connection: to the viewer; it is closed at the end.
         debugger: which does what the viewer wants.
-        hello: what is sent first: ``pid``, ``trace`` and so on.
+        hello: what is sent first.
     """
 
-    def __init__(
-        self, connection: socket.socket, debugger: Debugger, hello: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, connection: socket.socket, debugger: Debugger, hello: m.Hello) -> None:
         connection.set_inheritable(False)
         bound_sending(connection)
         self._connection = connection
@@ -57,7 +63,7 @@ class Control:
         self._is_over = False
         self._lock = threading.Lock()
         _controls.add(self)
-        self.say("hello", hello)
+        self.say(hello)
         debugger.attach(self.say)
 
     def serve(self) -> None:
@@ -65,16 +71,15 @@ class Control:
         try:
             for line in Lines(self._connection, MOST_REQUEST_BYTES):
                 try:
-                    request = decode(line)
-                    field(request, "id", int)
-                    field(request, "do", str)
+                    message = decode(line)
+                    asked = read(_Asked, message)
                 except ProtocolError as error:
                     self._send({"re": None, "error": str(error)})
                     continue
-                if request["do"] == "detach":
-                    self._send({"re": request["id"], "ok": {}})
+                if asked.do == m.Detach.DO:
+                    self._send({"re": asked.id, "ok": {}})
                     break
-                self._do(request)
+                self._do(asked, message)
         except AgvizError as error:
             self._send({"re": None, "error": str(error)})
         finally:
@@ -91,9 +96,9 @@ class Control:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
-    def say(self, what: str, more: Mapping[str, Any]) -> None:
+    def say(self, notice: m.Hello | m.Notice) -> None:
         """Send the viewer a notice of what happens; does not raise."""
-        self._send({"say": what, **more})
+        self._send(m.as_said(notice))
 
     def _send(self, message: Mapping[str, Any]) -> None:
         line = encode(message)
@@ -107,44 +112,42 @@ class Control:
             with contextlib.suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
 
-    def _do(self, request: Request) -> None:
-        debugger = self._debugger
-        do = request["do"]
+    def _do(self, asked: _Asked, message: Mapping[str, Any]) -> None:
         try:
-            if do in _COMMANDS:
-                self._answer(request, _COMMANDS[do](debugger, request))
-            elif do in _AT_A_STOP:
-                self._ask_thread(debugger, request)
+            kind = m.REQUESTS.get(asked.do)
+            if kind is None:
+                raise ProtocolError(f"{asked.do[:50]!r} is no command")
+            request = read(kind, message)
+            if isinstance(request, m.AtAStop):
+                self._ask_thread(asked.id, request)
             else:
-                raise ProtocolError(f"{do[:50]!r} is no command")
+                self._answer(asked.id, request, _NOW[kind](self._debugger, request))
         except AgvizError as error:
-            self._refuse(request, error)
+            self._refuse(asked.id, error)
 
-    def _ask_thread(self, debugger: Debugger, request: Request) -> None:
-        stop = debugger.stop_of(_thread(request))
+    def _ask_thread(self, number: int, request: m.AtAStop[Any]) -> None:
+        stop = self._debugger.stop_of(request.thread)
         from agviz.debugger import at_a_stop
-
-        command = getattr(at_a_stop, request["do"])
 
         def work() -> None:
             if stop.resumed:
-                self._refuse(request, NotStoppedError("the thread runs on"))
+                self._refuse(number, NotStoppedError("the thread runs on"))
                 return
             try:
-                self._answer(request, command(debugger, stop, request))
+                self._answer(number, request, at_a_stop.carry_out(self._debugger, stop, request))
             except AgvizError as error:
-                self._refuse(request, error)
+                self._refuse(number, error)
             except Exception as error:  # noqa: BLE001 - whatever an exotic tensor raises
-                self._refuse(request, AgvizError(f"{type(error).__name__}: {error}"))
+                self._refuse(number, AgvizError(f"{type(error).__name__}: {error}"))
 
-        if not debugger.have_done(stop, work):
+        if not self._debugger.have_done(stop, work):
             raise NotStoppedError("the thread runs on")
 
-    def _answer(self, request: Request, answer: Mapping[str, Any]) -> None:
-        self._send({"re": request["id"], "ok": dict(answer)})
+    def _answer(self, number: int, request: m.Request[Any], reply: object) -> None:
+        self._send({"re": number, "ok": request.write_reply(reply)})
 
-    def _refuse(self, request: Request, error: AgvizError) -> None:
-        self._send({"re": request["id"], "error": str(error)[:_LONGEST_ERROR]})
+    def _refuse(self, number: int, error: AgvizError) -> None:
+        self._send({"re": number, "error": str(error)[:_LONGEST_ERROR]})
 
     def _forked(self) -> None:
         """In a child: the viewer is the parent's."""
@@ -153,96 +156,20 @@ class Control:
         self._debugger.after_fork()
 
 
-def _thread(request: Request) -> int | None:
-    return None if request.get("thread") is None else field(request, "thread", int)
-
-
-def _one_of(request: Request, name: str, known: tuple[Any, ...]) -> Any:
-    """Something out of a list, or None where it is not said."""
-    value = request.get(name)
-    if value is not None and value not in known:
-        raise ProtocolError(f"{name!r} is one of {', '.join(map(str, known))}")
-    return value
-
-
-def _step(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    how = _one_of(request, "how", HOWS)
-    debugger.step("node" if how is None else how, _thread(request))
-    return {}
-
-
-def _go_on(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    debugger.go_on(_thread(request))
-    return {}
-
-
-def _until(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    node = field(request, "node", int)
-    debugger.until(field(request, "graph_task", int), node, _thread(request))
-    return {}
-
-
-def _pause(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    debugger.pause(_thread(request))
-    return {}
-
-
-def _interrupt(debugger: Debugger, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    debugger.interrupt()
-    return {}
-
-
-def _set_stops(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    return debugger.set_stops(
-        first=_one_of(request, "first", (True, False)),
-        exceptions=_one_of(request, "exceptions", (True, False)),
-        nonfinite=_one_of(request, "nonfinite", NONFINITE),
-        hold=_one_of(request, "hold", HOLDS),
-    )
-
-
-def _where(debugger: Debugger, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    return {"stops": [stop.to_json() for stop in debugger.stops()]}
-
-
-def _breakpoints(debugger: Debugger, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
-    return {"breakpoints": [each.to_json() for each in debugger.breakpoints]}
-
-
-def _add(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    wanted = Breakpoint.from_json(request.get("breakpoint"))
-    return {"breakpoint": debugger.add_breakpoint(wanted).to_json()}
-
-
-def _edit(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    changes = field(request, "changes", dict)
-    made = debugger.edit_breakpoint(field(request, "number", int), changes)
-    return {"breakpoint": made.to_json()}
-
-
-def _remove(debugger: Debugger, request: Request) -> Mapping[str, Any]:
-    return {"breakpoint": debugger.remove_breakpoint(field(request, "number", int)).to_json()}
-
-
-_COMMANDS: Final[dict[str, Callable[[Debugger, Request], Mapping[str, Any]]]] = {
-    "step": _step,
-    "continue": _go_on,
-    "until": _until,
-    "pause": _pause,
-    "interrupt": _interrupt,
-    "set_stops": _set_stops,
-    "where": _where,
-    "breakpoints": _breakpoints,
-    "add_breakpoint": _add,
-    "edit_breakpoint": _edit,
-    "remove_breakpoint": _remove,
+_NOW: Final[Mapping[type[m.Request[Any]], Callable[[Debugger, Any], object]]] = {
+    m.TakeStep: lambda debugger, asked: debugger.step(asked.how, asked.thread),
+    m.GoOn: lambda debugger, asked: debugger.go_on(asked.thread),
+    m.GoUntil: lambda debugger, asked: debugger.until(asked.graph_task, asked.node, asked.thread),
+    m.PauseProgram: lambda debugger, asked: debugger.pause(asked.thread),
+    m.Interrupt: lambda debugger, _: debugger.interrupt(),
+    m.SetStops: lambda debugger, asked: debugger.set_stops(**vars(asked)),
+    m.AskWhere: lambda debugger, _: tuple(stop.told() for stop in debugger.stops()),
+    m.AskBreakpoints: lambda debugger, _: tuple(debugger.breakpoints),
+    m.AddBreakpoint: lambda debugger, asked: debugger.add_breakpoint(asked.breakpoint),
+    m.EditBreakpoint: lambda debugger, asked: debugger.edit_breakpoint(asked.number, asked.changes),
+    m.RemoveBreakpoint: lambda debugger, asked: debugger.remove_breakpoint(asked.number),
 }
-"""Done at once, on the thread that receives the viewer's commands."""
-
-_AT_A_STOP: Final = (
-    *("tensors", "tensor", "change", "skip_hooks", "ready_nodes", "run_next", "shell", "complete"),
-)
-"""Done by a stopped thread."""
+"""Done at once, on the thread that receives the viewer's requests."""
 
 _controls: weakref.WeakSet[Control] = weakref.WeakSet()
 

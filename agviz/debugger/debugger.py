@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agviz.debugger.breakpoints import KINDS, Breakpoint, BreakpointError
 from agviz.debugger.conditions import facts_of
+from agviz.debugger.messages import Said, Stops
 from agviz.debugger.node_facts import LiveNode
 from agviz.debugger.stops import NotStoppedError, Step, Stop, Until
 from agviz_engine import events
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from agviz.debugger.messages import Hold, How, Nonfinite, Notice
     from agviz.debugger.node_facts import DebuggedRecording
-    from agviz.debugger.stops import Hold, How, Nonfinite
     from agviz_engine.events import Event
     from agviz_engine.instruments import Live
     from agviz_engine.node import NodeRef
@@ -87,7 +88,7 @@ class Debugger(Instrument):
 
     def _forget(self) -> None:
         self._lock = threading.Condition()
-        self._say: Callable[[str, dict[str, Any]], None] | None = None
+        self._say: Callable[[Notice], None] | None = None
         """Tells the viewer; None: there is none."""
         self._stops: dict[int, Stop] = {}
         """By thread."""
@@ -133,7 +134,7 @@ class Debugger(Instrument):
 
     # -- the viewer -----------------------------------------------------------------------------
 
-    def attach(self, say: Callable[[str, dict[str, Any]], None]) -> None:
+    def attach(self, say: Callable[[Notice], None]) -> None:
         """A viewer is there from now on.
 
         Args:
@@ -255,7 +256,7 @@ class Debugger(Instrument):
         exceptions: bool | None = None,
         nonfinite: Nonfinite | None = None,
         hold: Hold | None = None,
-    ) -> dict[str, Any]:
+    ) -> Stops:
         """Choose where to stop without a breakpoint, and whom a stop holds; None: as it is.
 
         Returns:
@@ -272,12 +273,7 @@ class Debugger(Instrument):
                 self._hold = hold
                 self._lock.notify_all()
             self._subscribe()
-            return {
-                "first": self._at_first,
-                "exceptions": self._at_exceptions,
-                "nonfinite": self._at_nonfinite,
-                "hold": self._hold,
-            }
+            return Stops(self._at_first, self._at_exceptions, self._at_nonfinite, self._hold)
 
     @property
     def breakpoints(self) -> list[Breakpoint]:
@@ -407,7 +403,7 @@ class Debugger(Instrument):
             self._stops[event.thread] = stop
             self._forget_done(event.thread)
             self._subscribe()
-        self._stand(stop, say)
+        self._stay(stop, say)
 
     def _is_held(self) -> bool:
         """Whether a thread that is not stopped itself has to wait for one that does."""
@@ -425,13 +421,13 @@ class Debugger(Instrument):
             self._steps.pop(wishes, None)
             self._pauses.discard(wishes)
 
-    def _stand(self, stop: Stop, say: Callable[[str, dict[str, Any]], None]) -> None:
+    def _stay(self, stop: Stop, say: Callable[[Notice], None]) -> None:
         event = stop.event
         try:
             node = getattr(event, "node", -1)
             self._subject.hold(event.thread, event.graph_task, node, " and ".join(stop.reasons))
             self._subject.flush()
-            say("stopped", stop.to_json())
+            say(stop.told())
             while True:
                 work = stop.inbox.get()
                 if work is None:
@@ -450,7 +446,7 @@ class Debugger(Instrument):
                 if (work := stop.inbox.get()) is not None:
                     work()
             if not was_told:
-                say("resumed", {"thread": event.thread})
+                say(Said(what="resumed", thread=event.thread))
 
     def _wanted(self, event: Event, live: Live) -> Stop | None:
         """Where to stop, if anybody wants to stop here."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agviz.debugger.client import Notice
+    from agviz.debugger.messages import Notice
 
 CONTROL_FD: Final = "--control-fd"
 """Option of ``agviz run`` that names the socket it has inherited."""

@@ -18,6 +18,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agviz.debugger.messages import Said, as_said
 from agviz.debugger.protocol import encode
 from agviz.errors import AgvizError
 from agviz.traces.contents import is_alive
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _SUFFIX: Final = ".sock"
 _NAME: Final = re.compile(r"[1-9]\d{0,9}\.sock")
+_ATTACHED: Final = "another viewer is attached"
 _SECONDS_TO_LEAVE: Final = 2.0
 """A viewer that has just gone may take as long to be let go of."""
 
@@ -213,7 +215,7 @@ class Listening:
             if not is_own(connection):
                 return
             if not self._busy.acquire(timeout=_SECONDS_TO_LEAVE):
-                connection.sendall(encode({"say": "refused", "why": "another viewer is attached"}))
+                connection.sendall(encode(as_said(Said(what="refused", why=_ATTACHED))))
                 return
             try:
                 self._serve(connection)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
+from agviz.debugger.messages import Sampled
 from agviz.measure.health import unwrapped
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MOST_ELEMENTS: Final = 1 << 18
 """Of more than these no histogram is made: a step is not to wait for it."""
 
 
-def sample(tensor: Tensor, health: Health) -> dict[str, Any] | None:
+def sample(tensor: Tensor, health: Health) -> Sampled | None:
     """A sample of a tensor; call it within :func:`agviz.measure.health.unseen`.
 
     Args:
@@ -38,7 +39,7 @@ def sample(tensor: Tensor, health: Health) -> dict[str, Any] | None:
         if plain.layout is not torch.strided:
             return None
         plain = plain.resolve_conj().resolve_neg()
-        return {"first": _first(plain), "counts": _counts(plain, health)}
+        return Sampled(tuple(_first(plain)), tuple(_counts(plain, health)))
     except Exception:  # noqa: BLE001 - an exotic tensor: that it can't be drawn is no error
         return None
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.debugger.messages import Stopped
 from agviz.errors import AgvizError
 from agviz_engine import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agviz.debugger.messages import How
     from agviz.debugger.node_facts import LiveNode
     from agviz.debugger.shell import Shell
     from agviz_engine.events import Event
     from agviz_engine.instruments import Live
-
-How = Literal["node", "event", "hook"]
-HOWS: Final[tuple[How, ...]] = ("node", "event", "hook")
-"""How far one step goes: to the next node, the next event, or past the node's next hook."""
-
-
-Hold = Literal["all", "one"]
-HOLDS: Final[tuple[Hold, ...]] = ("all", "one")
-"""Whom a stop holds: all threads, or only the one that stops."""
-Nonfinite = Literal["first", "every", "off"]
-NONFINITE: Final[tuple[Nonfinite, ...]] = ("first", "every", "off")
-"""At which non-finite gradients of a graph task to stop."""
 
 
 class NotStoppedError(AgvizError):
@@ -101,33 +91,30 @@ class Stop:
         """Whether the node has yet to run: gradients can be changed and hooks left out."""
         return isinstance(self.event, events.NodeStarted)
 
-    def to_json(self) -> dict[str, Any]:
+    def told(self) -> Stopped:
         """What a viewer gets to know of it."""
         event, facts = self.event, self.facts
-        sent: dict[str, Any] = {
-            "thread": event.thread,
-            "graph_task": event.graph_task,
-            "seq": event.seq,
-            "event": type(event).__name__,
-            "reasons": self.reasons,
-            "breakpoints": self.breakpoints,
-            "details": {
-                name: value
-                for name, value in event._asdict().items()
-                if name not in {"seq", "time_ns", "thread", "graph_task"}
-            },
-        }
-        if facts is not None:
-            sent |= {
-                "node": facts.node,
-                "name": facts.name,
-                "sequence_nr": facts.sequence_nr,
-                "device": facts.device,
-                "module": facts.module,
-                "parameter": facts.parameter,
-            }
-            line = facts.line
-            if line is not None:
-                sent["line"] = f"{line.file}:{line.line}"
-                sent["function"] = line.function
-        return sent
+        unsaid = {"seq", "time_ns", "thread", "graph_task"}
+        stopped = Stopped(
+            thread=event.thread,
+            graph_task=event.graph_task,
+            seq=event.seq,
+            event=type(event).__name__,
+            reasons=tuple(self.reasons),
+            breakpoints=tuple(self.breakpoints),
+            details={name: value for name, value in event._asdict().items() if name not in unsaid},
+        )
+        if facts is None:
+            return stopped
+        line = facts.line
+        return replace(
+            stopped,
+            node=facts.node,
+            name=facts.name,
+            sequence_nr=facts.sequence_nr,
+            device=facts.device,
+            module=facts.module,
+            parameter=facts.parameter,
+            line="" if line is None else f"{line.file}:{line.line}",
+            function="" if line is None else line.function,
+        )

@@ -179,12 +179,6 @@ class RecordedDriver:
         self.board.screen.app.post_message(RankLeft())
         self.board.screen.dismiss()
 
-    def python(self, text: str) -> None:
-        """Run Python at a node, where a program is stopped at one."""
-
-    def complete_python(self, text: str) -> None:
-        """Complete a name of the stopped program."""
-
     def works_in_prompt(self, command: str) -> bool:
         """Whether a command's key does something while the user types."""
         del command

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from agviz.debugger.client import Said
+from agviz.debugger.messages import Said
 from agviz.errors import AgvizError
 from agviz.tui.worker import Replied, Worker
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from textual.message import Message
 
-    from agviz.debugger.client import Client, Notice
+    from agviz.debugger.client import Client
+    from agviz.debugger.messages import Notice
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import Breakpoint, parse
-from agviz.debugger.stops import NONFINITE
+from agviz.debugger.messages import NONFINITE
 from agviz.errors import AgvizError
 from agviz.tui import command_line
 from agviz.tui.command_line import CommandError
@@ -19,7 +19,8 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz.debugger.client import Client, Stops
+    from agviz.debugger.client import Client
+    from agviz.debugger.messages import Stops
     from agviz.tui.board import Board
     from agviz.tui.marking import Marked
     from agviz.tui.program import LiveProgram

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from textual.widgets import Static
 
 from agviz.debugger.breakpoint_file import BreakpointFile
-from agviz.debugger.client import Stopped
-from agviz.debugger.stops import HOLDS
+from agviz.debugger.messages import HOLDS, Stopped
 from agviz.tui import state_line
 from agviz.tui.command_line import CommandError
 from agviz.tui.drivers import RecordedDriver
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
-    from agviz.debugger.client import Client, Notice, Stops
+    from agviz.debugger.client import Client
     from agviz.debugger.launch import Debuggee
-    from agviz.debugger.stops import Hold, How
+    from agviz.debugger.messages import Hold, How, Notice, Stops
     from agviz.tui.arrangement import Arrangement
     from agviz.tui.board import Board
     from agviz.tui.model import View
@@ -279,14 +278,6 @@ class LiveDriver(RecordedDriver):
         """Go to the moment at which the program is."""
         if self.program.is_stopped():
             self.go_to_now()
-
-    def python(self, text: str) -> None:
-        """Run Python at the stopped node."""
-        self.stopped_node.run_python(text)
-
-    def complete_python(self, text: str) -> None:
-        """Complete a name of the stopped program."""
-        self.stopped_node.complete_python(text)
 
     def quit(self) -> None:
         """Leave, after asking where the program would be lost."""

@@ -19,7 +19,7 @@ from agviz.words.labels import numbered, queue_label, with_origin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agviz.debugger.client import StopTensor
+    from agviz.debugger.messages import StopTensor
     from agviz.traces.engine_state import EngineState
     from agviz.traces.health import HealthRow
     from agviz.traces.nodes import Turn

@@ -12,8 +12,9 @@ from agviz.tui.panels.output import ANSWER, STDERR, STDOUT, Output
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agviz.debugger.client import Client, Notice, Stopped
+    from agviz.debugger.client import Client
     from agviz.debugger.launch import Debuggee
+    from agviz.debugger.messages import Notice, Stopped
     from agviz.tui.arrangement import Arrangement
     from agviz.tui.board import Board
     from agviz.tui.model import Key, Mark, OtherTasks, StopTensors, View

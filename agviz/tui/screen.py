@@ -200,7 +200,7 @@ class TraceScreen(Screen[None]):
     def on_prompt_answered(self, message: Prompt.Answered) -> None:
         """Search, run Python, or carry out a command."""
         if message.kind == SHELL:
-            self.driver.python(message.text)
+            self.live.stopped_node.run_python(message.text)
         elif message.kind == SEARCH:
             self.node_search.search(message.text)
         else:
@@ -360,7 +360,7 @@ class TraceScreen(Screen[None]):
 
     def on_python_field_completion_wanted(self, message: PythonField.CompletionWanted) -> None:
         """Complete a name of the program."""
-        self.driver.complete_python(message.text)
+        self.live.stopped_node.complete_python(message.text)
 
     def on_panel_tab_chosen(self, message: PanelTab.Chosen) -> None:
         """Show a panel."""

@@ -12,7 +12,7 @@ from agviz.traces.nodes import short_name
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from agviz.debugger.client import Stopped
+    from agviz.debugger.messages import Stopped
 
 _BETWEEN: Final = " · "
 

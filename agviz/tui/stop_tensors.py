@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.debugger.client import WHATS
+from agviz.debugger.messages import WHATS
 from agviz.traces.health import HealthRow
 from agviz.tui.histogram import Sample
 from agviz.tui.model import Measure
@@ -16,7 +16,7 @@ from agviz.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.debugger.client import StopTensor
+    from agviz.debugger.messages import StopTensor
     from agviz.tui.model import View
 
 _LABEL: Final = 15

@@ -18,7 +18,8 @@ from agviz.words.shapes import write_shape
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agviz.debugger.client import Client, Shown, StopTensor
+    from agviz.debugger.client import Client
+    from agviz.debugger.messages import Shown, StopTensor
     from agviz.measure.values import Health
     from agviz.tui.arrangement import Arrangement
     from agviz.tui.board import Board

@@ -27,7 +27,7 @@ class Inspector(LineList):
         " its hooks, and its edges.\n\n"
         "Enter on an edge goes to the node at its other end; on ↓ into a backward pass that the"
         " node began (a reentrant call); on ↑ back to the node that began this one. Where a program"
-        " stands at the node, its tensors are shown as they are now; enter on one of them prints a"
+        " is stopped at the node, its tensors are shown as they are now; enter on one prints a"
         " part of it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [

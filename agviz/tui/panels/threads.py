@@ -37,7 +37,7 @@ class Threads(Panel):
         " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
         " the playhead; the mouse puts it there, and moves it while its button is held.\n\n"
         "The lane with ▶ is the one that < and > chose: n and N then go by its nodes only.\n\n"
-        "Of a program that runs, ■ is a thread that stands still, and ▒ what a thread did in"
+        "Of a program that runs, ■ is a thread that is stopped, and ▒ what a thread did in"
         " another backward pass meanwhile; the mouse goes there."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
