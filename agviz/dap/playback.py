@@ -11,7 +11,6 @@ from agviz.dap.breakpoints import (
     FILTERS,
     PlaceToStop,
     RecordedStops,
-    SetBreakpoint,
 )
 from agviz.dap.instant import MOST_OUTPUTS, Instant
 from agviz.dap.variables import Variable, of_node
@@ -22,9 +21,9 @@ from agviz.words.units import plural
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from agviz.debugger.breakpoints import Breakpoint
+    from agviz.dap.breakpoints import SetBreakpoint
     from agviz.traces.reader import Trace
 
 Move = Literal["node", "event", "out", "stop"]
@@ -91,16 +90,6 @@ class Playback:
     def set_stops(self, breakpoints: Sequence[SetBreakpoint], filters: Sequence[str]) -> None:
         """Stop there from now on, and nowhere else."""
         self._breakpoints, self._filters, self._stops = list(breakpoints), filters, None
-
-    def on_lines(
-        self, fits: Callable[[str], bool], wanted: Sequence[tuple[int, int, Breakpoint]]
-    ) -> list[SetBreakpoint]:
-        """Breakpoints on lines of a file: number, line and what else they ask for."""
-        nodes = self.trace.nodes_by_line(fits)
-        return [
-            SetBreakpoint(number, each, frozenset(nodes.get(line, ())))
-            for number, line, each in wanted
-        ]
 
     def begin(self) -> Halt:
         """To the first node of the first pass."""

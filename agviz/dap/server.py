@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from agviz.dap.arguments import Arguments, RequestError
-from agviz.dap.breakpoints import FAILED, FILTERS, NONFINITE, SetBreakpoint, conditioned
+from agviz.dap.breakpoints import FAILED, FILTERS, NONFINITE
 from agviz.dap.channel import FramingError
+from agviz.dap.chosen import ChosenBreakpoints, unverified
 from agviz.dap.playback import Halt, Playback, summary
 from agviz.dap.program import LiveProgram, OutputThread
 from agviz.dap.sources import Sources
 from agviz.dap.variables import scopes
-from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.debugger.client import Client, Said
 from agviz.debugger.launch import Debuggee
 from agviz.debugger.listening import connect
@@ -29,7 +29,7 @@ from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from agviz.dap.channel import Channel, Json
     from agviz.dap.instant import StackFrame
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _THREAD: Final = 1
 """Threads are counted from 0 in the engine, and from 1 for editors: some take 0 for none."""
-_NEAREST: Final = 2
 _MOST_HELD: Final = 1_000_000
 _CAPABILITIES: Final[Json] = {
     "supportsConfigurationDoneRequest": True,
@@ -87,19 +86,13 @@ class DebugAdapter:
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._requests = _requests(self)
         self._shows_types = False
-        self._numbers = itertools.count(1)
         self._playback: Playback | None = None
         self._live: LiveProgram | None = None
-        self._begin: Callable[[], None] | None = None
-        """What configurationDone begins with."""
+        self._begin: Callable[[], Halt | None] | None = None
+        """What configurationDone begins with: gives the first stop, where it is known at once."""
+        self._has_begun = False
         self._output: OutputThread | None = None
-        self._sources = Sources([Path.cwd()])
-        self._filters: Sequence[str] = FILTERS
-        self._on_lines: dict[tuple[str, int], dict[int, tuple[int, Breakpoint]]] = {}
-        """Line and breakpoint by number, by the file that the editor names."""
-        self._on_functions: dict[int, Breakpoint] = {}
-        self._known: dict[tuple[Any, ...], int] = {}
-        """Numbers of breakpoints, by what is said of them: the same ones keep theirs."""
+        self._chosen = ChosenBreakpoints(Sources([Path.cwd()]))
         self._frames: dict[int, StackFrame] = {}
         """By the numbers under which the editor asks for them, as are these."""
         self._threads: dict[int, int] = {}
@@ -144,6 +137,11 @@ class DebugAdapter:
             answer(message, Arguments(message.get("arguments") or {}))
         except AgvizError as error:
             self._channel.refuse(message, str(error))
+        except (LookupError, ValueError):
+            if self._playback is None or not self._playback.trace.is_growing:
+                raise
+            # A file of limited size may have let go of a pass that was looked at.
+            self._channel.refuse(message, "the recording does not hold this moment any more")
 
     def _respond(self, request: Json, **body: Any) -> None:
         self._channel.respond(request, body or None)
@@ -227,15 +225,15 @@ class DebugAdapter:
             )
         folder = Path(arguments.text("cwd", os.curdir))
         path = folder / named
+        stops_first = arguments.flag("stopOnEntry", default=True)
         trace = Trace.open(path)
         self._playback = playback = Playback(trace)
-        self._sources = Sources([folder, path.parent, Path.cwd()])
-        stops_first = arguments.flag("stopOnEntry", default=True)
+        self._chosen.sources = Sources([folder, path.parent, Path.cwd()])
 
-        def begin() -> None:
+        def begin() -> Halt:
             self._say("console", f"{summary(trace)}\n")
             self._set_stops()
-            self._tell(playback.begin() if stops_first else playback.run())
+            return playback.begin() if stops_first else playback.run()
 
         self._begin = begin
         self._channel.event("capabilities", capabilities={"supportTerminateDebuggee": False})
@@ -263,8 +261,10 @@ class DebugAdapter:
                 environment[name] = value
         given = [*options, *target, *arguments.texts("args")]
         stops_first = arguments.flag("stopOnEntry", default=False)
+        if arguments.flag("noDebug", default=False):
+            self._chosen.filters = ()
         beside = [] if "module" in arguments else [(folder / target[0]).parent]
-        self._sources = Sources([folder, *beside])
+        self._chosen.sources = Sources([folder, *beside])
 
         def begin() -> None:
             debuggee = Debuggee(given, cwd=folder, env=environment, on_notice=self._hear)
@@ -284,12 +284,12 @@ class DebugAdapter:
 
     def _attach(self, target: str, arguments: Arguments) -> None:
         self._check_unused()
+        stops_first = arguments.flag("stopOnEntry", default=True)
         client = Client(connect(target), self._hear)
         self._live = live = LiveProgram(client)
         program = Path(client.hello.program)
         folder = Path(arguments.text("cwd", os.curdir)).absolute()
-        self._sources = Sources([folder, program.parent, client.hello.trace.parent])
-        stops_first = arguments.flag("stopOnEntry", default=True)
+        self._chosen.sources = Sources([folder, program.parent, client.hello.trace.parent])
 
         def begin() -> None:
             self._set_stops()
@@ -300,16 +300,17 @@ class DebugAdapter:
 
     def configuration_done(self, request: Json, _arguments: Arguments) -> None:
         """Begin."""
-        begin = self._begin
-        if begin is None or begin is _nothing:
-            raise RequestError("launch or attach comes before configurationDone")
-        self._begin = _nothing
+        if self._begin is None or self._has_begun:
+            raise RequestError("launch or attach comes before configurationDone, which comes once")
+        self._has_begun = True
         try:
-            begin()
+            halt = self._begin()
         except AgvizError:
             self._channel.event("terminated")
             raise
         self._respond(request)
+        if halt is not None:
+            self._tell(halt)
 
     def disconnect(self, request: Json, arguments: Arguments) -> None:
         """Leave; a program that was started here ends unless it is to go on."""
@@ -375,7 +376,6 @@ class DebugAdapter:
         if self._playback is None:
             self._playback = Playback(Trace.open(live.client.hello.trace))
         playback = self._playback
-        self._set_recorded_stops()
         if stop.graph_task >= 0:
             playback.to(stop.seq, stop.graph_task)
         fault = ""
@@ -389,104 +389,53 @@ class DebugAdapter:
 
     def set_breakpoints(self, request: Json, arguments: Arguments) -> None:
         """Replace the breakpoints of one file."""
-        source = arguments.object("source")
-        path, number = source.text("path", ""), source.number("sourceReference", 0)
-        if not path and not number:
-            raise RequestError("source has neither a path nor a number")
-        key = (path, number)
-        answers: list[Json] = []
-        wanted: dict[int, tuple[int, Breakpoint]] = {}
-        for each in arguments.objects("breakpoints"):
-            line = each.number("line")
-            try:
-                made = conditioned(
-                    Breakpoint(line=f"{self._sources.name(path, number)}:{line}"),
-                    each.text("condition", ""),
-                    each.text("hitCondition", ""),
-                )
-            except AgvizError as error:
-                answers.append({"verified": False, "message": str(error), "line": line})
-                continue
-            known = self._number(("line", key, made))
-            wanted[known] = line, made
-            answers.append({"id": known, "verified": True, "line": line})
-        self._on_lines[key] = wanted
-        if self._live is None and self._playback is not None:
-            self._verify_lines(answers, key)
-        elif self._live is not None and not self._live.client.hello.lines:
+        file = _file(arguments)
+        answers = self._chosen.on_lines(file, arguments.objects("breakpoints"))
+        live = self._live
+        if live is not None and not live.client.hello.lines:
             for answer in answers:
-                answer.update(_unverified("the program is recorded without its lines"))
-        self._refuse_in(answers, self._set_stops())
-        self._respond(request, breakpoints=answers)
-
-    def _verify_lines(self, answers: list[Json], key: tuple[str, int]) -> None:
-        """Say on which lines there are no nodes, and where the nearest ones are."""
-        if self._playback is None:
-            return
-        nodes = self._playback.trace.nodes_by_line(self._sources.fits(*key))
-        lines = sorted(nodes)
-        for answer in answers:
-            line = answer["line"]
-            if answer["verified"] and line not in nodes:
-                nearest = sorted(sorted(lines, key=lambda each: abs(each - line))[:_NEAREST])
-                near = ", ".join(map(str, nearest))
-                where = f"; the nearest such lines are {near}" if nearest else " or its file"
-                answer.update(_unverified(f"no node of the recording comes from this line{where}"))
+                answer.update(unverified("the program is recorded without its lines"))
+        self._take_effect(request, answers, file)
 
     def set_function_breakpoints(self, request: Json, arguments: Arguments) -> None:
         """Replace the breakpoints on names of nodes, modules and parameters."""
-        answers: list[Json] = []
-        self._on_functions = {}
-        for each in arguments.objects("breakpoints"):
-            try:
-                made = conditioned(
-                    parse(each.text("name")),
-                    each.text("condition", ""),
-                    each.text("hitCondition", ""),
-                )
-            except AgvizError as error:
-                answers.append({"verified": False, "message": str(error)})
-                continue
-            number = self._number(("function", made))
-            self._on_functions[number] = made
-            answer: Json = {"id": number, "verified": True}
-            if self._live is None and self._playback is not None:
-                found = SetBreakpoint(number, made)
-                if not found.has_any(self._playback.trace):
-                    answer |= _unverified("no node of the recording fits")
-            answers.append(answer)
-        self._refuse_in(answers, self._set_stops())
+        self._take_effect(request, self._chosen.on_names(arguments.objects("breakpoints")))
+
+    def _take_effect(
+        self, request: Json, answers: list[Json], file: tuple[str, int] | None = None
+    ) -> None:
+        """Have breakpoints take effect, and answer what became of them."""
+        if self._live is None and self._playback is not None:
+            self._chosen.verify(self._playback.trace, answers, file)
+        refused = self._set_stops()
+        for answer in answers:
+            if answer.get("id") in refused:
+                answer.update(unverified(refused[answer["id"]]))
         self._respond(request, breakpoints=answers)
 
     def set_exception_breakpoints(self, request: Json, arguments: Arguments) -> None:
         """Choose whether to stop at failures and non-finite gradients."""
-        chosen = [
+        wanted = [
             *arguments.texts("filters"),
             *(each.text("filterId") for each in arguments.objects("filterOptions")),
         ]
-        strange = [each for each in chosen if each not in FILTERS]
+        strange = [each for each in wanted if each not in FILTERS]
         if strange:
-            raise RequestError(
-                f"there is no filter {strange[0][:100]!r}, only {' and '.join(FILTERS)}"
-            )
-        self._filters = chosen
+            known = " and ".join(FILTERS)
+            raise RequestError(f"there is no filter {strange[0][:100]!r}, only {known}")
+        self._chosen.filters = wanted
         self._set_stops()
-        self._respond(request, breakpoints=[{"verified": True} for _ in chosen])
+        self._respond(request, breakpoints=[{"verified": True} for _ in wanted])
 
     def breakpoint_locations(self, request: Json, arguments: Arguments) -> None:
         """Lines that made nodes."""
-        source = arguments.object("source")
         first = arguments.number("line")
         last = arguments.number("endLine", first)
         lines: Iterable[int] = ()
         if self._playback is not None:
-            fits = self._sources.fits(source.text("path", ""), source.number("sourceReference", 0))
-            lines = sorted(self._playback.trace.nodes_by_line(fits))
+            lines = sorted(self._chosen.lines(self._playback.trace, _file(arguments)))
         found = [{"line": line} for line in lines if first <= line <= last]
         self._respond(request, breakpoints=found)
-
-    def _number(self, said: tuple[Any, ...]) -> int:
-        return self._known.setdefault(said, next(self._numbers))
 
     def _set_stops(self, *, first: bool | None = None) -> dict[int, str]:
         """Have what was set take effect; why some breakpoints don't, by number."""
@@ -494,26 +443,13 @@ class DebugAdapter:
         self._set_recorded_stops()
         if live is None:
             return {}
-        live.set_stops(self._filters, first=first)
-        on_lines = {
-            number: made for each in self._on_lines.values() for number, (_, made) in each.items()
-        }
-        return live.set_breakpoints({**on_lines, **self._on_functions})
+        live.set_stops(self._chosen.filters, first=first)
+        return live.set_breakpoints(self._chosen.all)
 
     def _set_recorded_stops(self) -> None:
-        if self._playback is None:
-            return
-        made = [SetBreakpoint(*each) for each in self._on_functions.items()]
-        for key, several in self._on_lines.items():
-            wanted = [(number, line, each) for number, (line, each) in several.items()]
-            if wanted:
-                made += self._playback.on_lines(self._sources.fits(*key), wanted)
-        self._playback.set_stops(made, self._filters)
-
-    def _refuse_in(self, answers: list[Json], refused: dict[int, str]) -> None:
-        for answer in answers:
-            if answer.get("id") in refused:
-                answer.update(_unverified(refused[answer["id"]]))
+        if self._playback is not None:
+            made = self._chosen.recorded(self._playback.trace)
+            self._playback.set_stops(made, self._chosen.filters)
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -555,7 +491,9 @@ class DebugAdapter:
                 live.go(move, thread)
                 self._respond(request, **body)
                 return
-        halt = self._shown.move(move, by, thread)
+        shown = self._shown
+        self._set_recorded_stops()  # it may have grown
+        halt = shown.move(move, by, thread)
         if live is not None and by > 0:
             now = live.now
             if move == "stop" or self._shown.instant.seq >= now.seq:
@@ -609,7 +547,7 @@ class DebugAdapter:
         self._frames[number], self._threads[number] = frame, thread
         said: Json = {"id": number, "name": frame.title, "line": 0, "column": 0}
         if frame.frame is not None:
-            said |= {"source": self._sources.source(frame.frame), "line": frame.frame.line}
+            said |= {"source": self._chosen.sources.source(frame.frame), "line": frame.frame.line}
             said["column"] = 1
         elif frame.module or frame.node is None:
             said["presentationHint"] = "label"
@@ -704,7 +642,7 @@ class DebugAdapter:
             raise RequestError("nothing is debugged yet; launch or attach comes first")
         number = arguments.object("source").number("sourceReference", 0)
         number = number or arguments.number("sourceReference")
-        text = self._sources.text(self._playback.trace, number)
+        text = self._chosen.sources.text(self._playback.trace, number)
         self._respond(request, content=text, mimeType="text/x-python")
 
 
@@ -743,9 +681,10 @@ def _by_granularity(arguments: Arguments, usual: Move) -> Move:
     return "event" if arguments.text("granularity", "") == "instruction" else usual
 
 
-def _unverified(why: str) -> Json:
-    return {"verified": False, "message": why}
-
-
-def _nothing() -> None:
-    pass
+def _file(arguments: Arguments) -> tuple[str, int]:
+    """The file that a request speaks of, as its path or its number."""
+    source = arguments.object("source")
+    path, number = source.text("path", ""), source.number("sourceReference", 0)
+    if not path and not number:
+        raise RequestError("source has neither a path nor a number")
+    return path, number

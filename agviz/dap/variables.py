@@ -119,7 +119,7 @@ def _numbers(health: Health) -> Iterator[Variable]:
 def _inputs(instant: Instant, row: NodeRow) -> Iterator[Variable]:
     known = received(instant.trace, row.graph_task, row.index, instant.seq)
     shapes = row.input_shapes or ()
-    arrived = _arrived(instant, row)
+    arrived = _arrived(instant, row) if len(known) < row.num_inputs else {}
     for slot in range(min(row.num_inputs, _MOST)):
         name = f"input {slot}"
         if slot in known:
