@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from agviz.traces.reader import Trace
+from agviz.words.units import plural
+from agviz_engine.events import NodeFailed
 from tests.dap_support import Adapter, Editor, broken
-from tests.debugger_support import ENVIRONMENT
+from tests.debugger_support import ENVIRONMENT, save
+from tests.tui_support import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -360,6 +363,96 @@ def test_source_comes_from_the_recording_where_the_file_is_gone(
         assert made["verified"]
         assert editor.go("continue")["hitBreakpointIds"] == [made["id"]]
         assert "no source 99" in editor.refused("source", sourceReference=99)
+
+
+REENTRANT = """\
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+torch.manual_seed(0)
+inner, outer = nn.Linear(3, 3), nn.Linear(3, 3)
+x = torch.randn(2, 3, requires_grad=True)
+out = outer(checkpoint(inner, x, use_reentrant=True))
+out.sum().backward()  # line 9
+"""
+
+
+def test_a_reentrant_pass_is_inside_the_node_that_called_it(tmp_path: Path) -> None:
+    save(tmp_path, REENTRANT)
+    command = [sys.executable, "-m", "agviz", "run", "-o", "r.agviz", "program.py"]
+    subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True, timeout=120
+    )
+    with Adapter(tmp_path, ["r.agviz"]) as adapter:
+        editor = adapter.editor
+        editor.begin()
+        editor.done()
+        while editor.scope("Pass")["graph task"]["value"] == "0":
+            editor.go("next")
+        names = [each["name"] for each in editor.stack()]
+        calls = [name for name in names if name.startswith(("backward()", "grad()"))]
+        assert calls == ["backward() #1", "backward() #0"]
+        around = names[names.index("backward() #1") :]
+        assert any("CheckpointFunctionBackward" in name for name in around)
+        inside = editor.scope("Pass")
+        assert "CheckpointFunctionBackward" in inside["inside"]["value"]
+        assert editor.go("stepOut")["reason"] == "step"
+        assert "CheckpointFunctionBackward" in editor.stack()[0]["name"]
+        assert editor.scope("Pass")["graph task"]["value"] == "0"
+        editor.go("stepOut")
+        assert editor.stack()[0]["name"] == "backward() #0"
+        assert [each["line"] for each in editor.stack()] == [0, 9]
+
+
+def test_threads_of_devices_have_stacks_of_their_own(tmp_path: Path) -> None:
+    record(tmp_path / "devices.agviz", graph_tasks=2)
+    with Trace.open(tmp_path / "devices.agviz") as trace, Adapter(tmp_path) as adapter:
+        editor = adapter.editor
+        editor.begin(trace="devices.agviz")
+        editor.done()
+        ids = {each["id"]: each["name"] for each in editor.ask("threads")["threads"]}
+        assert len(ids) == 3
+        assert {each["body"]["threadId"] for each in editor.seen if each["event"] == "thread"} == {
+            *ids
+        }
+        device = next(number for number, name in ids.items() if "device 0" in name)
+        mine = [row for row in trace.executions(0) if row.thread == device - 1]
+        for row in mine[:4]:
+            editor.ask("next", threadId=device, singleThread=True)
+            assert editor.event("stopped")["threadId"] == device
+            state = trace.state_at(0, trace.position(row.seq, 0) + 1)
+            for thread, name in ids.items():
+                nodes = state.running().get(thread - 1, ())
+                top = editor.stack(thread)[0]["name"]
+                if nodes:
+                    assert trace.node(0, nodes[-1].node).short_name in top
+                elif thread != device and "device" in name:
+                    assert top.startswith("waits for the ReadyQueue of device")
+        shown = {name: each["value"] for name, each in editor.scope("Engine").items()}
+        for queue in state.queues():
+            if queue.thread is None:
+                count = len(queue.tasks)
+                assert shown[f"ReadyQueue of device {queue.queue}"] == plural(count, "node")
+
+
+def test_it_stops_where_a_node_fails(tmp_path: Path) -> None:
+    record(tmp_path / "failed.agviz", fail_at=6)
+    with Trace.open(tmp_path / "failed.agviz") as trace, Adapter(tmp_path) as adapter:
+        editor = adapter.editor
+        editor.begin(trace="failed.agviz", stopOnEntry=False)
+        editor.ask("setExceptionBreakpoints", filterOptions=[{"filterId": "failed"}])
+        stop = editor.done()
+        assert stop["reason"] == "exception"
+        seq = trace.first_failure(0)
+        assert seq is not None
+        (event,) = trace.events_of([seq])
+        assert isinstance(event, NodeFailed)
+        assert stop["text"] == f"{event.error}: {event.message}"
+        info = editor.ask("exceptionInfo", threadId=stop["threadId"])
+        assert info["exceptionId"] == event.error
+        assert event.error in info["description"]
+        assert trace.node(0, event.node).short_name in editor.stack(stop["threadId"])[0]["name"]
 
 
 def test_an_editor_can_connect_to_a_port(recorded: Path) -> None:

@@ -257,14 +257,18 @@ def test_a_program_runs_on_where_that_is_wanted_and_pause_stops_it(tmp_path: Pat
     os.kill(pid, signal.SIGKILL)
 
 
-def test_the_program_ends_with_the_editor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_program_ends_with_the_editor(tmp_path: Path, *, is_killed: bool) -> None:
     save(tmp_path, LOOP)
     adapter = Adapter(tmp_path)
     adapter.editor.begin(program="program.py", stopOnEntry=True)
     adapter.editor.done()
     pid = adapter.editor.event_seen("process")["systemProcessId"]
     assert adapter.process.stdin is not None
-    adapter.process.stdin.close()
+    if is_killed:
+        adapter.process.terminate()
+    else:
+        adapter.process.stdin.close()
     adapter.editor.until_gone()
-    assert adapter.end() == ""
+    assert adapter.end() == ("exit code 143: " if is_killed else "")
     wait_until(lambda: not is_running(pid))

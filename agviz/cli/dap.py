@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -50,11 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Serve one editor."""
+    signal.signal(signal.SIGTERM, _end)  # so does an editor end it; a program here ends with it
     if arguments.port is None:
         _serve_standard_streams(arguments.file)
     else:
         _serve_port(arguments.file, arguments.port)
     return 0
+
+
+def _end(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def _serve_standard_streams(file: Path | None) -> None:

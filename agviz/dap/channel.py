@@ -18,7 +18,7 @@ Json = dict[str, Any]
 MOST_BYTES: Final = 1 << 23
 """Of a message from the editor."""
 _LONGEST_LINE: Final = 200
-_HEADER: Final = re.compile(rb"(Content-Length|Content-Type):[ \t]*([^\r\n]*)\r\n")
+_HEADER: Final = re.compile(rb"(?i)(Content-Length|Content-Type):[ \t]*([^\r\n]*)\r\n")
 
 
 class FramingError(AgvizError):
@@ -72,7 +72,7 @@ class Channel:
             match = _HEADER.fullmatch(line)
             if match is None:
                 raise FramingError("a header is not of the Debug Adapter Protocol")
-            if match[1] == b"Content-Length":
+            if match[1].lower() == b"content-length":
                 if not re.fullmatch(rb"\d{1,9}", match[2]) or int(match[2]) > MOST_BYTES:
                     raise FramingError(f"a message has at most {MOST_BYTES:,} bytes")
                 length = int(match[2])

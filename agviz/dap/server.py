@@ -98,6 +98,8 @@ class DebugAdapter:
         self._threads: dict[int, int] = {}
         self._contents: dict[int, Callable[[], Iterable[Variable]]] = {}
         self._handles = itertools.count(1)
+        self._named: set[int] = set()
+        """Threads that the editor was told of."""
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -154,6 +156,10 @@ class DebugAdapter:
     def _tell(self, halt: Halt) -> None:
         """Tell the editor of a stop."""
         self._forget_handles()
+        for number, _ in [] if self._playback is None else self._playback.threads():
+            if number not in self._named:
+                self._named.add(number)
+                self._channel.event("thread", reason="started", threadId=number + _THREAD)
         body: Json = {
             "reason": halt.reason,
             "threadId": halt.thread + _THREAD,
