@@ -100,6 +100,31 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_reader_finds_starts_and_the_nodes_of_lines(recorded: Path) -> None:
+    with Trace.open(recorded / "trace.agviz") as trace:
+        tasks = [task.id for task in trace.graph_tasks]
+        starts = sorted(
+            (row.seq, task, row.node) for task in tasks for row in trace.executions(task)
+        )
+        assert trace.starts_near(-1, 10_000) == starts
+        assert trace.starts_near(2**62, -10_000) == starts[::-1]
+        for place in (0, 7, len(starts) - 1):
+            seq = starts[place][0]
+            assert trace.starts_near(seq, 3) == starts[place + 1 : place + 4]
+            assert trace.starts_near(seq, -3) == starts[max(place - 3, 0) : place][::-1]
+        made: dict[int, list[tuple[int, int]]] = {}
+        for task in tasks:
+            for node in trace.nodes(task):
+                lines = {frame.line for frame in node.stack if frame.file == "program.py"}
+                for line in lines:
+                    made.setdefault(line, []).append((task, node.index))
+        assert made
+        found = trace.nodes_by_line(lambda file: file == "program.py")
+        assert {line: sorted(nodes) for line, nodes in found.items()} == made
+        assert trace.nodes_by_line(lambda _file: False) == {}
+        assert {frame.line for frame in trace.frames() if frame.file == "program.py"} >= {*made}
+
+
 def node_at(editor: Editor) -> str:
     """Name of the node that the top frame is of."""
     name: str = editor.stack()[0]["name"]
@@ -124,7 +149,10 @@ def test_a_recording_goes_forwards_and_backwards_by_nodes(recorded: Path) -> Non
             assert editor.go("stepBack")["reason"] == "step"
             assert node_at(editor) == name
         assert editor.go("stepBack")["reason"] == "beginning"
+        assert editor.scope("Engine")["event"]["value"].startswith("DependenciesComputed")
         assert editor.go("reverseContinue")["reason"] == "beginning"
+        assert editor.scope("Engine")["event"]["value"].startswith("DependenciesComputed")
+        editor.go("next")
         assert node_at(editor) == seen[0]
 
 

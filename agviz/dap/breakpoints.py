@@ -71,11 +71,16 @@ class SetBreakpoint:
         """Whether it speaks of a node; its condition is another matter."""
         if self._nodes is not None:
             return (graph_task, node) in self._nodes
-        if graph_task not in self._fitting:
-            self._fitting[graph_task] = frozenset(
-                each.node for each in trace.identities(graph_task) if self.wanted.asks_for(each)
-            )
-        return node in self._fitting[graph_task]
+        return node in self._of(trace, graph_task)
+
+    def _of(self, trace: Trace, graph_task: int) -> frozenset[int]:
+        """The nodes of a graph task that fit."""
+        found = self._fitting.get(graph_task)
+        if found is None:
+            every = trace.identities(graph_task)
+            found = frozenset(each.node for each in every if self.wanted.asks_for(each))
+            self._fitting[graph_task] = found
+        return found
 
     def holds(self, trace: Trace, event: Event) -> bool:
         """Whether its condition is true of one of the gradients that an event is about."""
@@ -92,11 +97,7 @@ class SetBreakpoint:
             return bool(self._nodes)
         if not self.wanted.is_of_a_node:
             return True
-        return any(
-            self.wanted.asks_for(each)
-            for task in trace.graph_tasks
-            for each in trace.identities(task.id)
-        )
+        return any(self._of(trace, task.id) for task in trace.graph_tasks)
 
 
 class RecordedStops:

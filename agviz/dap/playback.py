@@ -180,7 +180,12 @@ class Playback:
         return self._go(last or self.instant.place, "end", text)
 
     def _to_the_beginning(self) -> Halt:
-        return self.begin()._replace(reason="beginning", text=_BEGINNING)
+        """To the first node; from there, to the first event."""
+        begun = self.trace.starts_near(-1, 1)
+        if begun and begun[0].seq < self.instant.seq:
+            return self.begin()._replace(reason="beginning", text=_BEGINNING)
+        first = self.trace.near(-1, 1)
+        return self._go(first or self.instant.place, "beginning", _BEGINNING)
 
     # What there is to know where it is.
 
