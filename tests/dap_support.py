@@ -273,11 +273,18 @@ class Adapter:
     Args:
         folder: where it runs.
         arguments: of ``agviz dap``.
+        python: what Python runs in its place.
     """
 
-    def __init__(self, folder: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        arguments: Sequence[str] = (),
+        *,
+        python: Sequence[str] = ("-m", "agviz", "dap"),
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "agviz", "dap", *arguments],
+            [sys.executable, *python, *arguments],
             cwd=folder,
             env=ENVIRONMENT,
             stdin=subprocess.PIPE,

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import re
+import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from agviz.cli.dap import user_of
+from agviz.cli.main import main
 from agviz.traces.reader import Trace
 from agviz.words.units import plural
 from agviz_engine.events import NodeFailed
 from tests.dap_support import Adapter, Editor, broken
 from tests.debugger_support import ENVIRONMENT, save
 from tests.tui_support import record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROGRAM = """\
 import torch
@@ -489,6 +493,78 @@ def test_an_editor_can_connect_to_a_port(recorded: Path) -> None:
         editor.begin()
         assert editor.done()["reason"] == "entry"
         assert node_at(editor) == "#1 MeanBackward0"
+
+
+def test_a_port_that_can_not_be_had_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["dap", "--port", str(port)]) == 2
+    assert f"port {port} can't be used" in capsys.readouterr().err
+    assert main(["dap", "--port", "70000"]) == 2
+    assert "there is no port 70000" in capsys.readouterr().err
+
+
+def test_whose_a_connection_is_can_be_told() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()),
+    ):
+        connection, _ = listening.accept()
+        with connection:
+            assert user_of(connection) == os.getuid()
+
+
+def test_a_recording_is_debugged_without_torch(recorded: Path) -> None:
+    program = "import sys, agviz.cli.main as m; m.main(['dap']); sys.exit('torch' in sys.modules)"
+    with Adapter(recorded, python=["-c", program]) as adapter:
+        editor = adapter.editor
+        editor.begin(trace="trace.agviz")
+        editor.on_lines(recorded / "program.py", LOSS)
+        editor.done()
+        editor.go("continue")
+        for number in editor.scopes().values():
+            editor.variables(number)
+        editor.ask("setFunctionBreakpoints", breakpoints=[{"name": "Sqrt if norm > 0"}])
+        while editor.go("continue")["reason"] != "exception":
+            pass
+        editor.ask("exceptionInfo", threadId=1)
+
+
+def configurations() -> list[dict[str, Any]]:
+    """Those for VS Code in the documentation."""
+    text = (Path(__file__).parent.parent / "docs" / "editors.md").read_text()
+    package, launch = map(json.loads, re.findall(r"```json\n(.*?)```", text, re.DOTALL))
+    (debugger,) = package["contributes"]["debuggers"]
+    assert debugger["runtimeArgs"] == ["dap"]
+    found: list[dict[str, Any]] = launch["configurations"]
+    assert {each["type"] for each in found} == {debugger["type"]}
+    for each in found:
+        known = debugger["configurationAttributes"][each["request"]]["properties"]
+        assert each.keys() - {"type", "request", "name"} <= known.keys()
+    return found
+
+
+def test_the_documented_configurations_work(recorded: Path) -> None:
+    recording, program, process = configurations()
+    assert process["processId"] == "${command:pickProcess}"
+    for each in (recording, program):
+        said = json.dumps(each).replace("${workspaceFolder}", str(recorded))
+        said = said.replace("${file}", str(recorded / "program.py"))
+        said = said.replace("agviz-train.4711.agviz", "trace.agviz")
+        arguments = json.loads(said)
+        with Adapter(recorded) as adapter:
+            editor = adapter.editor
+            editor.begin(arguments.pop("request"), **arguments, output="other.agviz")
+            (made,) = editor.on_lines(recorded / "program.py", CAUSE)
+            assert made["verified"]
+            if "trace" in arguments:
+                assert editor.done()["reason"] == "entry"
+                editor.ask("continue", threadId=1)
+                stop = editor.event("stopped")
+            else:
+                stop = editor.done()
+            assert stop["hitBreakpointIds"] == [made["id"]]
+            assert editor.stack()[0]["line"] == CAUSE
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [

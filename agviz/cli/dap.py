@@ -51,12 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Serve one editor."""
-    signal.signal(signal.SIGTERM, _end)  # so does an editor end it; a program here ends with it
     if arguments.port is None:
         _serve_standard_streams(arguments.file)
     else:
         _serve_port(arguments.file, arguments.port)
     return 0
+
+
+def _serve(channel: Channel, file: Path | None) -> None:
+    signal.signal(signal.SIGTERM, _end)  # so does an editor end it; a program here ends with it
+    DebugAdapter(channel, file).serve()
 
 
 def _end(number: int, _frame: object) -> None:
@@ -68,7 +72,7 @@ def _serve_standard_streams(file: Path | None) -> None:
     with os.fdopen(os.dup(0), "rb", 0) as incoming, os.fdopen(os.dup(1), "wb") as outgoing:
         sys.stdout.flush()
         os.dup2(2, 1)
-        DebugAdapter(Channel(incoming, outgoing), file).serve()
+        _serve(Channel(incoming, outgoing), file)
 
 
 def _serve_port(file: Path | None, port: int) -> None:
@@ -86,7 +90,7 @@ def _serve_port(file: Path | None, port: int) -> None:
         connection = _own(listening)
     incoming, outgoing = connection.makefile("rb", 0), connection.makefile("wb")
     with connection, incoming, contextlib.suppress(OSError), outgoing:
-        DebugAdapter(Channel(incoming, outgoing), file).serve()
+        _serve(Channel(incoming, outgoing), file)
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -95,12 +99,12 @@ def _own(listening: socket.socket) -> socket.socket:
     """The first connection that is not another user's, as far as the operating system knows."""
     while True:
         connection, _ = listening.accept()
-        if _user_of(connection) in {None, os.getuid(), 0}:
+        if user_of(connection) in {None, os.getuid(), 0}:
             return connection
         connection.close()
 
 
-def _user_of(connection: socket.socket) -> int | None:
+def user_of(connection: socket.socket) -> int | None:
     """The user at the other end; None: not known."""
     address, port = connection.getpeername()
     end = f"{socket.inet_aton(address)[::-1].hex().upper()}:{port:04X}"
