@@ -32,6 +32,7 @@ FLOORS = {
     "agviz.debugger": 4,
     "agviz.graph": 4,
     "agviz.ranks": 4,
+    "agviz.dap": 5,
     "agviz.export": 5,
 }
 """Units import from lower floors only; those of one floor do not import each other."""
@@ -58,6 +59,7 @@ READING = (
     "agviz.graph",
     "agviz.export",
     "agviz.analysis",
+    "agviz.dap",
     "agviz.ranks",
     "agviz.tui",
     "agviz.cli",

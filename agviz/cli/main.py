@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from agviz import __version__, startup
 from agviz.cli import (
     attach,
+    dap,
     demo,
     diff,
     doctor,
@@ -50,7 +51,10 @@ if TYPE_CHECKING:
 
 VERBS = cast(
     "tuple[Verb, ...]",
-    (demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, doctor, env),
+    (
+        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, dap),
+        *(doctor, env),
+    ),
 )
 
 FINE = 0

@@ -78,6 +78,14 @@ class Place(NamedTuple):
     graph_task: int
 
 
+class NodeBegun(NamedTuple):
+    """A NodeStarted of any graph task."""
+
+    seq: int
+    graph_task: int
+    node: int
+
+
 class ArrivalRow(NamedTuple):
     """A gradient arrived in a slot of a node's InputBuffer."""
 
@@ -679,6 +687,19 @@ def near(
     found = [place for place in found if (place.seq > seq if count > 0 else place.seq < seq)]
     nth = count - 1 if count > 0 else count
     return found[nth] if -len(found) <= nth < len(found) else None
+
+
+def starts_near(database: Database, seq: int, count: int) -> list[NodeBegun]:
+    """See :meth:`agviz.traces.reader.Trace.starts_near`."""
+    after, order = (">=", "ASC") if count > 0 else ("<", "DESC")
+    # The event is one behind its row.
+    rows = database.integers(
+        f"SELECT seq + 1, graph_task, node FROM event WHERE kind = {STARTED}"  # noqa: S608
+        f" AND seq {after} ? ORDER BY seq {order} LIMIT ?",
+        seq if count > 0 else seq - 1,
+        abs(count),
+    )
+    return list(map(NodeBegun._make, rows))
 
 
 def start_near(

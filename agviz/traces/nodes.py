@@ -619,6 +619,19 @@ class NodeReader:
                 self._contents.stacks[stack] if stack else (),
             )
 
+    def by_line(self, fits: Callable[[str], bool]) -> dict[int, list[tuple[int, int]]]:
+        """The nodes that lines of a file made, or calls on them: graph task and index, by line."""
+        lines = self._contents.stacks.lines(fits)
+        found: dict[int, list[tuple[int, int]]] = {}
+        rows = (
+            self._database.integers("SELECT graph_task, node, stack FROM origin") if lines else []
+        )
+        for graph_task, node, stack in rows:
+            if graph_task in self._contents.graph_tasks:
+                for line in lines.get(stack, ()):
+                    found.setdefault(line, []).append((graph_task, node))
+        return found
+
     def leaves(self, graph_task: int) -> dict[int, str]:
         """The AccumulateGrad nodes and their parameters."""
         rows = self._database.integers(

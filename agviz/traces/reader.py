@@ -86,7 +86,7 @@ if TYPE_CHECKING:
         Synchronised,
     )
     from agviz.traces.engine_state import EngineState
-    from agviz.traces.events import Place
+    from agviz.traces.events import NodeBegun, Place
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.last_moment import LastMoment
@@ -354,6 +354,20 @@ class Trace:
         number theirs independently, so that a node of another thread can have the same.
         """
         return self._nodes().same(self.node(graph_task, node))
+
+    def frames(self) -> list[Frame]:
+        """Every frame of every stack that was recorded, in no order."""
+        return list(self._contents().stacks.frames)
+
+    def nodes_by_line(self, fits: Callable[[str], bool]) -> dict[int, list[tuple[int, int]]]:
+        """The nodes that the forward made on lines of a file: graph task and index, by line.
+
+        A node belongs to the line that made it and to those that called it, as in its stack.
+
+        Args:
+            fits: whether a file is the one, by the name that frames have for it.
+        """
+        return self._nodes().by_line(fits)
 
     def first_nodes(self) -> list[NodeRow]:
         """The first node of each name in the whole recording, in order of graph tasks."""
@@ -721,6 +735,15 @@ class Trace:
         """
         task = self.graph_task(graph_task)
         return trace_events.start_near(self._database, task, seq, count, thread)
+
+    def starts_near(self, seq: int, count: int) -> list[NodeBegun]:
+        """The next ``count`` times that a node was taken up after an event, in any graph task.
+
+        Args:
+            seq: of the event; any number will do.
+            count: not 0; negative: the ones before it, the nearest first.
+        """
+        return trace_events.starts_near(self._database, seq, count)
 
     def near(
         self, seq: int, count: int, *, thread: int | None = None, nodes: bool = False

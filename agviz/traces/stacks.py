@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from agviz.traces.schema import SOURCE_FILE_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from agviz.traces.rows import Frame
 
@@ -153,6 +153,34 @@ class StoredStacks:
 
     def __contains__(self, number: object) -> bool:
         return number in self._stacks
+
+    @property
+    def frames(self) -> Iterable[Frame]:
+        """All frames, in no order."""
+        return self._frames.values()
+
+    def lines(self, fits: Callable[[str], bool]) -> dict[int, frozenset[int]]:
+        """The lines of a file on which the program's own frames of each stack are, by stack.
+
+        Stacks without such a line are left out.
+
+        Args:
+            fits: whether a file is the one, by the name that frames have for it.
+        """
+        files: dict[str, bool] = {}
+        found: dict[int, frozenset[int]] = {}
+        for number in sorted(self._stacks):  # after its caller
+            caller, inner = self._stacks[number]
+            frame = self._frames[inner]
+            is_there = files.get(frame.file)
+            if is_there is None:
+                is_there = files[frame.file] = fits(frame.file)
+            lines = found.get(caller)
+            if is_there and not frame.hidden:
+                lines = (lines or frozenset()) | {frame.line}
+            if lines:
+                found[number] = lines
+        return found
 
     def __getitem__(self, number: int) -> tuple[Frame, ...]:
         """The frames of a stack, outermost first."""
