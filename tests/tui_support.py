@@ -62,6 +62,9 @@ class MadeUpNames:
     def parameters(self, *, with_norms: bool = False) -> None:
         """No parameter is alive: there are none."""
 
+    def take_calls(self) -> None:
+        """No module was called."""
+
 
 def mlp() -> tuple[list[SimulatedNode], MadeUpNames]:
     """The graph of a perceptron of LAYERS layers, the first half of which is on device 0."""
