@@ -195,6 +195,10 @@ class Editor:
         assert message["body"]["error"]["variables"]["why"] == message["message"]
         return cast("str", message["message"])
 
+    def attempt(self, command: str, **arguments: Any) -> Json:
+        """The response to a request, whatever it is."""
+        return self.answer(self.send(command, arguments))
+
     def event(self, name: str) -> Json:
         """The next event of a name; others before it are passed over."""
         while True:

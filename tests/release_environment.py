@@ -19,7 +19,7 @@ from typing import TypeAlias
 ROOT = Path(__file__).parent.parent
 NEEDS_OF_TORCH = "filelock fsspec jinja2 mpmath networkx numpy setuptools sympy typing-extensions"
 NEEDS_OF_TESTS = (
-    "duckdb graphviz hypothesis packaging perfetto pyarrow pygraphviz pytest pytest-asyncio"
+    "debugpy duckdb graphviz hypothesis packaging perfetto pyarrow pygraphviz pytest pytest-asyncio"
     " pytest-html pytest-rerunfailures pytest-textual-snapshot pytest-timeout pytest-xdist rich"
     " textual textual-serve viztracer wasmtime"
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -646,3 +648,50 @@ def test_the_schema_finds_what_is_wrong() -> None:
     assert broken({**good, "body": {}}, rule) == ["message.body lacks reason"]
     assert broken({**good, "event": "x"}, rule) == ["message.event is none of ['stopped']"]
     assert broken({**good, "seq": "1"}, rule) == ["message.seq is no integer"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE event SET node = 1000000 WHERE kind = 26",
+        "UPDATE event SET graph_task = 77",
+        "DELETE FROM node WHERE idx > 3",
+        "UPDATE frame SET line = 2147483647",
+        "UPDATE edge SET consumer = -5",
+        "DELETE FROM graph_task WHERE id = 0",
+        "UPDATE stack SET caller = id",
+    ],
+)
+def test_a_damaged_recording_is_refused_and_does_not_end_it(
+    recorded: Path, tmp_path: Path, damage: str
+) -> None:
+    path = tmp_path / "bad.agviz"
+    path.write_bytes((recorded / "trace.agviz").read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(damage)
+    with Adapter(tmp_path) as adapter:
+        editor = adapter.editor
+        editor.ask("initialize", adapterID="agviz")
+        answers = [editor.attempt("launch", trace="bad.agviz")]
+        source = {"path": str(recorded / "program.py")}
+        lines = [{"line": LOSS}]
+        answers += [
+            editor.attempt("setBreakpoints", source=source, breakpoints=lines),
+            editor.attempt("setFunctionBreakpoints", breakpoints=[{"name": "Add"}]),
+            editor.attempt("configurationDone"),
+        ]
+        for command in ("next", "continue", "stepIn", "stepOut", "stepBack", "reverseContinue"):
+            answers.append(editor.attempt(command, threadId=1))
+            stack = editor.attempt("stackTrace", threadId=1)
+            answers.append(stack)
+            for frame in stack.get("body", {}).get("stackFrames", []):
+                scopes = editor.attempt("scopes", frameId=frame["id"])
+                answers += [
+                    editor.attempt("variables", variablesReference=each["variablesReference"])
+                    for each in scopes.get("body", {}).get("scopes", [])
+                ]
+                if "sourceReference" in (source := frame.get("source", {})):
+                    number = source["sourceReference"]
+                    answers.append(editor.attempt("source", sourceReference=number))
+        refused = [each["message"] for each in answers if not each["success"]]
+        assert all("\n" not in each for each in refused)

@@ -126,6 +126,7 @@ def test_a_program_stops_at_a_line_and_ends_with_its_code(tmp_path: Path) -> Non
         editor.ask("continue", threadId=1)
         assert editor.event("exited") == {"exitCode": 3}
         editor.event("terminated")
+        assert editor.refused("next", threadId=1) == "the program has ended"
         assert output(editor) == "step 0\nstep 1\nstep 2\n"
     assert (tmp_path / "live.agviz").exists()
 

@@ -92,7 +92,7 @@ class Channel:
             **_answered(request),
             success=False,
             message=sentence,
-            # Braces in a format stand for variables.
+            # What is in braces in a format is a variable.
             body={"error": {"id": 1, "format": "{why}", "variables": {"why": sentence}}},
         )
 

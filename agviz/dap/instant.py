@@ -33,7 +33,7 @@ class StackFrame(NamedTuple):
     frame: Frame | None = None
     """The line of the program; None: of none."""
     module: str = ""
-    """Path of the module that it stands for; empty: for none."""
+    """Path of the module that is this line; empty: it is none."""
 
 
 class Instant:

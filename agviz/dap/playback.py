@@ -35,7 +35,7 @@ _GROWING: Final = "This is the end of the recording for now: it still grows."
 
 
 class Halt(NamedTuple):
-    """Why an editor is told of a stop."""
+    """A stop, and why it is one."""
 
     thread: int
     reason: str

@@ -47,6 +47,7 @@ class LiveProgram:
         self.debuggee = debuggee
         self.stops: dict[int, Stopped] = {}
         """Where threads have stopped; the last that stopped is the last."""
+        self.has_ended = False
         self._numbers: dict[int, int] = {}
         """Of breakpoints: those of the editor, by those of the program."""
         self._tensors: tuple[Stopped, list[StopTensor]] | None = None
@@ -64,10 +65,11 @@ class LiveProgram:
         """The last stop.
 
         Raises:
-            RequestError: the program runs.
+            RequestError: the program runs, or has ended.
         """
         if self.stop is None:
-            raise RequestError("the program runs; pause it first")
+            over = self.has_ended
+            raise RequestError(f"the program {'has ended' if over else 'runs; pause it first'}")
         return self.stop
 
     @property
@@ -86,7 +88,7 @@ class LiveProgram:
         return False
 
     def halt(self, stop: Stopped, fault: str) -> Halt:
-        """A stop as an editor is told of it.
+        """A stop, as it is announced to an editor.
 
         Args:
             stop: the stop.
@@ -104,7 +106,7 @@ class LiveProgram:
             return Halt(stop.thread, "step")
         return Halt(stop.thread, "pause", " and ".join(stop.reasons))
 
-    # -- what it is told to do --------------------------------------------------------------------
+    # -- what it is asked to do ------------------------------------------------------------------
 
     def go(self, move: Move, thread: int | None) -> None:
         """Run on.

@@ -100,7 +100,7 @@ class DebugAdapter:
         self._contents: dict[int, Callable[[], Iterable[Variable]]] = {}
         self._handles = itertools.count(1)
         self._named: set[int] = set()
-        """Threads that the editor was told of."""
+        """Threads that were announced to the editor."""
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -154,8 +154,8 @@ class DebugAdapter:
             with contextlib.suppress(OSError, ValueError):
                 self._channel.event("output", category=category, output=text)
 
-    def _tell(self, halt: Halt) -> None:
-        """Tell the editor of a stop."""
+    def _announce(self, halt: Halt) -> None:
+        """Send the editor a stop, and before it threads that are new."""
         self._forget_handles()
         for number, _ in [] if self._playback is None else self._playback.threads():
             if number not in self._named:
@@ -274,7 +274,7 @@ class DebugAdapter:
         self._chosen.sources = Sources([folder, *beside])
 
         def begin() -> None:
-            debuggee = Debuggee(given, cwd=folder, env=environment, on_notice=self._hear)
+            debuggee = Debuggee(given, cwd=folder, env=environment, on_notice=self._notified)
             self._live = LiveProgram(debuggee.client, debuggee)
             self._output = OutputThread(debuggee, self._say, self._ended)
             self._output.start()
@@ -292,7 +292,7 @@ class DebugAdapter:
     def _attach(self, target: str, arguments: Arguments) -> None:
         self._check_unused()
         stops_first = arguments.flag("stopOnEntry", default=True)
-        client = Client(connect(target), self._hear)
+        client = Client(connect(target), self._notified)
         self._live = live = LiveProgram(client)
         program = Path(client.hello.program)
         folder = Path(arguments.text("cwd", os.curdir)).absolute()
@@ -317,7 +317,7 @@ class DebugAdapter:
             raise
         self._respond(request)
         if halt is not None:
-            self._tell(halt)
+            self._announce(halt)
 
     def disconnect(self, request: Json, arguments: Arguments) -> None:
         """Leave; a program that was started here ends unless it is to go on."""
@@ -345,7 +345,7 @@ class DebugAdapter:
 
     # -- a program --------------------------------------------------------------------------------
 
-    def _hear(self, notice: Notice) -> None:
+    def _notified(self, notice: Notice) -> None:
         """Called on the client's thread."""
         self._inbox.put(lambda: self._take_notice(notice))
 
@@ -356,6 +356,7 @@ class DebugAdapter:
     def _say_end(self, code: int) -> None:
         live = self._live
         if live is not None:
+            live.has_ended = True
             live.stops.clear()
             self._say("console", f"recorded in {live.client.hello.trace}\n")
         self._channel.event("exited", exitCode=code)
@@ -378,7 +379,7 @@ class DebugAdapter:
             self._say("important", f"{error}\n")
 
     def _show_stop(self, live: LiveProgram) -> None:
-        """Go to now, and tell the editor."""
+        """Go to now, and announce the stop."""
         stop = live.now
         if self._playback is None:
             self._playback = Playback(Trace.open(live.client.hello.trace))
@@ -390,7 +391,7 @@ class DebugAdapter:
             fault = f"{stop.details.get('error')}: {stop.details.get('message')}"
         elif "non-finite" in stop.reasons:
             fault = playback.fault_text
-        self._tell(live.halt(stop, fault))
+        self._announce(live.halt(stop, fault))
 
     # -- breakpoints ------------------------------------------------------------------------------
 
@@ -507,7 +508,7 @@ class DebugAdapter:
                 self._shown.to(now.seq, now.graph_task)
                 halt = Halt(now.thread, "step", "The program is here now.")
         self._respond(request, **body)
-        self._tell(halt)
+        self._announce(halt)
 
     def pause(self, request: Json, _arguments: Arguments) -> None:
         """Stop a program; a recording never runs."""
@@ -521,8 +522,8 @@ class DebugAdapter:
 
     @property
     def _shown(self) -> Playback:
-        if self._live is not None and self._live.stop is None:
-            raise RequestError("the program runs; pause it first")
+        if self._live is not None:
+            _ = self._live.now
         if self._playback is None:
             raise RequestError("nothing is debugged yet; launch or attach comes first")
         return self._playback
