@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger import tensors as of_tensors
+from agviz.debugger.going_back import way_back
 from agviz.debugger.protocol import field
 from agviz.debugger.sampling import sample
 from agviz.debugger.shell import Shell
@@ -73,6 +74,34 @@ def change(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any
         raise TensorError(f"this gradient can't be changed so: {error}") from None
     with unseen():
         return {"health": _health(measure(made))}
+
+
+def undo(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001
+    """Give the node the gradient again that it was to get before the last change."""
+    _check_before(stop, "a change can be undone")
+    slot = stop.live.undo_replacement()
+    if slot is None:
+        raise TensorError("no gradient was changed at this stop")
+    gradient = stop.live.inputs[slot]
+    with unseen():
+        return {"slot": slot, "health": None if gradient is None else _health(measure(gradient))}
+
+
+def back(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:
+    """Have the pass stop before a node that ran already, which then runs again."""
+    _exact_engine("a pass goes back")
+    node = None if request.get("node") is None else field(request, "node", int)
+    way, raising = way_back(stop, node)
+    if way.against and not field(request, "force", bool, False):
+        raise AgvizError(f"what ran since then can't be undone: {'; '.join(way.against)}")
+    debugger.go_back(stop, raising)
+    return {
+        "node": way.node.index,
+        "name": way.node.name,
+        "nodes": way.nodes,
+        "python": way.python,
+        "against": way.against,
+    }
 
 
 def skip_hooks(debugger: Debugger, stop: Stop, request: Request) -> Mapping[str, Any]:  # noqa: ARG001

@@ -142,6 +142,21 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class WentBack:
+    """To where a pass goes back, and what is not undone by that."""
+
+    node: int
+    """Index of the node that runs again first."""
+    name: str
+    nodes: int
+    """How many run again."""
+    python: tuple[str, ...]
+    """Nodes that ran Python of the program: what that did outside is as it was."""
+    against: tuple[str, ...]
+    """Why the second run may differ; empty where it was not forced."""
+
+
+@dataclass(frozen=True)
 class Stops:
     """Where to stop without a breakpoint, and whom a stop holds."""
 
@@ -353,6 +368,34 @@ class Client:
         reply = self._ask("change", slot=slot, how=how, value=value, index=index, thread=thread)
         return _health(field(reply, "health", dict))
 
+    def undo(self, thread: int | None = None) -> tuple[int, Health]:
+        """Take back the last change of a gradient at a stop.
+
+        Returns:
+            The input number, and the health of what the node is given now.
+        """
+        reply = self._ask("undo", thread=thread)
+        return field(reply, "slot", int), _health(field(reply, "health", dict))
+
+    def back(
+        self, node: int | None = None, thread: int | None = None, *, force: bool = False
+    ) -> WentBack:
+        """Have the pass of a stop go back and stop before a node that ran already.
+
+        Args:
+            node: its index; None: the one that ran last.
+            thread: which is stopped; None: the one that stopped last.
+            force: also where what ran since then can't be undone.
+        """
+        reply = self._ask("back", node=node, thread=thread, force=force)
+        return WentBack(
+            node=field(reply, "node", int),
+            name=_text(reply, "name"),
+            nodes=field(reply, "nodes", int),
+            python=_texts(reply, "python"),
+            against=_texts(reply, "against"),
+        )
+
     def skip_hooks(self, thread: int | None = None) -> None:
         """Have none of the node's Python hooks called."""
         self._ask("skip_hooks", thread=thread)
@@ -530,6 +573,13 @@ def _what(reply: Mapping[str, Any]) -> str:
 
 def _text(reply: Mapping[str, Any], name: str) -> str:
     return clean(field(reply, name, str))
+
+
+def _texts(reply: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    several = field(reply, name, list)
+    if not all(isinstance(each, str) for each in several):
+        raise ProtocolError(f"{name!r} are no texts")
+    return tuple(map(clean, several))
 
 
 def _health(reply: Mapping[str, Any]) -> Health:

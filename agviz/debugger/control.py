@@ -241,6 +241,7 @@ _COMMANDS: Final[dict[str, Callable[[Debugger, Request], Mapping[str, Any]]]] = 
 
 _AT_A_STOP: Final = (
     *("tensors", "tensor", "change", "skip_hooks", "ready_nodes", "run_next", "shell", "complete"),
+    *("undo", "back"),
 )
 """Done by a stopped thread."""
 

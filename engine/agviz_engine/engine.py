@@ -586,8 +586,8 @@ class Engine:
             graph_task.dependencies = now
         if history.tape is not None:
             live = self.emit.live(graph_task)
-            until = history.until
-            history.tape.replay(before, graph_task.id, until, self.registry, live)
+            taped = history.taped
+            history.tape.replay(before, graph_task.id, taped, self.registry, live)
         self.emit.intervened(graph_task, ref, "back", before)
 
     def _evaluate_on_stream(

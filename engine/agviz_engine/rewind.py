@@ -212,7 +212,6 @@ class _Step:
 
     __slots__ = (
         "after",
-        "captured",
         "consumers",
         "counters",
         "inputs",
@@ -224,7 +223,7 @@ class _Step:
         "ref",
         "released",
         "runs_python",
-        "seq",
+        "taped",
         "task",
         "was_nonfinite",
     )
@@ -234,7 +233,8 @@ class _Step:
     ) -> None:
         self.task = task
         self.ref = ref
-        self.seq = -1 if task.moment is None else task.moment[0]
+        self.taped = 0
+        """How much was on the tape."""
         self.queue = queue
         self.keys: list[int] = []
         self.notes: list[str] = []
@@ -244,7 +244,6 @@ class _Step:
         self.leaf: _Leaf | None = None
         self.inputs: tuple[_Held | None, ...]
         self.consumers: list[_Consumer]
-        self.captured: list[tuple[int, Tensor | None]] = []
         self.counters: tuple[int, int, int]
         self.random: GeneratorState
         self.runs_python: bool
@@ -282,8 +281,6 @@ class _Step:
                 variable.grad = before
             if grad is not None:
                 grad.restore()
-        for index, gradient in self.captured:
-            graph_task.captured_vars[index] = gradient
         inputs = [None if each is None else each.tensor for each in self.inputs]
         self.task.inputs = InputBuffer(inputs)
         self.task.moment = None
@@ -317,6 +314,8 @@ class PassHistory:
         """A task has left its queue, and nothing was done with it yet."""
         ref, graph_task = cast("NodeRef", task.node), self._graph_task
         step = _Step(task, ref, queue.state())
+        if self._owner.tape is not None:
+            step.taped = self._owner.tape.length(graph_task.id)
         with _plainly():
             self._end_step()
             self._random = step.random = generator_state.take(
@@ -332,11 +331,6 @@ class PassHistory:
                 step.leaf = _Leaf(variable, None if grad is None else _Held(grad, copied=True))
             step.consumers = [self._consumer(edge[0].index) for edge in ref.next_edges if edge]
             step.was_nonfinite = ref.index in graph_task.nonfinite
-            if graph_task.exec_info is not None:
-                step.captured = [
-                    (each.output_idx, graph_task.captured_vars[each.output_idx])
-                    for each in graph_task.exec_info[ref.index].captures
-                ]
             step.counters = (
                 graph_task.outstanding_tasks,
                 graph_task.executed,
@@ -505,11 +499,11 @@ class PassHistory:
         graph_task.outstanding_tasks, graph_task.executed, callbacks = step.counters
         del graph_task.final_callbacks[callbacks:]
         graph_task.looked.clear()
-        self.until = step.seq
+        self.taped = step.taped
         return step.task
 
-    until = -1
-    """``seq`` at which the task had left its queue that was given by :meth:`restore`."""
+    taped = 0
+    """How much was on the tape before the task left its queue that :meth:`restore` gave."""
 
     def first_dependencies(self) -> list[int]:
         """How many edges led to each node before any had run."""

@@ -56,22 +56,25 @@ class Tape(Instrument):
         if kept is not None:
             kept += [tuple(rows[begin : begin + ROW]) for begin in range(0, len(rows), ROW)]
 
+    def length(self, graph_task: int) -> int:
+        """How much of a graph task is on the tape."""
+        return len(self._kept.get(graph_task, ()))
+
     def replay(
-        self, graph_task: int, again: int, until: int, registry: Registry, live: Live
+        self, graph_task: int, again: int, length: int, registry: Registry, live: Live
     ) -> None:
         """Emit again what was emitted of a graph task, as that of another, to journals only.
 
         Args:
             graph_task: that was on the tape.
             again: to which it is taken over, at this moment.
-            until: ``seq`` of the first event that is not.
+            length: of what is taken over.
             registry: of the instruments.
             live: for the events that are no rows.
         """
-        taken = self._kept.pop(graph_task, [])
         now = clock()
-        for one in sorted((one for one in taken if one[0] < until), key=_seq):
-            if isinstance(one, tuple) and hasattr(one, "_replace"):
+        for one in self._kept.pop(graph_task, [])[:length]:
+            if hasattr(one, "_replace"):
                 event: Any = one._replace(seq=next_seq(), time_ns=now, graph_task=again)
                 listeners = getattr(registry, method_name(type(event)))
                 with_journal = tuple(each for each in listeners if _has_journal(each))
@@ -79,11 +82,6 @@ class Tape(Instrument):
             elif registry.journal is not None:
                 seq = next_two()[0] if one[_KIND] in _OF_TWO else next_seq()
                 registry.journal((seq, now, one[2], again, *one[_KIND:]))
-
-
-def _seq(one: Sequence[Any]) -> int:
-    seq: int = one[0]
-    return seq
 
 
 def _has_journal(listener: Any) -> bool:
