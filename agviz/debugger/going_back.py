@@ -16,8 +16,6 @@ from agviz_engine.rewind import CantGoBackError, GoBack, Rewind
 from agviz_engine.tape import Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agviz.debugger.debugger import Hearing
     from agviz.debugger.node_facts import DebuggedRecording
     from agviz.debugger.stops import Stop
@@ -97,17 +95,24 @@ def _label(recording: DebuggedRecording, ref: NodeRef) -> str:
     return f"{facts.name}{place} (node {ref.index})"
 
 
-def _saved(ref: NodeRef) -> Iterator[Tensor]:
-    """The tensors that a node has saved, but for parameters, whose memory is there anyway."""
+def _saved(ref: NodeRef) -> list[Tensor] | None:
+    """The tensors that a node has saved, but for parameters, whose memory is there anyway.
+
+    None where hooks of the program unpack some of them.
+    """
+    found: list[Tensor] = []
     for name in _names(type(ref.node)):
         try:
             value = raw_saved(ref.node, name)
         except (RuntimeError, AttributeError):
             continue  # released already
         for one in value if isinstance(value, tuple | list) else (value,):
-            data = one.data if one.unpack_hook is None else None
+            if one.unpack_hook is not None:
+                return None
+            data = one.data
             if isinstance(data, Tensor) and not (data.requires_grad and data.is_leaf):
-                yield data
+                found.append(data)
+    return found
 
 
 def _names(node_type: type[Any]) -> tuple[str, ...]:

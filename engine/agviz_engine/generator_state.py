@@ -26,20 +26,28 @@ class GeneratorState(NamedTuple):
     """None: numpy is not imported."""
 
 
-def take(known: GeneratorState | None, *, with_devices: bool) -> GeneratorState:
-    """The state as it is now; what is as in ``known`` is not kept twice."""
+def take(known: GeneratorState | None, *, with_devices: bool, with_python: bool) -> GeneratorState:
+    """The state as it is now; what is as in ``known`` is not kept twice.
+
+    Args:
+        known: as it was before.
+        with_devices: whether there are accelerators.
+        with_python: whether Python may have drawn since then, on which ``random`` and numpy depend.
+    """
     cpu = _cpu.get_state()
     devices = tuple(_states_of_devices()) if with_devices else ()
+    if known is not None and torch.equal(cpu, known.cpu):
+        cpu = known.cpu
+    if known is not None and not with_python:
+        if cpu is known.cpu and not devices:
+            return known
+        return known._replace(cpu=cpu, devices=devices)
     python = random.getstate()
     numpy = _numpy_random()
     state = None if numpy is None else numpy.get_state()
-    if known is None:
-        return GeneratorState(cpu, devices, python, state)
-    cpu = known.cpu if torch.equal(cpu, known.cpu) else cpu
-    python = known.python if python == known.python else python
-    state = known.numpy if _is_same(state, known.numpy) else state
-    if cpu is known.cpu and python is known.python and state is known.numpy and not devices:
-        return known
+    if known is not None:
+        python = known.python if python == known.python else python
+        state = known.numpy if _is_same(state, known.numpy) else state
     return GeneratorState(cpu, devices, python, state)
 
 

@@ -48,7 +48,7 @@ from agviz_engine.torch_layout import had_hooks
 from agviz_engine.torch_modes import legacy_vmap_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -103,8 +103,9 @@ class Rewind:
 
     Args:
         most_bytes: how much may be held.
-        saved: gives the tensors that a node has saved, without calling hooks of the program; they
-            are counted from when the node would have let go of them.
+        saved: gives the tensors that a node has saved, which are counted from when it would have
+            let go of them; None where hooks of the program unpack them, which it must not call.
+            None in its place: that is not known of any node.
         tape: keeps what is emitted, for instruments with a journal; None: there are none.
         label: what a node is called in sentences.
     """
@@ -113,7 +114,7 @@ class Rewind:
         self,
         most_bytes: int = MOST_BYTES,
         *,
-        saved: Callable[[NodeRef], Iterable[Tensor]] = lambda _: (),
+        saved: Callable[[NodeRef], Sequence[Tensor] | None] | None = None,
         tape: Tape | None = None,
         label: Callable[[NodeRef], str] = lambda ref: f"{ref.name} (node {ref.index})",
     ) -> None:
@@ -223,6 +224,7 @@ class _Step:
         "ref",
         "released",
         "runs_python",
+        "saved",
         "taped",
         "task",
         "was_nonfinite",
@@ -247,6 +249,8 @@ class _Step:
         self.counters: tuple[int, int, int]
         self.random: GeneratorState
         self.runs_python: bool
+        self.saved: Sequence[Tensor] | None = ()
+        """None: hooks of the program unpack it, or that is not known."""
         self.was_nonfinite: bool
 
     def held(self) -> Iterator[Tensor]:
@@ -317,11 +321,14 @@ class PassHistory:
         if self._owner.tape is not None:
             step.taped = self._owner.tape.length(graph_task.id)
         with _plainly():
-            self._end_step()
             self._random = step.random = generator_state.take(
-                self._random, with_devices=self._with_devices
+                self._random,
+                with_devices=self._with_devices,
+                with_python=self._end_step(),
             )
             step.runs_python, is_given = _asks_python(ref)
+            if ref.saves_tensors or ref.is_custom_function:
+                step.saved = None if self._owner.saved is None else self._owner.saved(ref)
             step.inputs = tuple(
                 None if each is None else _Held(each, copied=is_given) for each in task.inputs or ()
             )
@@ -347,12 +354,15 @@ class PassHistory:
         is_nonfinite = index in graph_task.nonfinite
         return _Consumer(index, graph_task.dependencies[index], buffer, content, is_nonfinite)
 
-    def _end_step(self) -> None:
-        """The node of the last step has ended."""
+    def _end_step(self) -> bool:
+        """The node of the last step has ended: whether it may have run Python."""
         last = self._steps[-1] if self._steps else None
-        if last is not None and last.leaf is not None:
+        if last is None:
+            return True
+        if last.leaf is not None:
             grad = last.leaf.variable.grad
             last.after = grad, -1 if grad is None else version(grad)
+        return last.runs_python or last.saved is None
 
     def release(self, ref: NodeRef) -> None:
         """In place of a node's release: it lets go of what it saved when it is no longer kept."""
@@ -361,7 +371,7 @@ class PassHistory:
             return
         step = self._steps[-1]
         step.released = True
-        step.keys += [self._owner.hold(tensor) for tensor in self._owner.saved(ref)]
+        step.keys += [self._owner.hold(tensor) for tensor in step.saved or ()]
         self._stay_within_bound()
 
     def note(self, what: str) -> None:
@@ -409,7 +419,7 @@ class PassHistory:
                 self._let_go + place,
                 undone[0].ref,
                 len(undone),
-                [self._ran(step) for step in undone if step.runs_python],
+                [self._ran(step) for step in undone if self._has_run_python(step)],
                 [*self._against(place)],
             )
 
@@ -446,11 +456,17 @@ class PassHistory:
         queued = any(each.node is ref for each in task.cpu_ready_queue.snapshot())
         return not waits and not queued
 
+    def _has_run_python(self, step: _Step) -> bool:
+        return step.runs_python or (step.saved is None and self._owner.saved is not None)
+
     def _ran(self, step: _Step) -> str:
         names = ", ".join(function_hook.hook_names(step.ref))
         kind = "a custom Function" if step.ref.is_custom_function else ""
         hooks = f"hooks {names}" if names else ""
-        what = " and ".join(filter(None, (kind, hooks))) or "hooks"
+        unpacks = "hooks that unpack what it saved"
+        if step.saved is not None or self._owner.saved is None:
+            unpacks = ""
+        what = ", ".join(filter(None, (kind, hooks, unpacks))) or "hooks"
         return f"{self._owner.label(step.ref)}: {what}"
 
     def _against(self, place: int) -> Iterator[str]:

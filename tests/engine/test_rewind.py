@@ -381,6 +381,39 @@ def test_a_node_may_change_its_gradient_in_place() -> None:
         assert gradients_of(leaves) == gradients_of(expected)
 
 
+class _Saves(torch.autograd.Function):
+    """It clears what it holds where torch says that the graph is not kept, as AOTAutograd does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.held = x.detach().clone()
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        held = ctx.held
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            ctx.held = None
+        return gradients[0] * (x + held)
+
+
+def test_a_custom_function_keeps_what_it_saved() -> None:
+    def build() -> tuple[list[Tensor], Tensor]:
+        leaf = torch.ones(3, requires_grad=True)
+        return [leaf], cast("Any", _Saves).apply(leaf.exp()).sum()
+
+    expected, leaves, goes_back = run_back(build, 3, 3)
+    assert goes_back.went == 1
+    assert gradients_of(leaves) == gradients_of(expected)
+    _, loss = build()
+    with keeping(), installed():
+        loss.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+
+
 def test_checkpointed_parts_are_computed_again() -> None:
     def build() -> tuple[list[Tensor], Tensor]:
         torch.manual_seed(3)
@@ -612,6 +645,9 @@ def test_nodes_run_on_the_calling_thread() -> None:
     class Threads(Instrument):
         def __init__(self) -> None:
             self.found: set[int] = set()
+
+        def graph_task_begun(self, event: events.GraphTaskBegun, _live: Live) -> None:
+            self.found.add(event.thread)
 
         def node_started(self, event: events.NodeStarted, _live: Live) -> None:
             self.found.add(event.thread)
