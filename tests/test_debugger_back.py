@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from agviz.analysis.failure import failed_graph_tasks
+from agviz.analysis.verdict import verdicts
 from agviz.debugger.breakpoints import parse
 from agviz.debugger.client import RefusedError
 from agviz_engine import events
@@ -132,6 +133,10 @@ def test_a_pass_goes_back_and_ends_as_if_it_had_not(tmp_path: Path) -> None:
             assert before.message == "it was run again from PowBackward0 (node 1) on"
             assert (again.error, again.executed) == ("", rest[0].executed)
             assert failed_graph_tasks(trace) == []
+            (said,) = verdicts(trace)
+            assert "All came to their end but 1 that went back and ran on as the next" in (
+                said.paragraph
+            )
             marks = [e for e in trace.events(limit=100_000) if isinstance(e, events.Intervened)]
             assert [(m.graph_task, m.node, m.kind, m.slot) for m in marks] == [
                 (again.id, 1, "back", before.id)
