@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 
 from agviz.debugger.python_input import is_whole
 from agviz.errors import AgvizError
+from agviz.tui import commands
 from agviz.tui.commands import CommandError, Usage
 from agviz.tui.linked import Linked, in_words
 from agviz.tui.model import StopTensors
@@ -19,7 +20,8 @@ from agviz.tui.prompt import COMMAND, SHELL, Prompt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agviz.debugger.client import Client, Shown, StopTensor
+    from agviz.debugger.client import Client, Shown, StopTensor, WentBack
+    from agviz.measure.values import Health
     from agviz.tui.panels.inspector import Inspector
     from agviz.tui.python_field import PythonField
 
@@ -37,6 +39,12 @@ class Looking(Linked):
         "tensors": Usage("", "list the tensors at this stop"),
         "print": Usage("WHAT [NAME] [INDEX]", "show a tensor: input 0 [0:3]"),
         "change": Usage("SLOT HOW VALUE [INDEX]", "change a gradient: 0 multiply 2, 0 set 1 [3]"),
+        "undo": Usage("", "take back the last change of a gradient at this stop"),
+        "back": Usage(
+            "[NODE] [force]",
+            "stop again before a node that ran, or the last one, to run on from there"
+            " (agviz run --live --back)",
+        ),
         "skiphooks": Usage("", "leave out the node's hooks"),
         "pick": Usage("NODE", "run a ready node right after this one"),
         "python": Usage("LINE", "run a line of Python at this node"),
@@ -117,6 +125,42 @@ class Looking(Linked):
             lambda health: self.answer(f"input {slot} is now {in_words(health)}"),
         )
         self.look_at_tensors()
+
+    def command_undo(self, _argument: str) -> None:
+        """``:undo``."""
+
+        def take(found: tuple[int, Health]) -> None:
+            slot, health = found
+            self.answer(f"input {slot} is again {in_words(health)}")
+
+        self.ask_thread(lambda client, thread: client.undo(thread), take)
+        self.look_at_tensors()
+
+    def command_back(self, argument: str) -> None:
+        """``:back``."""
+        words = argument.split()
+        force = words[-1:] == ["force"]
+        wanted = " ".join(words[:-1] if force else words)
+        node = self._node_of_the_stop(wanted) if wanted and self.is_stopped() else None
+        self.ask_thread(
+            lambda client, thread: client.back(node, thread, force=force), self._say_back
+        )
+
+    def _node_of_the_stop(self, wanted: str) -> int:
+        """Index of a node of the pass in which the thread stands that is looked at."""
+        stop, view = self.stop, self.view
+        if stop is None or view is None or view.recording.key.graph_task != stop.graph_task:
+            raise CommandError("Another pass is shown; :now goes to where the program stands.")
+        return commands.node(wanted, view.recording)
+
+    def _say_back(self, went: WentBack) -> None:
+        nodes = f"{went.nodes} node{'s' * (went.nodes != 1)}"
+        lines = [f"back before {went.name}: {nodes} undone"]
+        if went.python:
+            lines.append("not undone is what Python did outside of the engine in")
+        lines += [f"  {each}" for each in went.python]
+        lines += [f"  but {each}" for each in went.against]
+        self.answer("\n".join(lines))
 
     def command_skiphooks(self, _argument: str) -> None:
         """``:skiphooks``."""
