@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,9 +32,7 @@ async def test_back_changed_undone_and_on(tmp_path: Path) -> None:
             session = await until(pilot, lambda session: stands_before(session, "SumBackward0"))
             for name in ("MulBackward0", "AccumulateGrad"):
                 await press(pilot, "n")
-                session = await until(
-                    pilot, lambda session, name=name: stands_before(session, name)
-                )
+                session = await until(pilot, partial(stands_before, name=name))
             await command(pilot, "back Mul")
             session = await until(pilot, lambda session: stands_before(session, "MulBackward0"))
             assert session.stop is not None

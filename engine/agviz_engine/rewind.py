@@ -474,7 +474,7 @@ class PassHistory:
         for number, step in enumerate(self._steps):
             if number >= place:
                 yield from self._against_undoing(step)
-            elif step.after is not None and step.leaf is not None:
+            if step.after is not None and step.leaf is not None:
                 now = step.leaf.variable.grad
                 if now is not step.after[0] or (now is not None and version(now) != step.after[1]):
                     yield f"the .grad of {label(step.ref)} was changed since by the program"
