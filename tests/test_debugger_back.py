@@ -12,6 +12,7 @@ from agviz.analysis.failure import failed_graph_tasks
 from agviz.analysis.verdict import verdicts
 from agviz.debugger.breakpoints import parse
 from agviz.debugger.client import RefusedError
+from agviz.errors import AgvizError
 from agviz_engine import events
 from tests.debugger_support import PRODUCT, TRAIN, debug, finish, natively, result, trace_of
 from tests.engine.oracle import same_value
@@ -116,6 +117,7 @@ def test_a_pass_goes_back_and_ends_as_if_it_had_not(tmp_path: Path) -> None:
         for _ in range(6):
             client.step()
             client.next_stop()
+        client.set_stops(exceptions=True)
         went = client.back(1)
         assert (went.node, went.nodes, went.python, went.against) == (1, 6, (), ())
         stop = client.next_stop()
@@ -123,7 +125,6 @@ def test_a_pass_goes_back_and_ends_as_if_it_had_not(tmp_path: Path) -> None:
         assert stop.graph_task == first.graph_task + 1
         client.step()
         client.next_stop()
-        client.set_stops(exceptions=True)
         client.go_on()
         assert finish(debuggee) == "done\n"
         assert all(map(same_value, result(tmp_path), natively(TRAIN)))
@@ -179,8 +180,9 @@ def test_a_gradient_changed_on_the_second_run_is_what_counts(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_trace_has_the_state_that_the_engine_holds(tmp_path: Path) -> None:
-    with debug(tmp_path, TRAIN, "--back") as debuggee:
+@pytest.mark.parametrize("values", ["health", "none"])
+def test_the_trace_has_the_state_that_the_engine_holds(tmp_path: Path, values: str) -> None:
+    with debug(tmp_path, TRAIN, "--back", "--values", values) as debuggee:
         client, _ = first_stop(debuggee)
         for _ in range(7):
             client.step()
@@ -329,3 +331,36 @@ def test_changes_are_taken_back_one_by_one(tmp_path: Path) -> None:
             assert not any(
                 isinstance(event, events.Intervened) for event in trace.events(limit=100_000)
             )
+
+
+@pytest.mark.slow
+def test_a_second_run_is_no_further_step_of_those_that_are_recorded(tmp_path: Path) -> None:
+    with debug(tmp_path, TRAIN, "--back", "--steps", "1:2") as debuggee:
+        client, first = first_stop(debuggee)
+        assert first.graph_task == 1
+        for _ in range(4):
+            client.step()
+            client.next_stop()
+        client.back(1)
+        assert client.next_stop().graph_task == 2
+        check_state(debuggee, client)
+        client.go_on()
+        finish(debuggee)
+        assert all(map(same_value, result(tmp_path), natively(TRAIN)))
+        check_events(debuggee)
+        with trace_of(debuggee) as trace:
+            assert [(task.id, task.error) for task in trace.graph_tasks] == [(1, "GoBack"), (2, "")]
+
+
+REFUSED = {
+    "--max-back-bytes=1MB": "--max-back-bytes is for --back; say that, too",
+    "--back --engine=native": (
+        "--back needs agviz's own engine; --engine native is torch's, observed"
+    ),
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: str) -> None:
+    with pytest.raises(AgvizError, match=REFUSED[options]):
+        debug(tmp_path, PRODUCT, *options.split())

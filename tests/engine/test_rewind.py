@@ -419,6 +419,24 @@ def test_a_custom_function_keeps_what_it_saved() -> None:
             loss.backward()
 
 
+@pytest.mark.parametrize("far", range(3))
+def test_what_is_drawn_after_other_draws_is_drawn_again(far: int) -> None:
+    def build() -> tuple[list[Tensor], Tensor]:
+        leaf = torch.ones(3, requires_grad=True)
+        value = leaf
+        for _ in range(3):
+            noise = cast("Any", _Noise).apply(value * 2, Machine(0))
+            value = noise + value
+        torch.manual_seed(1)
+        random.seed(1)
+        _numpy.seed(1)
+        return [leaf], value.sum()
+
+    expected, leaves, goes_back = run_back(build, 5, far)
+    assert goes_back.went == 1
+    assert gradients_of(leaves) == gradients_of(expected)
+
+
 def test_checkpointed_parts_are_computed_again() -> None:
     def build() -> tuple[list[Tensor], Tensor]:
         torch.manual_seed(3)
