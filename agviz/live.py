@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from agviz.recording import Recording
 
 
+MOST_BACK_BYTES: Final = 2**30
+"""Held by default for what :attr:`Debugging.back_bytes` is about."""
+
+
 class Debugging:
     """What viewers attach to, while a recording goes on.
 
@@ -34,6 +38,8 @@ class Debugging:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
+        self.back_bytes: int | None = None
+        """Bound of what is held so that passes can go back to an earlier node; None: they can't."""
         script = recording.script
         is_module = script.startswith("-m ")
         self._program = script if is_module else os.path.abspath(script)  # noqa: PTH100
@@ -47,6 +53,10 @@ class Debugging:
 
     def install(self) -> None:
         """The recording has started: torch is there."""
+        if self.back_bytes is not None:
+            from agviz.debugger.going_back import keep
+
+            keep(self.recording, self.recording.observers, self.back_bytes)
         self.debugger.install(self.recording.observers)
 
     def serve(self, descriptor: int) -> None:
@@ -116,6 +126,10 @@ class Debugging:
     def _forked(self) -> None:
         """A child is not debugged; one that wants to be says so itself."""
         atexit.unregister(self._exit)
+        if self.back_bytes is not None and "agviz.debugger.going_back" in sys.modules:
+            from agviz.debugger.going_back import keep_no_more
+
+            keep_no_more()
         if self in _debugging:
             _debugging.remove(self)
 

@@ -8,6 +8,7 @@ from agviz.analysis.hang import Hang, hang
 from agviz.analysis.raised import exception, raised
 from agviz.analysis.version_errors import version_error
 from agviz.traces.rows import GraphTaskStatus
+from agviz_engine.events import GONE_BACK
 
 if TYPE_CHECKING:
     from agviz.analysis.backward_twice import BackwardTwice
@@ -46,7 +47,11 @@ def failed_graph_tasks(trace: Trace) -> list[GraphTaskRow]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    failed = {t.id: t for t in trace.graph_tasks if t.status is GraphTaskStatus.FAILED}
+    failed = {
+        task.id: task
+        for task in trace.graph_tasks
+        if task.status is GraphTaskStatus.FAILED and task.error != GONE_BACK
+    }
     return [task for task in failed.values() if task.parent not in failed]
 
 

@@ -23,7 +23,7 @@ from agviz.analysis.source import source_line
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
-from agviz_engine.events import NO_GRAPH_TASK
+from agviz_engine.events import GONE_BACK, NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -307,6 +307,10 @@ def _passes(tasks: list[GraphTaskRow], graph_task: int | None) -> str:
 
 def _looked_at(trace: Trace, tasks: list[GraphTaskRow], *, is_masked: bool = False) -> str:
     ended = "It came to its end" if len(tasks) == 1 else "All came to their end"
+    again = sum(task.error == GONE_BACK for task in tasks)
+    if again:
+        but_for = f"All came to their end but {again} that went back and ran on as the next"
+        ended = "It went back and ran on as the next" if len(tasks) == 1 else but_for
     but = "other " if is_masked else ""
     finite = f"every loss and every {but}gradient that was measured is finite"
     return " ".join([f"{ended}, and {finite}.", *_not_looked_at(trace)])

@@ -19,9 +19,11 @@ Where a backward pass stands still, `agviz explain FILE` says what holds it, whi
 as well as after it was killed.
 
 With --live, the debugger opens: it stops at the first backward pass, at breakpoints, on exceptions
-and where a gradient becomes non-finite. Without it, `agviz attach PID` opens the debugger on the
-program at any time: it listens at a socket that only its own user can reach, unless --no-listen
-is given. Backward passes that --steps or --every leave out are not stopped in.
+and where a gradient becomes non-finite. With --back as well, a pass can go back to an earlier node,
+and run again from there with another gradient or in another order. Without --live, `agviz attach
+PID` opens the debugger on the program at any time: it listens at a socket that only its own user
+can reach, unless --no-listen is given. Backward passes that --steps or --every leave out are not
+stopped in.
 
 With --ranks, torchrun starts the program; each rank records into the same folder, which `agviz
 explain FOLDER` reads as one recording. `torchrun -m agviz run train.py` and `AGVIZ=1 torchrun
@@ -45,7 +47,7 @@ from agviz.cli.launch_ranks import OF_RANKS, launch
 from agviz.cli.program import Program
 from agviz.debugger.launch import CONTROL_FD
 from agviz.errors import AgvizError
-from agviz.live import Debugging, line_buffered
+from agviz.live import MOST_BACK_BYTES, Debugging, line_buffered
 from agviz.record.capture_level import LEVELS
 from agviz.record.copies import MOST_BYTES
 from agviz.record.options import (
@@ -185,6 +187,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="say how `agviz attach PID` debugs the program, which it can at any time; with"
         " --no-listen it can't",
     )
+    parser.add_argument(
+        "--back",
+        action="store_true",
+        help="for the debugger: keep what a backward pass needs to go back to an earlier node and"
+        " run again from there",
+    )
+    parser.add_argument(
+        "--max-back-bytes",
+        metavar="SIZE",
+        type=argument(read_size),
+        help="with --back: hold at most so many bytes of gradients and saved tensors for that"
+        f" (default: {MOST_BACK_BYTES // 1024**2}MiB); the oldest nodes of a pass are let go of",
+    )
     parser.add_argument(CONTROL_FD, dest="control", type=int, help=argparse.SUPPRESS)
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
     parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
@@ -263,6 +278,9 @@ def debugging_of(recording: Recording, arguments: argparse.Namespace) -> Debuggi
     debugging = Debugging(recording)
     if arguments.control is not None:
         line_buffered()
+        if arguments.back:
+            most = arguments.max_back_bytes
+            debugging.back_bytes = MOST_BACK_BYTES if most is None else most
         debugging.serve(arguments.control)
     elif arguments.listen:
         debugging.listen()
@@ -280,6 +298,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         raise AgvizError("--stop-on-timeout is for --timeout; say after how many seconds")
     if arguments.max_values_bytes is not None and arguments.values != "full":
         raise AgvizError("--max-values-bytes is for gradients themselves; say --values full")
+    check_back(arguments)
     most = arguments.max_values_bytes
     steps: range | None = arguments.steps
     if arguments.every > 1:
@@ -298,6 +317,16 @@ def read_options(arguments: argparse.Namespace) -> Options:
         stop_on_timeout=arguments.stop_on_timeout,
         engine=arguments.engine or engine_asked_for(),
     )
+
+
+def check_back(arguments: argparse.Namespace) -> None:
+    """Refuse what can't be gone back with."""
+    if arguments.max_back_bytes is not None and not arguments.back:
+        raise AgvizError("--max-back-bytes is for --back; say that, too")
+    if arguments.back and not arguments.live and arguments.control is None:
+        raise AgvizError("--back is for the debugger; say --live, too")
+    if arguments.back and (arguments.engine or engine_asked_for()) == "native":
+        raise AgvizError("--back needs agviz's own engine; --engine native is torch's, observed")
 
 
 def argument(read: Callable[[str], T]) -> Callable[[str], T]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz.debugger import messages as m
 from agviz.debugger import tensors as of_tensors
+from agviz.debugger.going_back import way_back
 from agviz.debugger.sampling import sample
 from agviz.debugger.shell import Shell
 from agviz.debugger.tensors import TensorError
@@ -74,6 +75,26 @@ def _change(_: Debugger, stop: Stop, request: m.ChangeGradient) -> Health:
         return measure(made)
 
 
+def _undo(_: Debugger, stop: Stop, __: m.UndoChange) -> m.UndoneChange:
+    _check_before(stop, "a change can be undone")
+    slot = stop.live.undo_replacement()
+    if slot is None:
+        raise TensorError("no gradient was changed at this stop")
+    gradient = stop.live.inputs[slot]
+    with unseen():
+        return m.UndoneChange(slot, None if gradient is None else measure(gradient))
+
+
+def _back(debugger: Debugger, stop: Stop, request: m.GoBackTo) -> m.WentBack:
+    _exact_engine("a pass goes back")
+    way, raising = way_back(stop, request.node)
+    if way.against and not request.force:
+        raise AgvizError(f"what ran since then can't be undone: {'; '.join(way.against)}")
+    debugger.go_back(stop, raising)
+    python, against = tuple(way.python), tuple(way.against)
+    return m.WentBack(way.node.index, way.node.name, way.nodes, python, against)
+
+
 def _skip_hooks(_: Debugger, stop: Stop, __: m.SkipHooks) -> None:
     _exact_engine("hooks can be left out")
     _check_before(stop, "hooks can be left out")
@@ -107,6 +128,8 @@ _AT_A_STOP: Final[Mapping[type[m.AtAStop[Any]], Callable[[Debugger, Stop, Any], 
     m.AskTensors: _find_tensors,
     m.AskTensor: _show_tensor,
     m.ChangeGradient: _change,
+    m.UndoChange: _undo,
+    m.GoBackTo: _back,
     m.SkipHooks: _skip_hooks,
     m.AskReadyNodes: _ready_nodes,
     m.RunNext: _run_next,

@@ -237,6 +237,27 @@ class Client:
         request = m.ChangeGradient(slot=slot, how=how, value=value, index=index, thread=thread)
         return self._ask(request)
 
+    def undo(self, thread: int | None = None) -> tuple[int, Health | None]:
+        """Take back the last change of a gradient at a stop.
+
+        Returns:
+            The input number, and the health of what the node is given now; None: nothing.
+        """
+        undone = self._ask(m.UndoChange(thread=thread))
+        return undone.slot, undone.health
+
+    def back(
+        self, node: int | None = None, thread: int | None = None, *, force: bool = False
+    ) -> m.WentBack:
+        """Have the pass of a stop go back and stop before a node that ran already.
+
+        Args:
+            node: its index; None: the one that ran last.
+            thread: which is stopped; None: the one that stopped last.
+            force: also where what ran since then can't be undone.
+        """
+        return self._ask(m.GoBackTo(node=node, thread=thread, force=force))
+
     def skip_hooks(self, thread: int | None = None) -> None:
         """Have none of the node's Python hooks called."""
         self._ask(m.SkipHooks(thread=thread))

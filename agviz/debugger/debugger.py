@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
     from agviz_engine.instruments import Live
     from agviz_engine.node import NodeRef
+    from agviz_engine.rewind import GoBack
 
 MOST_BREAKPOINTS: Final = 1_000
 _ENDS: Final = (events.GraphTaskFinished, events.GraphTaskFailed)
-_NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit")
+_NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit", "GoBack")
 
 
 class Hearing(Protocol):
@@ -235,6 +236,19 @@ class Debugger(Instrument):
             for stop in stops:
                 self._run_on(stop)
 
+    def go_back(self, stop: Stop, raising: GoBack) -> None:
+        """Have a stopped pass go back, and its thread stop before the node from which it goes on.
+
+        Args:
+            stop: of the pass.
+            raising: what its thread raises.
+        """
+        with self._lock:
+            thread = stop.event.thread
+            self._steps[thread] = Step("node", thread, stop.event.graph_task, None, "back")
+            stop.going_back = raising
+            self._run_on(stop)
+
     def pause(self, thread: int | None = None) -> None:
         """Stop at the next event of a thread, or of any."""
         with self._lock:
@@ -404,6 +418,8 @@ class Debugger(Instrument):
             self._forget_done(event.thread)
             self._subscribe()
         self._stay(stop, say)
+        if stop.going_back is not None:
+            raise stop.going_back
 
     def _is_held(self) -> bool:
         """Whether a thread that is not stopped itself has to wait for one that does."""
@@ -475,8 +491,8 @@ class Debugger(Instrument):
         can_stop = (
             event.graph_task != events.NO_GRAPH_TASK
         )  # a thread that comes or goes is no place
-        if can_stop and any(step.is_done_by(event) for step in self._steps.values()):
-            reasons.append("step")
+        done = [step.why for step in self._steps.values() if can_stop and step.is_done_by(event)]
+        reasons += done[:1]
         if any(until.is_done_by(event) for until in self._untils):
             reasons.append("until")
         can_stop = can_stop and not isinstance(event, events.GraphTaskBegun)  # there are no nodes

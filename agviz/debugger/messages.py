@@ -151,6 +151,30 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class UndoneChange:
+    """The gradient that a node is given again."""
+
+    slot: int
+    health: Health | None = None
+    """None: it is given none."""
+
+
+@dataclass(frozen=True)
+class WentBack:
+    """To where a pass goes back, and what is not undone by that."""
+
+    node: int
+    """Index of the node that runs again first."""
+    name: str
+    nodes: int
+    """How many run again."""
+    python: tuple[str, ...]
+    """Nodes that ran Python of the program: what that did outside is as it was."""
+    against: tuple[str, ...]
+    """Why the second run may differ; empty where it was not forced."""
+
+
+@dataclass(frozen=True)
 class ShellAnswer:
     """What Python printed."""
 
@@ -316,6 +340,21 @@ class ChangeGradient(AtAStop[Health], do="change", under="health"):
     """The number."""
     index: str = ""
     """For ``set``: which elements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoChange(AtAStop[UndoneChange], do="undo"):
+    """Take back the last change of a gradient at a stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoBackTo(AtAStop[WentBack], do="back"):
+    """Have the pass stop before a node that ran already."""
+
+    node: int | None = None
+    """None: the one that ran last."""
+    force: bool = False
+    """Also where what ran since then can't be undone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agviz.debugger.shell import Shell
     from agviz_engine.events import Event
     from agviz_engine.instruments import Live
+    from agviz_engine.rewind import GoBack
 
 
 class NotStoppedError(AgvizError):
@@ -34,6 +35,8 @@ class Step(NamedTuple):
     """Where the step began."""
     node: int | None
     """The node in which it began; None: in none."""
+    why: str = "step"
+    """What the stop gives as its reason."""
 
     def is_done_by(self, event: Event) -> bool:
         """Whether this is where it ends."""
@@ -83,6 +86,8 @@ class Stop:
     inbox: queue.SimpleQueue[Callable[[], None] | None] = field(default_factory=queue.SimpleQueue)
     """What the thread is to do while it is stopped; None: go on."""
     resumed: bool = False
+    going_back: GoBack | None = None
+    """What the thread raises when it runs on; None: nothing."""
     shell: Shell | None = None
     """Begun when it is first asked for; it keeps its names as long as the thread is stopped."""
 

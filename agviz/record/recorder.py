@@ -404,7 +404,10 @@ class Recorder(Instrument):
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
         """Have the file get it soon, with where the exception comes from."""
         self.journal(codec.row_of(event))
-        self._keep_raised(event.graph_task)
+        if event.error == events.GONE_BACK:
+            self._selection.went_back(event)
+        else:
+            self._keep_raised(event.graph_task)
         self._end(event.graph_task, has_failed=True)
 
     def _end(self, graph_task: int, *, has_failed: bool) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Sequence
 
-    from agviz_engine.events import GraphTaskBegun
+    from agviz_engine.events import GraphTaskBegun, GraphTaskFailed
 
 
 class Selection:
@@ -33,6 +33,8 @@ class Selection:
         self._wanted = {NO_GRAPH_TASK}
         self._chosen: dict[int, set[int]] = {}
         """Nodes whose events are kept, by graph task under way."""
+        self._gone_back: dict[int, bool] = {}
+        """By thread: whether the call of backward was chosen that goes on as another graph task."""
         self._here = threading.local()
         """The ``seqs`` of the rows that were chosen among those this thread gave last."""
 
@@ -59,8 +61,16 @@ class Selection:
         """Decide about a graph task."""
         if self._steps is not None:
             parent = event.parent
-            if self._next_step() in self._steps if parent < 0 else parent in self._wanted:
+            if (is_wanted := self._gone_back.pop(event.thread, None)) is None:
+                is_wanted = (
+                    self._next_step() in self._steps if parent < 0 else parent in self._wanted
+                )
+            if is_wanted:
                 self._wanted.add(event.graph_task)
+
+    def went_back(self, event: GraphTaskFailed) -> None:
+        """A graph task begins next on this thread that is the same call of backward."""
+        self._gone_back[event.thread] = self.has(event.graph_task)
 
     def end(self, graph_task: int) -> None:
         """Forget the nodes of a graph task."""

@@ -417,6 +417,21 @@ COMMANDS: Final[tuple[Command, ...]] = (
         needs="program",
     ),
     Command(
+        verb=Usage("undo", "", "take back the last change of a gradient at this stop"),
+        run=lambda parts, _: parts.live.stopped_node.undo(),
+        needs="program",
+    ),
+    Command(
+        verb=Usage(
+            "back",
+            "[NODE] [force]",
+            "stop again before a node that ran, or the last one, to run on from there"
+            " (agviz run --live --back)",
+        ),
+        run=lambda parts, argument: parts.live.stopped_node.back(argument),
+        needs="program",
+    ),
+    Command(
         verb=Usage("skiphooks", "", "leave out the node's hooks"),
         run=lambda parts, _: parts.live.stopped_node.skip_hooks(),
         needs="program",

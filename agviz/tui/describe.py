@@ -104,6 +104,8 @@ def describe(event: e.Event, recording: LoadedPass) -> str:  # noqa: C901, PLR09
             return f"{node(index)}[{slot}] was given another gradient"
         case e.Intervened(node=index, kind="hooks"):
             return f"{node(index)} runs without its hooks"
+        case e.Intervened(node=index, kind="back", slot=before):
+            return f"{node(index)} runs again: up to here this is what graph task {before} did"
         case e.Intervened(node=index):
             return f"{node(index)} was chosen to run next"
         case e.InferenceWithdrawn(node=index, expected=expected):

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.debugger.python_input import is_whole
 from agviz.errors import AgvizError
+from agviz.tui import command_line
 from agviz.tui.command_line import CommandError
 from agviz.tui.model import StopTensors
 from agviz.tui.panels.output import ANSWER, INPUT
 from agviz.tui.prompt import SHELL, Prompt
 from agviz.words.health import nonfinite
 from agviz.words.shapes import write_shape
+from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agviz.debugger.client import Client
-    from agviz.debugger.messages import Shown, StopTensor
+    from agviz.debugger.messages import Shown, StopTensor, WentBack
     from agviz.measure.values import Health
     from agviz.tui.arrangement import Arrangement
     from agviz.tui.board import Board
@@ -119,6 +121,41 @@ class StoppedNode:
             lambda health: self._program.answer(f"input {slot} is now {_in_words(health)}"),
         )
         self.look_at_tensors()
+
+    def undo(self) -> None:
+        """Take back the last change of a gradient."""
+
+        def take(found: tuple[int, Health | None]) -> None:
+            slot, health = found
+            said = "None" if health is None else _in_words(health)
+            self._program.answer(f"input {slot} is again {said}")
+
+        self._program.ask_thread(lambda client, thread: client.undo(thread), take)
+        self.look_at_tensors()
+
+    def back(self, argument: str) -> None:
+        """Stop again before a node that ran, or the last one, to run on from there."""
+        words = argument.split()
+        force = words[-1:] == ["force"]
+        wanted = " ".join(words[:-1] if force else words)
+        node = self._node_of_the_stop(wanted) if wanted and self._program.is_stopped() else None
+        self._program.ask_thread(
+            lambda client, thread: client.back(node, thread, force=force), self._say_back
+        )
+
+    def _node_of_the_stop(self, wanted: str) -> int:
+        stop, view = self._program.stop, self._board.view
+        if stop is None or view is None or view.recording.key.graph_task != stop.graph_task:
+            raise CommandError("Another pass is shown; :now goes to where the program stopped.")
+        return command_line.node(wanted, view.recording)
+
+    def _say_back(self, went: WentBack) -> None:
+        lines = [f"back before {went.name}: {plural(went.nodes, 'node')} undone"]
+        if went.python:
+            lines.append("not undone is what Python did outside of the engine in")
+        lines += [f"  {each}" for each in went.python]
+        lines += [f"  but {each}" for each in went.against]
+        self._program.answer("\n".join(lines))
 
     def skip_hooks(self) -> None:
         """Leave out the node's hooks."""

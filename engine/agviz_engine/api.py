@@ -294,7 +294,7 @@ def _get_current_graph_task_keep_graph() -> bool:
     graph_task = current().current_graph_task
     if graph_task is None:
         return bool(_native("_get_current_graph_task_keep_graph")())
-    return graph_task.keep_graph
+    return graph_task.keep_graph or graph_task.history is not None
 
 
 def _stop() -> None:

@@ -55,6 +55,7 @@ from agviz_engine.instruments import Live, Registry, own_packages
 from agviz_engine.located_node import node_ref
 from agviz_engine.nonfinite_check import check_outputs
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
+from agviz_engine.rewind import GoBack, Rewind, leave_again
 from agviz_engine.streams import GraphStreams
 from agviz_engine.thread_local_state import ThreadLocalState
 from agviz_engine.thread_state import (
@@ -111,6 +112,8 @@ class Engine:
         self.emit = Emitter(self.registry)
         self.device_policy: DevicePolicy = real_device
         self.nonfinite_check = False
+        self.rewind: Rewind | None = None
+        """Keeps what passes need to go back; None: they can't."""
         self.activity = accumulate_grad.Activity()
         self.device_threads = DeviceThreads(self._device_thread_main)
         self.reentrant_pool = ReentrantPool()
@@ -167,11 +170,15 @@ class Engine:
         if enclosing is not None and node is not None:
             graph_task.parent = enclosing.id
             graph_task.parent_node = node.index
+            if enclosing.history is not None:
+                enclosing.history.note("began a backward pass inside")
         if torch.accelerator.is_available():
             graph_task.streams = GraphStreams()
         try:
             self.emit.begun(graph_task, len(roots), number_of_inputs)
             self._prepare(graph_task, roots, gradients, inputs)
+            if self.rewind is not None:
+                graph_task.history = self.rewind.begin(graph_task, number_of_inputs)
             self.execute_with_graph_task(graph_task)
             anomaly.warn_beside_an_error(graph_task.stacks)
             _raise_error_of(graph_task)
@@ -185,6 +192,9 @@ class Engine:
             current().live = None
             if enclosing is None:
                 current().failing = None
+            if graph_task.history is not None:
+                graph_task.history.end()
+                graph_task.history = None
             graph_task.release()
             del graph_task  # the frame may live on in the traceback of an exception
 
@@ -227,6 +237,8 @@ class Engine:
 
     def _policy(self) -> DevicePolicy | None:
         """How nodes get to device threads, or None where all stay on the calling thread."""
+        if self.rewind is not None:
+            return None  # Note [Going back]
         if not _C._is_multithreading_enabled() or _C._are_functorch_transforms_active():
             return None  # functorch's levels can't be carried to another thread
         if self.device_policy is real_device and not torch.accelerator.is_available():
@@ -468,13 +480,15 @@ class Engine:
             )
         thread.doing = doing
 
-    def _work(  # noqa: C901 - calls for each node would cost more than what they do
+    def _work(  # noqa: C901, PLR0912 - calls for each node would cost more than what they do
         self, thread: EngineThread, task: NodeTask[GraphTask], graph_task: GraphTask
     ) -> None:
         """One turn of the loop in ``Engine::thread_main``. Does not raise."""
         ref = task.node
-        if ref is None:
-            return  # it was to wake this thread
+        if ref is None:  # it was to wake this thread
+            if graph_task.history is not None and graph_task.history.wanted is not None:
+                self._run_again(thread, graph_task)
+            return
         if graph_task.has_error:
             task.inputs = None
             self.emit.skipped(thread, graph_task, ref, task.moment)
@@ -484,6 +498,8 @@ class Engine:
         if is_grad_enabled() is not graph_task.create_graph:
             _set_grad_enabled(graph_task.create_graph)
         try:
+            if graph_task.history is not None:
+                graph_task.history.keep(thread.local_ready_queue, task)
             if thread.interrupt is not None:
                 interrupt.strike(thread)
             if graph_task.streams is not None:
@@ -496,10 +512,8 @@ class Engine:
             else:
                 self.evaluate_function(thread, graph_task, ref, task)
         except BaseException as error:  # noqa: BLE001 - it is raised again in execute
-            if task.moment is not None:  # interrupted before the node was taken up
-                self._take(thread, graph_task, ref, task)
-            thread.failed(error)
-            self.thread_on_exception(graph_task, ref, error)
+            if not self._goes_back(thread, graph_task, error):
+                self._fail(thread, graph_task, ref, task, error)
             thread.doing = thread.around
             return
         thread.doing = thread.around
@@ -510,6 +524,71 @@ class Engine:
             is_last = not graph_task.outstanding_tasks
         if is_last:
             self.mark_as_completed_and_run_post_processing(graph_task)
+
+    def _fail(
+        self,
+        thread: EngineThread,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        task: NodeTask[GraphTask],
+        error: BaseException,
+    ) -> None:
+        """A node or one of its hooks raised."""
+        try:
+            if task.moment is not None:  # interrupted before the node was taken up
+                self._take(thread, graph_task, ref, task)
+            thread.failed(error)
+            self.thread_on_exception(graph_task, ref, error)
+        except GoBack as wanted:  # by an instrument that observes the failure
+            if not self._goes_back(thread, graph_task, wanted):
+                raise
+
+    def _goes_back(self, thread: EngineThread, graph_task: GraphTask, error: BaseException) -> bool:
+        """Whether an instrument wants the pass to go back; then this thread is woken to do so."""
+        if not (isinstance(error, GoBack) and error.graph_task is graph_task):
+            return False
+        graph_task.history.wanted = error
+        graph_task.has_error = graph_task.future_completed = False
+        graph_task.error = None
+        graph_task.stacks = []
+        thread.live = thread.failing = None
+        thread.local_ready_queue.wake_before_all(graph_task)
+        return True
+
+    def _run_again(self, thread: EngineThread, graph_task: GraphTask) -> None:
+        """Undo what is to be undone and run the chosen node, see Note [Going back]."""
+        history, queue = graph_task.history, thread.local_ready_queue
+        wanted = history.wanted
+        task = history.restore(queue)
+        try:
+            self._emit_again(graph_task, task.node, wanted)
+        except BaseException as error:  # noqa: BLE001 - an instrument was interrupted
+            self.thread_on_exception(graph_task, task.node, error)
+            return
+        if self.registry.takes:
+            leave_again(queue, task)
+        self._work(thread, task, graph_task)
+
+    def _emit_again(self, graph_task: GraphTask, ref: NodeRef, wanted: GoBack) -> None:
+        """End the recording of the first run, and begin that of the second with what it has."""
+        history = graph_task.history
+        self.emit.failed(graph_task, wanted)
+        before = graph_task.renew()
+        if history.tape is not None:
+            history.tape.begin(graph_task.id)
+        self.emit.begun(graph_task, len(graph_task.root_edges), history.number_of_inputs)
+        now, graph_task.dependencies = graph_task.dependencies, history.first_dependencies()
+        try:
+            edges = [edge for each in graph_task.nodes for edge in each.next_edges if edge]
+            roots = len(graph_task.root_edges) if graph_task.nodes[0].is_graph_root else 0
+            self.emit.dependencies(graph_task, len(edges) - roots)
+        finally:
+            graph_task.dependencies = now
+        if history.tape is not None:
+            live = self.emit.live(graph_task)
+            taped = history.taped
+            history.tape.replay(before, graph_task.id, taped, self.registry, live)
+        self.emit.intervened(graph_task, ref, "back", before)
 
     def _evaluate_on_stream(
         self,
@@ -600,7 +679,7 @@ class Engine:
 
     # -- one node -------------------------------------------------------------------------------
 
-    def evaluate_function(
+    def evaluate_function(  # noqa: C901 - calls for each node would cost more than what they do
         self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, task: NodeTask[GraphTask]
     ) -> None:
         """Run the node of a task and hand its outputs on (``Engine::evaluate_function``)."""
@@ -623,7 +702,10 @@ class Engine:
             check_outputs(self.emit, graph_task, ref, outputs)
         released = ref.saves_tensors and not graph_task.keep_graph
         if released:
-            ref.release_variables()
+            if graph_task.history is None:
+                ref.release_variables()
+            else:
+                graph_task.history.release(ref)
         if outputs and _C.is_anomaly_enabled():
             self._check_anomaly(graph_task, ref, outputs, released=released)
         if registry.ends:
@@ -655,7 +737,7 @@ class Engine:
     ) -> tuple[Gradients, function_hook.HiddenHooks | None]:
         """Do what instruments asked for before a node runs, and take it off the live view."""
         inputs, skips_hooks = tuple(live.inputs), live.skips_hooks
-        slots = sorted(live.replaced)
+        slots = live.replaced_slots()
         live.replaced.clear()
         live.skips_hooks = False
         for slot in slots:
@@ -857,11 +939,13 @@ class Engine:
         outputs = native_run.run_node(
             ref,
             inputs,
-            keep_graph=graph_task.keep_graph,
+            keep_graph=graph_task.keep_graph or graph_task.history is not None,
             create_graph=graph_task.create_graph,
             begin=begin,
             look=None if measurer is None else look,
         )
+        if graph_task.history is not None and not (graph_task.keep_graph or ref.is_accumulate_grad):
+            graph_task.history.release(ref)
         if ref.index not in graph_task.looked:
             program_ran()
         return outputs

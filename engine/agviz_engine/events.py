@@ -32,6 +32,10 @@ from typing import NamedTuple, TypeAlias
 CPU_QUEUE = -1
 """``queue`` of the caller's own ReadyQueue (``CPU_DEVICE`` in torch's ``graph_task.h``)."""
 
+GONE_BACK = "GoBack"
+"""``error`` of the ``GraphTaskFailed`` of a graph task whose pass went back, and goes on as another
+one (:mod:`agviz_engine.rewind`)."""
+
 NO_GRAPH_TASK = -1
 """``graph_task`` of an event that belongs to no GraphTask."""
 
@@ -338,9 +342,12 @@ class Intervened(NamedTuple):
     node: int
     kind: str
     """``gradient``: an incoming gradient was replaced before the node ran; ``hooks``: its Python
-    hooks are not called; ``next``: its queue gives it next, whatever else is in it."""
+    hooks are not called; ``next``: its queue gives it next, whatever else is in it; ``back``: the
+    pass goes on from here a second time. All events of this graph task before that are taken over
+    from the first time."""
     slot: int
-    """Input number of the gradient; -1 for the other kinds."""
+    """Input number of the gradient; for ``back`` the graph task that the pass was the first time,
+    which failed with ``GoBack``; -1 for the other kinds."""
 
 
 class DelegatedFailed(NamedTuple):

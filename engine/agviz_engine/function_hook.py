@@ -226,6 +226,12 @@ def _python_hooks(ref: NodeRef) -> list[tuple[str, dict[Any, Any]]]:
     return [*dicts, ("post_accumulate_grad", after)] if after else dicts
 
 
+def hook_names(ref: NodeRef) -> list[str]:
+    """Names of the Python hooks of a node."""
+    found = _python_hooks(ref) if ref.base else []
+    return [hook_name(hook) for _, hooks in found for hook in hooks.values()]
+
+
 class HiddenHooks:
     """Python hooks of a node, taken away: they were called already, or are not to be called.
 

@@ -123,6 +123,7 @@ class GraphTask:
         "final_callbacks",
         "future_completed",
         "has_error",
+        "history",
         "host_gradients",
         "hosting",
         "id",
@@ -183,6 +184,9 @@ class GraphTask:
         """``dependencies`` as they were counted; only where gradients are measured."""
         self.nonfinite: set[int] = set()
         """Nodes that were given a non-finite gradient; only where gradients are measured."""
+        self.history: Any = None
+        """Its :class:`~agviz_engine.rewind.PassHistory`, whose file imports this one; None: nothing
+        is kept that going back needs."""
         self.looked: dict[int, Any] = {}
         """By node: what the measurer found of a custom Function that still had what it saved."""
         self.not_ready: dict[int, InputBuffer] = {}
@@ -205,6 +209,15 @@ class GraphTask:
         self.future_completed = False
         self.hosting: set[int] = set()
         self.left_hosts = threading.Condition(self.mutex)
+
+    def renew(self) -> int:
+        """Be another graph task for all who know it by its id, as its nodes run again.
+
+        Returns:
+            The id that it had.
+        """
+        before, self.id = self.id, _next_id()
+        return before
 
     def add(self, ref: NodeRef) -> NodeRef:
         """Make ``ref`` a node of this task, with no dependencies so far."""

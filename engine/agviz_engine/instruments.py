@@ -16,7 +16,7 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Container, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from agviz_engine.emissions import JOURNALED
 from agviz_engine.events import EVENT_TYPES, Event
@@ -72,8 +72,9 @@ class Live:
         self.saved: tuple[Any, ...] = ()
         """For ``saved_measured``: what the measurer found."""
         self.callback: Callable[[], None] | None = None
-        self.replaced: set[int] = set()
-        """Slots of ``inputs`` that were replaced since ``NodeStarted``."""
+        self.replaced: list[tuple[int, Tensor]] = []
+        """Slots of ``inputs`` that were replaced since ``NodeStarted``, with what was there before;
+        the last one at the end."""
         self.skips_hooks = False
 
     def replace_input(self, slot: int, gradient: Tensor) -> None:
@@ -92,9 +93,29 @@ class Live:
         def replacement() -> None:
             """Replaces a hook in those words."""
 
-        check_single_result(self.inputs[slot], gradient, replacement)
+        before = self.inputs[slot]
+        check_single_result(before, gradient, replacement)
+        self._put(slot, gradient)
+        self.replaced.append((slot, cast("Tensor", before)))
+
+    def undo_replacement(self) -> int | None:
+        """Give the node again what it was to be given before the last replacement.
+
+        Returns:
+            The input number; None: nothing was replaced.
+        """
+        if not self.replaced:
+            return None
+        slot, before = self.replaced.pop()
+        self._put(slot, before)
+        return slot
+
+    def replaced_slots(self) -> list[int]:
+        """The input numbers of what was replaced, in their order, each once."""
+        return sorted({slot for slot, _ in self.replaced})
+
+    def _put(self, slot: int, gradient: Tensor) -> None:
         self.inputs = (*self.inputs[:slot], gradient, *self.inputs[slot + 1 :])
-        self.replaced.add(slot)
 
     def skip_hooks(self) -> None:
         """While ``NodeStarted`` is observed: have none of the node's Python hooks called this time.

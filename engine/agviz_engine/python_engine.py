@@ -94,6 +94,9 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         emit = self.engine.emit
         if reason:
             emit.delegated(reason)
+        around = current().current_graph_task
+        if around is not None and around.history is not None:
+            around.history.note("made a call that torch's own engine served")
         try:
             return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
         except BaseException as error:

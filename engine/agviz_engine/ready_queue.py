@@ -70,6 +70,10 @@ def _entry(task: NodeTask[Base]) -> _Entry[Base]:
     return 0, -base.reentrant_depth, -node.sequence_nr, task
 
 
+QueueState: TypeAlias = tuple[tuple[_Entry[Base], ...], "NodeTask[Base] | None"]
+"""What is in a queue, and which of it is preferred."""
+
+
 class ReadyQueue(Generic[Base]):
     """A priority queue of tasks that one thread, and the reentrant calls on it, work off.
 
@@ -174,6 +178,23 @@ class ReadyQueue(Generic[Base]):
         self._heap[:] = [entry for entry in self._heap if entry[3] is not task]
         heapify(self._heap)
         return task
+
+    def state(self) -> QueueState[Base]:
+        """What :meth:`restore` brings back, ties in their order included."""
+        with self._lock:
+            return tuple(self._heap), self._preferred
+
+    def restore(self, state: QueueState[Base]) -> None:
+        """Have the queue as it was."""
+        with self._lock:
+            entries, self._preferred = state
+            self._heap[:] = entries
+
+    def wake_before_all(self, graph_task: Base) -> None:
+        """Have the next pop give a task without a node; what is here has to be restored then."""
+        with self._lock:
+            self._preferred = None
+            self._heap[:] = [_entry(NodeTask(graph_task, None, None))]
 
     def discard(self, graph_task: Base) -> None:
         """Drop what an aborted graph task left behind.

@@ -22,6 +22,7 @@ from agviz.tui.model import Key
 from agviz.tui.text import left, right
 from agviz.words.safe import clean
 from agviz.words.units import duration, plural
+from agviz_engine.events import GONE_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -275,7 +276,8 @@ class TaskPicker(ModalScreen[Key | None]):
         return all(word in text for word in words)
 
     def _mark(self, file: int, row: GraphTaskRow) -> PassMark | None:
-        return self._marks[file].get(row.id, _ENDS.get(row.status))
+        of_end = None if row.error == GONE_BACK else _ENDS.get(row.status)
+        return self._marks[file].get(row.id, of_end)
 
     def _end(self, file: int, row: GraphTaskRow) -> str:
         """How it ended, in words."""
@@ -284,7 +286,7 @@ class TaskPicker(ModalScreen[Key | None]):
         if mark is PassMark.NOT_MEASURED:
             end = f"finished, {mark}"
         if row.status is GraphTaskStatus.FAILED:
-            end = f"failed: {row.error}"
+            end = "went back" if row.error == GONE_BACK else f"failed: {row.error}"
         if row.withdrawn_seq is not None:
             end += ", inference withdrawn"
         return f"{end}, inside #{row.parent}" if row.parent >= 0 else end

@@ -291,7 +291,7 @@ class ObservedPass:
             self._capture(ref)
         if live is None or not live.replaced:
             return None
-        for slot in sorted(live.replaced):
+        for slot in live.replaced_slots():
             emit.intervened(graph_task, ref, "gradient", slot, live.inputs[slot])
         live.replaced.clear()
         return tuple(live.inputs)
