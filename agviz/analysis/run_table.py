@@ -30,7 +30,7 @@ _Kind: TypeAlias = tuple[bool, int, int]
 discriminator are compared with those of their own kind."""
 
 
-class Change(NamedTuple):
+class LargestChange(NamedTuple):
     """The parameter whose gradient differs most from that of the pass before, of its kind."""
 
     parameter: str
@@ -62,7 +62,7 @@ class RunRow(NamedTuple):
     norm: float | None
     """Euclidean norm of all gradients that leaves had after it; NaN where one is not finite; None:
     not measured, or not yet read."""
-    change: Change | None
+    change: LargestChange | None
     """None: nothing to compare, or not yet read."""
 
 
@@ -106,7 +106,7 @@ class RunTable:
         self._last: dict[tuple[_Kind | None, str], float] = {}
         """By kind of pass and parameter, the norm after the last one that was read; None: of any
         kind."""
-        self._changes: dict[int, Change] = {}
+        self._changes: dict[int, LargestChange] = {}
         self._next = 0
         """The first event that was not read."""
         self.renew()
@@ -230,7 +230,7 @@ class RunTable:
         self._last[None, parameter] = self._last[kind, parameter] = norm
         if before is None or before == norm or (math.isnan(before) and math.isnan(norm)):
             return
-        change = Change(parameter, norm / before if before else math.inf)
+        change = LargestChange(parameter, norm / before if before else math.inf)
         known = self._changes.get(graph_task)
         if known is None or change.size > known.size:
             self._changes[graph_task] = change

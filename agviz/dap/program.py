@@ -34,7 +34,7 @@ _SCOPES: Final = {
 """Scopes of a stopped node, and what a program calls the tensors in them."""
 
 
-class LiveProgram:
+class DebuggedProgram:
     """A program that is debugged, from when it is there.
 
     Args:

@@ -19,7 +19,7 @@ from agviz.dap.breakpoints import FAILED, FILTERS, NONFINITE
 from agviz.dap.channel import FramingError
 from agviz.dap.chosen import ChosenBreakpoints, unverified
 from agviz.dap.playback import Halt, Playback, summary
-from agviz.dap.program import LiveProgram, OutputThread
+from agviz.dap.program import DebuggedProgram, OutputThread
 from agviz.dap.sources import Sources
 from agviz.dap.variables import scopes
 from agviz.debugger.client import Client
@@ -88,7 +88,7 @@ class DebugAdapter:
         self._requests = _requests(self)
         self._shows_types = False
         self._playback: Playback | None = None
-        self._live: LiveProgram | None = None
+        self._live: DebuggedProgram | None = None
         self._begin: Callable[[], Halt | None] | None = None
         """What configurationDone begins with: gives the first stop, where it is known at once."""
         self._has_begun = False
@@ -275,7 +275,7 @@ class DebugAdapter:
 
         def begin() -> None:
             debuggee = Debuggee(given, cwd=folder, env=environment, on_notice=self._notified)
-            self._live = LiveProgram(debuggee.client, debuggee)
+            self._live = DebuggedProgram(debuggee.client, debuggee)
             self._output = OutputThread(debuggee, self._say, self._ended)
             self._output.start()
             self._channel.event(
@@ -293,7 +293,7 @@ class DebugAdapter:
         self._check_unused()
         stops_first = arguments.flag("stopOnEntry", default=True)
         client = Client(connect(target), self._notified)
-        self._live = live = LiveProgram(client)
+        self._live = live = DebuggedProgram(client)
         program = Path(client.hello.program)
         folder = Path(arguments.text("cwd", os.curdir)).absolute()
         self._chosen.sources = Sources([folder, program.parent, client.hello.trace.parent])
@@ -378,7 +378,7 @@ class DebugAdapter:
         except AgvizError as error:
             self._say("important", f"{error}\n")
 
-    def _show_stop(self, live: LiveProgram) -> None:
+    def _show_stop(self, live: DebuggedProgram) -> None:
         """Go to now, and announce the stop."""
         stop = live.now
         if self._playback is None:

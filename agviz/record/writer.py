@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.run_facts import ForwardCalls
-    from agviz.traces.stacks import Sources
+    from agviz.traces.stacks import SourceReader
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -170,7 +170,7 @@ class Writer:
         sources: gives the source of frames; None: nobody does.
     """
 
-    def __init__(self, path: Path, start_ns: int, sources: Sources | None = None) -> None:
+    def __init__(self, path: Path, start_ns: int, sources: SourceReader | None = None) -> None:
         self._start_ns = start_ns
         self.retention: Retention | None = None
         """What chooses the passes that stay; None: all do."""

@@ -25,7 +25,7 @@ _MOST_SOURCE: Final = 2**22
 """Bytes of all files of source together, as they are stored."""
 
 
-class Sources(Protocol):
+class SourceReader(Protocol):
     """Who knows files of source."""
 
     def source(self, frame: Frame) -> str:
@@ -43,7 +43,7 @@ class Stacks:
         sources: gives the source of frames; None: nobody does.
     """
 
-    def __init__(self, string: Callable[[str], int], sources: Sources | None = None) -> None:
+    def __init__(self, string: Callable[[str], int], sources: SourceReader | None = None) -> None:
         self._string = string
         self._sources = sources
         self._files: set[int] = set()

@@ -136,7 +136,7 @@ class RunList(LineList):
         Binding("enter", "open", "Open pass", id="run.open"),
     ]
 
-    class Opened(Message):
+    class PassOpened(Message):
         """The user wants to see the pass under the cursor."""
 
     class Moved(Message):
@@ -219,7 +219,7 @@ class RunList(LineList):
     def action_open(self) -> None:
         """Look at the pass."""
         if self.run_row is not None:
-            self.post_message(self.Opened())
+            self.post_message(self.PassOpened())
 
     def _widths(self, width: int) -> tuple[int, bool]:
         last = 0 if self._table is None or not len(self._table) else self._table.tasks[-1].id

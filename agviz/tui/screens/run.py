@@ -147,7 +147,7 @@ class RunScreen(Screen[Start | None]):
         if place is not None:
             self.set_timer(_REST_S, lambda: self._judge(place))
 
-    def on_run_list_opened(self) -> None:
+    def on_run_list_pass_opened(self) -> None:
         """Look at a pass, where it is unusual if it is."""
         row = self.query_one(RunList).run_row
         if row is not None:
