@@ -157,6 +157,7 @@ class Stage:
             modules=names.modules,
             parameter=self._parameter,
             parameters=names.parameters,
+            take_calls=names.take_calls,
         )
         self.registry = Registry()
         self.recorder = Recorder(

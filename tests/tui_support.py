@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual import events
 
+from agviz.record.names import ModuleCalls
 from agviz.record.recorder import Recorder
 from agviz_engine.instruments import Registry
 from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
@@ -62,8 +63,9 @@ class MadeUpNames:
     def parameters(self, *, with_norms: bool = False) -> None:
         """No parameter is alive: there are none."""
 
-    def take_calls(self) -> None:
+    def take_calls(self) -> ModuleCalls:
         """No module was called."""
+        return ModuleCalls([], [], has_roots=False)
 
 
 def mlp() -> tuple[list[SimulatedNode], MadeUpNames]:
