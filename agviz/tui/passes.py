@@ -119,8 +119,12 @@ class Findings:
 
     def why(self, graph_task: int) -> str:
         """In a few words, why one is shown what is marked of a pass."""
-        mark = self.marks[graph_task]
-        return _OPENED.get(mark, f"opened at the first pass that is {mark}")
+        return why_opened(self.marks[graph_task])
+
+
+def why_opened(mark: PassMark) -> str:
+    """In a few words, why one is shown the place of a mark."""
+    return _OPENED.get(mark, f"opened at the first pass that is {mark}")
 
 
 def marked_place(trace: Trace, graph_task: int, mark: PassMark) -> PassPosition:

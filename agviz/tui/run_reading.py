@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.run_table import RunTable, bucketed
 from agviz.analysis.verdict import beside_passes, verdicts
-from agviz.tui.passes import PassPosition, marked_place
+from agviz.tui.model import Key
+from agviz.tui.passes import marked_place, why_opened
+from agviz.tui.reader_thread import Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,13 +97,14 @@ def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace, Loade
     return question
 
 
-def place_in(row: RunRow) -> Callable[[Trace, LoadedPass], PassPosition]:
+def place_in(row: RunRow, file: int) -> Callable[[Trace, LoadedPass], Start]:
     """Where in a pass one sees what is unusual about it; its beginning, where nothing is."""
 
-    def question(trace: Trace, _recording: LoadedPass) -> PassPosition:
+    def question(trace: Trace, _recording: LoadedPass) -> Start:
         if row.mark is None:
-            return PassPosition(row.task.id, -1)
-        return marked_place(trace, row.task.id, row.mark)
+            return Start(Key(file, row.task.id), -1, "")
+        number, seq = marked_place(trace, row.task.id, row.mark)
+        return Start(Key(file, number), seq, why_opened(row.mark))
 
     return question
 

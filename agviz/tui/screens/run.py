@@ -11,7 +11,6 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from agviz.tui.hints import Hints
-from agviz.tui.model import Key
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
 from agviz.tui.reader_thread import Start
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from agviz.analysis.run_table import RunTable
     from agviz.tui.model import LoadedPass
-    from agviz.tui.passes import PassPosition
     from agviz.tui.reader_thread import ReaderThread
     from agviz.tui.run_reading import PassJudged, RunOrdered, RunRead
 
@@ -151,11 +149,11 @@ class RunScreen(Screen[Start | None]):
         """Look at a pass, where it is unusual if it is."""
         row = self.query_one(RunList).run_row
         if row is not None:
-            self._reader.ask(place_in(row), self._open)
+            self._reader.ask(place_in(row, self._recording.key.file), self._open)
 
-    def _open(self, place: PassPosition) -> None:
+    def _open(self, start: Start) -> None:
         if self.is_attached:
-            self.dismiss(Start(Key(self._recording.key.file, place.graph_task), place.seq, ""))
+            self.dismiss(start)
 
     def on_input_changed(self, message: Input.Changed) -> None:
         """List what fits."""
@@ -268,6 +266,7 @@ class RunScreen(Screen[Start | None]):
             wrong = sum(table.marked())
             if wrong:
                 facts.append(f"{wrong:,} not good")
-        facts.append(f"torch {clean(meta.torch)}")
+        if meta.torch:
+            facts.append(f"torch {clean(meta.torch)}")
         line.append(" · ".join(filter(None, facts)))
         self.query_one("#run-title", Static).update(line)
