@@ -32,7 +32,7 @@ from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
-from agviz.tui.panels.source import Source
+from agviz.tui.panels.source import SourcePanel
 from agviz.tui.panels.threads import Threads
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.help import Help
@@ -358,7 +358,7 @@ async def test_y_copies_what_is_selected(trace: Path) -> None:
 
 async def test_numbers_and_tab_choose_panels(trace: Path) -> None:
     async with opened(trace) as pilot:
-        kinds = (Threads, GraphPanel, Events, Inspector, Queues, Source)
+        kinds = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel)
         for number, kind in enumerate(kinds, start=1):
             assert isinstance((await press(pilot, str(number))).focused, kind)
         for kind in kinds:

@@ -14,7 +14,7 @@ from agviz.tui import editing
 from agviz.tui.app import AgvizApp
 from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.queues import Queues
-from agviz.tui.panels.source import Source
+from agviz.tui.panels.source import SourcePanel
 from agviz.tui.source_reading import PassReading
 from tests.debugger_support import ENVIRONMENT
 from tests.test_tui_terminal import TMUX, Terminal
@@ -184,7 +184,7 @@ async def test_the_file_is_shown_though_it_is_gone(recorded: Path) -> None:
         session = await opened(pilot)
         session.carry_out("node SigmoidBackward0")
         await settle(pilot)
-        panel = session.query_one(Source)
+        panel = session.query_one(SourcePanel)
         here = next(line for line in lines(panel) if line.startswith("→"))
         assert "gate = torch.sigmoid" in here
         assert f" {GATE} " in here
@@ -199,7 +199,7 @@ async def test_the_file_is_shown_though_it_is_gone(recorded: Path) -> None:
 async def test_the_cursor_selects_the_nodes_of_its_line(recorded: Path) -> None:
     async with AgvizApp([recorded]).run_test(size=(120, 40)) as pilot:
         session = await opened(pilot)
-        panel = session.query_one(Source)
+        panel = session.query_one(SourcePanel)
         await press(pilot, "g")
         assert panel.cursor == 0
         for _ in range(PRODUCT - 1):
@@ -228,7 +228,7 @@ async def test_a_trace_without_sources_says_so(tmp_path: Path) -> None:
         session = await opened(pilot)
         session.carry_out("node SigmoidBackward0")
         await settle(pilot)
-        shown = lines(session.query_one(Source))
+        shown = lines(session.query_one(SourcePanel))
         assert any("does not hold the text" in line for line in shown)
         assert any(line.startswith("→") and f" {GATE} " in line for line in shown)
         assert figures(session)[GATE].norm is not None
@@ -238,8 +238,8 @@ async def test_nothing_is_known_without_provenance(tmp_path: Path) -> None:
     path = record(tmp_path / "t.agviz")
     async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
         session = await opened(pilot)
-        panel = session.query_one(Source)
-        assert any(Source.EMPTY in line for line in lines(panel))
+        panel = session.query_one(SourcePanel)
+        assert any(SourcePanel.EMPTY in line for line in lines(panel))
         await press(pilot, "enter", "e", "j", "y")
         assert panel.place == ""
 
@@ -248,7 +248,7 @@ async def test_source_and_queues_share_a_place(recorded: Path) -> None:
     for size, both in (((120, 40), False), ((200, 60), True)):
         async with AgvizApp([recorded]).run_test(size=size) as pilot:
             session = await settle(pilot)
-            source, queues = session.query_one(Source), session.query_one(Queues)
+            source, queues = session.query_one(SourcePanel), session.query_one(Queues)
             assert (source.display, queues.display) == (both, True)
             await press(pilot, "v")
             assert (source.display, queues.display) == (True, both)
@@ -257,7 +257,8 @@ async def test_source_and_queues_share_a_place(recorded: Path) -> None:
             assert session.view.figures is not None
             await press(pilot, "6", "v")
             assert queues.display
-            assert (source.display, session.focused) == (both, queues)
+            assert source.display == both
+            assert queues.has_focus
 
 
 async def test_no_file_is_read_while_nothing_of_it_is_seen(recorded: Path) -> None:

@@ -11,7 +11,7 @@ from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
-from agviz.tui.panels.source import Source
+from agviz.tui.panels.source import SourcePanel
 from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import Prompt
 from agviz.tui.title import PanelTab, Status
@@ -19,9 +19,9 @@ from agviz.tui.title import PanelTab, Status
 if TYPE_CHECKING:
     from agviz.tui.board import Board
 
-PANELS: tuple[type[Panel], ...] = (Threads, GraphPanel, Events, Inspector, Queues, Source)
+PANELS: tuple[type[Panel], ...] = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel)
 """Of every screen, in their order."""
-_SHARED = (Queues, Source)
+_SHARED = (Queues, SourcePanel)
 """Where there is no room for both, one is in the place of the other."""
 _LEAST_THREADS, _MOST_THREADS = 5, 12
 _BELOW, _MANY_BELOW = 5, 8
@@ -86,7 +86,7 @@ class Arrangement:
     def choose(self, name: str) -> None:
         """Make a panel the one that a small screen shows."""
         if name in {panel.HEADING.lower() for panel in _SHARED}:
-            self._screen.set_class(name == Source.HEADING.lower(), "-source")
+            self._screen.set_class(name == SourcePanel.HEADING.lower(), "-source")
         for panel in self._screen.query(Panel):
             panel.set_class(panel.id == name, "-chosen")
         for tab in self._screen.query(PanelTab):

@@ -15,7 +15,7 @@ from agviz.tui import analyses
 from agviz.tui.arrangement import PANELS
 from agviz.tui.command_line import CommandError, Usage, number
 from agviz.tui.event_filter import complete_filter, filter_events
-from agviz.tui.panels.source import Source
+from agviz.tui.panels.source import SourcePanel
 from agviz.tui.prompt import COMMAND, SEARCH
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _open_task(parts: ScreenParts, argument: str) -> None:
 
 def _toggle_breakpoint(parts: ScreenParts, _: str) -> None:
     focused = parts.arrangement.focused
-    parts.live.breakpoints.toggle(focused.place if isinstance(focused, Source) else "")
+    parts.live.breakpoints.toggle(focused.place if isinstance(focused, SourcePanel) else "")
 
 
 def _panel(key: int, name: str, needs: Need | None = None) -> Command:
@@ -385,7 +385,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(
         verb=Usage("edit", "", "open $VISUAL or $EDITOR at the line in Source"),
-        run=lambda parts, _: parts.board.screen.query_one(Source).action_edit(),
+        run=lambda parts, _: parts.board.screen.query_one(SourcePanel).action_edit(),
     ),
     *(_panel(place, panel.HEADING) for place, panel in enumerate(PANELS, start=1)),
     Command(

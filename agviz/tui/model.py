@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     )
     from agviz.tui.columns import NodeFacts, OutlineColumns
     from agviz.tui.histogram import Sample
+    from agviz.tui.line_figures import PassFigures, SourceText
     from agviz.tui.relatives import RelatedPass
-    from agviz.tui.source_reading import PassFigures, SourceText
     from agviz_engine.events import Event
 
 PAGE: Final = 200
@@ -429,7 +429,7 @@ class View:
     why: str = ""
     """Why the playhead was put where it is; empty: the user has put it there."""
     figures: PassFigures | None = None
-    """What happened in the pass by line and module, as far as it was read."""
+    """What happened in the pass by line, as far as it was read."""
     text: SourceText | None = None
     """A file of the program, once it was read."""
     busy: str = ""

@@ -1,56 +1,26 @@
-"""Figures of a pass by the line that made its nodes and by module, read piece by piece."""
+"""LineFigures of a pass by the line that made its nodes, read piece by piece."""
 
 from __future__ import annotations
 
 import time
 from array import array
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.tui.highlighting import highlight_file
+from agviz.tui.line_figures import LineFigures, PassFigures, SourceText
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from agviz.traces.outline import Piece
     from agviz.traces.reader import Trace
     from agviz.tui.columns import OutlineColumns
     from agviz.tui.model import LoadedPass
-    from agviz.tui.text import Line
 
 _PIECE: Final = 400
 _PIECE_S: Final = 0.02
 """One reads for so long at once: a key may wait behind it."""
 _BETWEEN_NEWS_S: Final = 0.3
-
-Module = tuple[str, ...]
-"""Its path: ``("encoder", "layers", "0")``."""
-T = TypeVar("T")
-
-
-class Figures(NamedTuple):
-    """What happened in a pass in the nodes of one line, or of one module."""
-
-    nodes: tuple[int, ...]
-    """In order of their executions; behind them those that have not run."""
-    time_ns: int
-    """From the start to the end of each, added up."""
-    norm: float | None
-    """The largest of what they put out, of gradients that are finite; None: not known."""
-    is_bad: bool
-    """Whether one of them put out something that is not finite."""
-
-
-@dataclass(frozen=True, eq=False)
-class PassFigures:
-    """What is known of a pass by now."""
-
-    event_count: int
-    """Events of the pass when they were read."""
-    lines: Mapping[tuple[str, int], Figures]
-    """By file and line."""
-    modules: Mapping[Module, Figures]
-    """Without the modules inside; only those that have nodes themselves."""
 
 
 class FiguresRead(NamedTuple):
@@ -63,17 +33,8 @@ class FiguresRead(NamedTuple):
     """Whether there is no more for now."""
 
 
-@dataclass(frozen=True, eq=False)
-class SourceText:
-    """The text of a file of the program."""
-
-    file: str
-    lines: Sequence[Line]
-    """Empty: the trace does not hold it."""
-
-
 class _Sum:
-    """Figures that grow."""
+    """LineFigures that grow."""
 
     def __init__(self) -> None:
         self.started: list[int] = []
@@ -81,14 +42,14 @@ class _Sum:
         self.time_ns = 0
         self.norm: float | None = None
         self.is_bad = False
-        self._known: Figures | None = None
+        self._known: LineFigures | None = None
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> LineFigures:
         """As they are now."""
         if self._known is None:
             nodes = (*self.started, *self.rest)
-            self._known = Figures(nodes, self.time_ns, self.norm, self.is_bad)
+            self._known = LineFigures(nodes, self.time_ns, self.norm, self.is_bad)
         return self._known
 
     def changed(self) -> None:
@@ -96,41 +57,8 @@ class _Sum:
         self._known = None
 
 
-class _Grouping(Generic[T]):
-    """Sums by what nodes have in common.
-
-    Args:
-        nodes: how many there are.
-    """
-
-    def __init__(self, nodes: int) -> None:
-        self._sums: list[_Sum] = []
-        self._places: dict[T, int] = {}
-        self._of = array("i", [-1]) * nodes
-        """By node: its sum; -1: none."""
-
-    def put(self, node: int, name: T) -> None:
-        """Say what a node is of."""
-        place = self._places.setdefault(name, len(self._sums))
-        if place == len(self._sums):
-            self._sums.append(_Sum())
-        self._of[node] = place
-
-    def sum_of(self, node: int) -> _Sum | None:
-        """Where a node counts, which is about to change; None: nowhere."""
-        place = self._of[node]
-        if place < 0:
-            return None
-        self._sums[place].changed()
-        return self._sums[place]
-
-    def figures(self) -> dict[T, Figures]:
-        """As they are now."""
-        return {name: self._sums[place].figures for name, place in self._places.items()}
-
-
 class PassReading:
-    """Figures of one pass, as far as they were read. Used on the reader thread only.
+    """LineFigures of one pass, as far as they were read. Used on the reader thread only.
 
     Args:
         trace: which holds it.
@@ -143,11 +71,13 @@ class PassReading:
         self._graph_task = recording.key.graph_task
         self._outline = trace.outline(self._graph_task)
         nodes = self._outline.nodes
-        self._lines: _Grouping[tuple[str, int]] = _Grouping(nodes)
-        self._modules: _Grouping[Module] = _Grouping(nodes)
+        self._sums: list[_Sum] = []
+        self._places: dict[tuple[str, int], int] = {}
+        """Of the sums, by file and line."""
+        self._of = array("i", [-1]) * nodes
+        """By node: the place of its sum; -1: none."""
         self._starts = array("q", bytes(8 * nodes))
         self._has_started = bytearray(nodes)
-        self._texts = {0: ""}
         self._until = trace.graph_task(self._graph_task).begin_seq - 1
         self._shown = 0.0
 
@@ -171,47 +101,46 @@ class PassReading:
         if not is_read and now - self._shown < _BETWEEN_NEWS_S:
             return FiguresRead(self, None, is_read=False)
         self._shown = now
-        figures = PassFigures(count, self._lines.figures(), self._modules.figures())
+        lines = {line: self._sums[place].figures for line, place in self._places.items()}
+        figures = PassFigures(count, lines)
         return FiguresRead(self, figures, is_read)
 
     def _add(self, trace: Trace, piece: Piece) -> None:
-        self._texts.update(piece.texts)
         self._describe(trace, piece)
         for _, start_ns, _, node in piece.started:
             self._starts[node], self._has_started[node] = start_ns, 1
-            for its in self._sums(node):
+            if (its := self._sum_of(node)) is not None:
                 its.rest.pop(node, None)
                 its.started.append(node)
         for _, node, end_ns, _ in piece.ended:
-            for its in self._sums(node):
+            if (its := self._sum_of(node)) is not None:
                 its.time_ns += end_ns - self._starts[node]
         for _, node in piece.nonfinite:
-            for its in self._sums(node):
+            if (its := self._sum_of(node)) is not None:
                 its.is_bad = True
         norms = trace.output_norms(self._graph_task, self._until, piece.until)
         self._until = max(self._until, piece.until)
         for node, norm in norms:
-            for its in self._sums(node):
+            if (its := self._sum_of(node)) is not None:
                 its.norm = norm if its.norm is None else max(its.norm, norm)
 
     def _describe(self, trace: Trace, piece: Piece) -> None:
-        new = [each for each in piece.described if not self._has_started[each.node]]
-        frames = trace.frames(self._graph_task, [each.node for each in new])
-        for each in new:
-            node, frame = each.node, frames.get(each.node)
-            if frame is not None:
-                self._lines.put(node, (frame.file, frame.line))
-            module = self._texts[each.module]
-            module = module or self._texts[each.parameter].rpartition(".")[0]
-            if module:
-                self._modules.put(node, tuple(module.split(".")))
-            for its in self._sums(node):
-                its.rest[node] = None
+        new = [each.node for each in piece.described if not self._has_started[each.node]]
+        for node, frame in trace.frames(self._graph_task, new).items():
+            place = self._places.setdefault((frame.file, frame.line), len(self._sums))
+            if place == len(self._sums):
+                self._sums.append(_Sum())
+            self._of[node] = place
+            self._sums[place].rest[node] = None
+            self._sums[place].changed()
 
-    def _sums(self, node: int) -> list[_Sum]:
-        """What changes with a node."""
-        found = self._lines.sum_of(node), self._modules.sum_of(node)
-        return [its for its in found if its is not None]
+    def _sum_of(self, node: int) -> _Sum | None:
+        """Where a node counts, which is about to change; None: no line of it is known."""
+        place = self._of[node]
+        if place < 0:
+            return None
+        self._sums[place].changed()
+        return self._sums[place]
 
 
 def read_figures(before: PassReading | None) -> Callable[[Trace, LoadedPass], FiguresRead]:

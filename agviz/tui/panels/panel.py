@@ -78,9 +78,6 @@ class Panel(ScrollView):
             self.seq = seq
             self.graph_task = graph_task
 
-    class FiguresWanted(Message):
-        """The panel shows what happened by line or module, and that is not read yet."""
-
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.view: View | None = None

@@ -16,8 +16,8 @@ from agviz.words.units import duration
 
 if TYPE_CHECKING:
     from agviz.traces.rows import Frame
+    from agviz.tui.line_figures import LineFigures, SourceText
     from agviz.tui.model import View
-    from agviz.tui.source_reading import Figures, SourceText
 
 _ROOMY: Final = 72
 """With fewer cells, columns have short names and indentation is halved."""
@@ -39,7 +39,7 @@ class _SourceWidths(NamedTuple):
         return 5 + self.number + sum(width + 1 for width in self[1:] if width)
 
 
-class Source(LineList):
+class SourcePanel(LineList):
     """One line per line of the file."""
 
     HEADING = "Source"
@@ -61,6 +61,9 @@ class Source(LineList):
         Binding("enter", "next_node", "Next node of the line", show=False, id="source.next-node"),
         Binding("e", "edit", "Edit", id="source.edit"),
     ]
+
+    class FiguresWanted(Message):
+        """What happened by line was not read yet, or not all of it."""
 
     class TextWanted(Message):
         """A file of the program is to be shown that was not read yet."""
@@ -238,15 +241,15 @@ class Source(LineList):
         self._own = node
         self.look_at_node(node)
 
-    def _figures_here(self) -> Figures | None:
+    def _figures_here(self) -> LineFigures | None:
         return self._figures_of(self._number_here())
 
-    def _figures_of(self, number: int) -> Figures | None:
+    def _figures_of(self, number: int) -> LineFigures | None:
         if self.view is None or self.view.figures is None or self._frame is None:
             return None
         return self.view.figures.lines.get((self._frame.file, number))
 
-    def _mark(self, number: int, figures: Figures | None) -> Span:
+    def _mark(self, number: int, figures: LineFigures | None) -> Span:
         """The breakpoint of a line or of nodes that it made, the one that says most."""
         view = self.shown
         here = {
@@ -287,7 +290,7 @@ class Source(LineList):
         return widths
 
 
-def _cells(figures: Figures) -> tuple[str, str, str]:
+def _cells(figures: LineFigures) -> tuple[str, str, str]:
     """Nodes, norm and time in words."""
     norm = "" if figures.norm is None else f"{figures.norm:.3g}"
     return f"{len(figures.nodes):,}", norm, duration(figures.time_ns) if figures.time_ns else ""

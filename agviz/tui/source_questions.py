@@ -1,4 +1,4 @@
-"""Sources: has the figures of the pass and the text of the program read, and shows them."""
+"""Has the figures of the pass and the text of the program read, and shows them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from agviz.tui.source_reading import read_figures, read_text
 if TYPE_CHECKING:
     from agviz.tui.board import Board
     from agviz.tui.columns import OutlineColumns
-    from agviz.tui.source_reading import FiguresRead, PassReading, SourceText
+    from agviz.tui.line_figures import SourceText
+    from agviz.tui.source_reading import FiguresRead, PassReading
 
 
-class Sources:
-    """Asks the reader thread on behalf of the panels that show lines and modules.
+class SourceQuestions:
+    """Asks the reader thread on behalf of the panel that shows lines.
 
     Args:
         board: of the screen.
