@@ -22,6 +22,7 @@ from agviz.errors import AgvizError
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
+from agviz.tui.arrangement import PANELS
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.hints import Hints
 from agviz.tui.keys import bindings
@@ -31,6 +32,7 @@ from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
+from agviz.tui.panels.source import SourcePanel
 from agviz.tui.panels.threads import Threads
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.help import Help
@@ -356,17 +358,17 @@ async def test_y_copies_what_is_selected(trace: Path) -> None:
 
 async def test_numbers_and_tab_choose_panels(trace: Path) -> None:
     async with opened(trace) as pilot:
-        kinds = (Threads, GraphPanel, Events, Inspector, Queues)
+        kinds = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel)
         for number, kind in enumerate(kinds, start=1):
             assert isinstance((await press(pilot, str(number))).focused, kind)
         for kind in kinds:
             assert isinstance((await press(pilot, "tab")).focused, kind)
-        assert isinstance((await press(pilot, "shift+tab")).focused, Inspector)
+        assert isinstance((await press(pilot, "shift+tab")).focused, Queues)
 
 
 async def test_a_small_screen_shows_one_panel(trace: Path) -> None:
     async with opened(trace, size=(80, 24)) as pilot:
-        for number, kind in enumerate((Threads, GraphPanel, Events, Inspector, Queues), start=1):
+        for number, kind in enumerate(PANELS, start=1):
             session = await press(pilot, str(number))
             assert [type(p) for p in session.query(Panel) if p.display and p.region] == [kind]
             assert session.query_one(kind).content_size.height > 12

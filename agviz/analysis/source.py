@@ -43,6 +43,22 @@ def source_line(frame: Frame, beside: str | os.PathLike[str] | None = None) -> s
     return ""
 
 
+def find_file(file: str, beside: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file of Python that a frame names, where it is here; None: it is not.
+
+    Args:
+        file: as :attr:`agviz.traces.rows.Frame.file` has it.
+        beside: the trace, as in :func:`source_line`.
+    """
+    for path in _places(file, beside):
+        try:
+            if path.is_file():
+                return path.resolve()
+        except (OSError, ValueError):
+            continue
+    return None
+
+
 def _places(file: str, beside: str | os.PathLike[str] | None) -> Iterator[Path]:
     path = Path(file)
     if path.suffix == ".py":

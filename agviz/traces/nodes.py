@@ -808,6 +808,28 @@ class NodeReader:
         )
         return {row[0]: row for row in rows}
 
+    def origins_of(self, graph_task: int, nodes: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
+        """The stacks of some nodes, as far as they are known."""
+        rows = self._database.integers(
+            "SELECT node, stack FROM origin WHERE graph_task = ?"  # noqa: S608
+            f" AND node IN ({_marks(nodes)})",
+            *(graph_task, *nodes),
+        )
+        stacks = self._contents.stacks
+        if not all(stack in stacks for _, stack in rows):
+            raise self._database.damaged("a stack is missing")
+        return {node: stacks[stack] for node, stack in rows}
+
+    def output_norms(self, graph_task: int, after: int, until: int) -> list[tuple[int, float]]:
+        """Nodes and the norms of the finite gradients that they put out between two events."""
+        rows = self._database.reals(
+            f"SELECT event.node, norm FROM {FROM_MEASURED}"  # noqa: S608 - our words
+            f" WHERE health.seq > ? AND health.seq <= ? AND {CHECK} AND +event.graph_task = ?"
+            " AND norm IS NOT NULL AND nan + posinf + neginf = 0",
+            *(after, until, graph_task),
+        )
+        return cast("list[tuple[int, float]]", rows)
+
     def edges_between(
         self, graph_task: int, producers: Sequence[int], consumer: int
     ) -> list[EdgeRow]:

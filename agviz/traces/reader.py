@@ -63,6 +63,7 @@ from agviz.traces.rows import (
     ThreadTime,
     TypeTime,
     VersionErrorRow,
+    visible,
 )
 from agviz.traces.schema import OF_EVENT
 from agviz.traces.state import BackwardState
@@ -516,6 +517,25 @@ class Trace:
         """What distinguishes the nodes of a graph task, by index."""
         self.graph_task(graph_task)
         return self._nodes().identities(graph_task)
+
+    def frames(self, graph_task: int, nodes: Sequence[int]) -> dict[int, Frame]:
+        """The lines of the user's code that made some nodes, as far as they are known.
+
+        For at most some hundred nodes at once; the others are not read.
+        """
+        stacks = self._nodes().origins_of(graph_task, nodes)
+        found = {node: visible(stack) for node, stack in stacks.items()}
+        return {node: frame for node, frame in found.items() if frame is not None}
+
+    def output_norms(self, graph_task: int, after: int, until: int) -> list[tuple[int, float]]:
+        """Nodes and the norms of gradients that they put out, where all elements are finite.
+
+        Args:
+            graph_task: whose nodes.
+            after: ``seq`` of the event before the first that is looked at.
+            until: of the last.
+        """
+        return self._nodes().output_norms(graph_task, after, until)
 
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
         """The edges that lead into a node, by slot."""

@@ -11,6 +11,7 @@ from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
+from agviz.tui.panels.source import SourcePanel
 from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import Prompt
 from agviz.tui.title import PanelTab, Status
@@ -18,8 +19,10 @@ from agviz.tui.title import PanelTab, Status
 if TYPE_CHECKING:
     from agviz.tui.board import Board
 
-PANELS: tuple[type[Panel], ...] = (Threads, GraphPanel, Events, Inspector, Queues)
+PANELS: tuple[type[Panel], ...] = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel)
 """Of every screen, in their order."""
+_SHARED = (Queues, SourcePanel)
+"""Where there is no room for both, one is in the place of the other."""
 _LEAST_THREADS, _MOST_THREADS = 5, 12
 _BELOW, _MANY_BELOW = 5, 8
 """Lines of the panels under the others."""
@@ -60,6 +63,16 @@ class Arrangement:
             self.choose(name)
             self.focus_chosen()
 
+    def swap(self) -> None:
+        """Show the source in place of the queues, or the queues again."""
+        screen = self._screen
+        is_alone = screen.has_class("-narrow") or screen.has_class("-low")
+        gone, shown = _SHARED if not screen.has_class("-source") else reversed(_SHARED)
+        if is_alone or isinstance(self.focused, gone):
+            self.show_panel(shown.HEADING.lower())
+        else:
+            screen.toggle_class("-source")
+
     def show_besides(self, name: str) -> None:
         """Have a panel seen where there is room for one only; whoever types keeps the focus."""
         if not (self._screen.has_class("-narrow") or self._screen.has_class("-low")):
@@ -72,6 +85,8 @@ class Arrangement:
 
     def choose(self, name: str) -> None:
         """Make a panel the one that a small screen shows."""
+        if name in {panel.HEADING.lower() for panel in _SHARED}:
+            self._screen.set_class(name == SourcePanel.HEADING.lower(), "-source")
         for panel in self._screen.query(Panel):
             panel.set_class(panel.id == name, "-chosen")
         for tab in self._screen.query(PanelTab):
@@ -89,7 +104,7 @@ class Arrangement:
         is_wide = self._screen.has_class("-wide")
         height = len(view.threads) * (2 if is_wide else 1) + 3
         rows = [str(min(max(height, _LEAST_THREADS), _MOST_THREADS))]
-        rows += ["3fr", "2fr"] if is_wide else ["1fr", "1fr"]
+        rows += ["3fr", "2fr", "3fr"] if is_wide else ["1fr", "1fr"]
         if len(self.panels) > len(PANELS):
             rows.append(str(_MANY_BELOW if self._screen.size.height >= _TALL else _BELOW))
         self._screen.query_one("#panels").styles.grid_rows = " ".join(rows)

@@ -15,6 +15,7 @@ from agviz.tui import analyses
 from agviz.tui.arrangement import PANELS
 from agviz.tui.command_line import CommandError, Usage, number
 from agviz.tui.event_filter import complete_filter, filter_events
+from agviz.tui.panels.source import SourcePanel
 from agviz.tui.prompt import COMMAND, SEARCH
 
 if TYPE_CHECKING:
@@ -151,6 +152,11 @@ def _open_task(parts: ScreenParts, argument: str) -> None:
         parts.board.open_task(argument)
     else:
         parts.board.choose_task()
+
+
+def _toggle_breakpoint(parts: ScreenParts, _: str) -> None:
+    focused = parts.arrangement.focused
+    parts.live.breakpoints.toggle(focused.place if isinstance(focused, SourcePanel) else "")
 
 
 def _panel(key: int, name: str, needs: Need | None = None) -> Command:
@@ -295,7 +301,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(
         Keys("break.toggle", "b", "Break", title="Breakpoint here", shown=True),
         Usage("break", "[WHERE]", "stop there, or before the selected node"),
-        press=lambda parts, _: parts.live.breakpoints.toggle(),
+        press=_toggle_breakpoint,
         run=lambda parts, argument: parts.live.breakpoints.add(argument),
         needs="program",
         without=_RECORDED,
@@ -372,6 +378,14 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(
         Keys("panel.previous", "shift+tab", "Previous panel"),
         run=lambda parts, _: parts.arrangement.go_round(-1),
+    ),
+    Command(
+        Keys("panel.swap", "v", "Source or queues"),
+        run=lambda parts, _: parts.arrangement.swap(),
+    ),
+    Command(
+        verb=Usage("edit", "", "open $VISUAL or $EDITOR at the line in Source"),
+        run=lambda parts, _: parts.board.screen.query_one(SourcePanel).action_edit(),
     ),
     *(_panel(place, panel.HEADING) for place, panel in enumerate(PANELS, start=1)),
     Command(

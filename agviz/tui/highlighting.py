@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.syntax import Syntax
 
 from agviz.tui.text import Line, Span
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_LONG: Final = 100_000
+"""Characters of a file that would take too long."""
 _LOOKS = (
     ("Token.Keyword", "keyword"),
     ("Token.Operator.Word", "keyword"),
@@ -25,8 +30,22 @@ def _lexer() -> Any:
 
 def highlight(source: str) -> Line:
     """One line of Python."""
-    spans = [
-        Span(text, next((look for kind, look in _LOOKS if str(token).startswith(kind)), "name"))
-        for token, text in _lexer().get_tokens(source)
-    ]
-    return [span for span in spans if span.text.strip("\n")]
+    return [span for span in _spans(source) if span.text.strip("\n")]
+
+
+def highlight_file(lines: Sequence[str]) -> list[Line]:
+    """The lines of a file of Python; a long one in one look, as anything else takes long."""
+    if sum(map(len, lines)) > _LONG:
+        return [[Span(line, "name")] for line in lines]
+    found: list[Line] = [[]]
+    for span in _spans("\n".join(lines)):
+        first, *others = span.text.split("\n")
+        found[-1].append(Span(first, span.look))
+        found += [[Span(other, span.look)] for other in others]
+    return [[span for span in line if span.text] for line in found[: len(lines)]]
+
+
+def _spans(source: str) -> Iterator[Span]:
+    for _, token, text in _lexer().get_tokens_unprocessed(source):
+        kind = str(token)
+        yield Span(text, next((look for begin, look in _LOOKS if kind.startswith(begin)), "name"))

@@ -11,7 +11,7 @@ from agviz.debugger.messages import NONFINITE
 from agviz.errors import AgvizError
 from agviz.tui import command_line
 from agviz.tui.command_line import CommandError
-from agviz.tui.marking import find_marks
+from agviz.tui.marking import find_marks, mark_of
 from agviz.tui.screens.breakpoints import WITHOUT_LINES, Breakpoints
 from agviz.words.safe import clean
 from agviz.words.units import plural
@@ -79,9 +79,13 @@ class LiveBreakpoints:
         self._program.marked, self._program.marks = found.key, found.marks
         self._program.show()
 
-    def toggle(self) -> None:
-        """Stop before the selected node from now on, or no longer."""
-        wanted = self._here()
+    def toggle(self, line: str) -> None:
+        """Stop before the selected node from now on, or no longer.
+
+        Args:
+            line: where to stop instead, like ``train.py:12``; empty: nowhere else.
+        """
+        wanted = Breakpoint(line=line) if line else self._here()
         if wanted is None:
             self._board.notify("Choose a node first: put the cursor on it.")
             return
@@ -165,6 +169,8 @@ class LiveBreakpoints:
     def _learn(self, found: list[Breakpoint]) -> None:
         before, self.known = self.known, found
         if [each.changed(hits=0) for each in before] != [each.changed(hits=0) for each in found]:
+            self._program.line_marks = {each.line: mark_of(each) for each in found if each.line}
+            self._program.show()
             self.find_marks()
         screen = self._board.screen.app.screen
         if isinstance(screen, Breakpoints):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from agviz.tui.columns import NodeFacts, OutlineColumns
     from agviz.tui.histogram import Sample
+    from agviz.tui.line_figures import PassFigures, SourceText
     from agviz.tui.relatives import RelatedPass
     from agviz_engine.events import Event
 
@@ -417,6 +418,8 @@ class View:
     """Whether there is a program that can be stopped."""
     marks: Mapping[int, Mark] = field(default_factory=dict)
     """Breakpoints, by node."""
+    line_marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Breakpoints at lines, by the line as it was written: ``train.py:12``."""
     stop_tensors: StopTensors | None = None
     """The tensors of the node that a program is at."""
     stopped_threads: frozenset[int] = frozenset()
@@ -425,6 +428,10 @@ class View:
     """What the program's threads do in other graph tasks."""
     why: str = ""
     """Why the playhead was put where it is; empty: the user has put it there."""
+    figures: PassFigures | None = None
+    """What happened in the pass by line, as far as it was read."""
+    text: SourceText | None = None
+    """A file of the program, once it was read."""
     busy: str = ""
     """What is being looked for in other graph tasks; empty: nothing."""
 

@@ -53,6 +53,8 @@ class LiveProgram:
         self.is_over = False
         self.python_runs = 0
         """Inputs of Python that were sent and have not been answered."""
+        self.line_marks: Mapping[str, Mark] = {}
+        """Breakpoints at lines, by the line as it was written."""
         self.marks: Mapping[int, Mark] = _NO_MARKS
         self.marked: Key | None = None
         """The graph task that the marks are of."""
@@ -93,6 +95,7 @@ class LiveProgram:
             is_live=True,
             thread=self.thread,
             marks=self.marks if self.marked == key else _NO_MARKS,
+            line_marks=self.line_marks,
             stop_tensors=self.stop_tensors,
             stopped_threads=frozenset(self.stops),
             other_tasks=others if others is not None and others.key == key else None,

@@ -32,6 +32,7 @@ from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.panel import Panel, Panels
 from agviz.tui.prompt import COMMAND, SEARCH, SHELL, Prompt
 from agviz.tui.screens.help import Help, keys_of
+from agviz.tui.source_questions import SourceQuestions
 from agviz.tui.title import PanelTab, Status, Title
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from agviz.tui.panels.inspector import Inspector
+    from agviz.tui.panels.source import SourcePanel
     from agviz.tui.panels.threads import Threads
     from agviz.tui.python_field import PythonField
     from agviz.tui.reader_thread import (
@@ -95,6 +97,7 @@ class TraceScreen(Screen[None]):
         self.arrangement = Arrangement(self.board)
         self.driver = make_driver(self.board, self.arrangement)
         self.node_search = NodeSearch(self.board)
+        self.sources = SourceQuestions(self.board)
         self._prompt = Prompt(self.complete, id="prompt")
 
     @property
@@ -353,6 +356,14 @@ class TraceScreen(Screen[None]):
     def on_events_page_wanted(self, message: Events.PageWanted) -> None:
         """Read events."""
         self.reader.page(message.page, message.filter)
+
+    def on_source_panel_figures_wanted(self) -> None:
+        """Read what happened by line."""
+        self.sources.want_figures()
+
+    def on_source_panel_text_wanted(self, message: SourcePanel.TextWanted) -> None:
+        """Read a file of the program."""
+        self.sources.want_text(message.file)
 
     def on_inspector_command_begun(self, message: Inspector.CommandBegun) -> None:
         """Let a command be written to its end."""
