@@ -518,7 +518,7 @@ class Trace:
         self.graph_task(graph_task)
         return self._nodes().identities(graph_task)
 
-    def frames(self, graph_task: int, nodes: Sequence[int]) -> dict[int, Frame]:
+    def forward_lines(self, graph_task: int, nodes: Sequence[int]) -> dict[int, Frame]:
         """The lines of the user's code that made some nodes, as far as they are known.
 
         For at most some hundred nodes at once; the others are not read.

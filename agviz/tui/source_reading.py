@@ -126,7 +126,7 @@ class PassReading:
 
     def _describe(self, trace: Trace, piece: Piece) -> None:
         new = [each.node for each in piece.described if not self._has_started[each.node]]
-        for node, frame in trace.frames(self._graph_task, new).items():
+        for node, frame in trace.forward_lines(self._graph_task, new).items():
             place = self._places.setdefault((frame.file, frame.line), len(self._sums))
             if place == len(self._sums):
                 self._sums.append(_Sum())
