@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from agviz.demo.session import DemoSession
 from agviz.tui.app import AgvizApp
+from agviz.tui.drivers import RecordedDriver
 from screenshots.shooting import DARK, LIGHT, Shot
 
+_DIVERGING = Path(__file__).with_name("diverging.py")
 _INTO_THE_PASS = ("n",) * 46
 _FILTER = ("f", *"leaf", "enter")
 
@@ -32,6 +37,13 @@ PLANTED = (
     Shot("view-why", 120, 40, DARK, ("x", "w")),
 )
 """Of the demo with its NaN."""
+RUN = (
+    Shot("view-run-80x24", 80, 24, DARK),
+    Shot("view-run-120x40", 120, 40, DARK),
+    Shot("view-run-200x60-light", 200, 60, LIGHT),
+    Shot("view-source", 120, 40, DARK, ("enter", "6")),
+)
+"""Of all passes of a run, one of which has a square root of zero."""
 
 
 def render(out_dir: Path) -> list[Path]:
@@ -46,4 +58,12 @@ def render(out_dir: Path) -> list[Path]:
                 app = AgvizApp([trace])
                 shooting = shot.shoot(app, app.reader.wait, "agviz view", out_dir)
                 pictures.append(asyncio.run(shooting))
+        trace = Path(folder) / "agviz-train.agviz"
+        (Path(folder) / "train.py").write_bytes(_DIVERGING.read_bytes())
+        command = [sys.executable, "-m", "agviz", "run", "-o", str(trace), "train.py"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        for shot in RUN:
+            app = AgvizApp([trace], make_driver=partial(RecordedDriver, begins_with_run=True))
+            shooting = shot.shoot(app, app.reader.wait, "agviz view", out_dir)
+            pictures.append(asyncio.run(shooting))
     return pictures

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -12,12 +14,15 @@ from textual.widgets import Input
 from torch import nn
 
 import agviz
+from agviz.analysis.run_table import RunTable
+from agviz.analysis.verdict import PassMark
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
 from agviz.tui.run_reading import ORDERS
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
+from agviz_engine.events import GONE_BACK
 from tests.tui_support import settle
 
 if TYPE_CHECKING:
@@ -180,3 +185,21 @@ async def test_one_pass_has_no_chart(tmp_path: Path) -> None:
         screen = await opened(pilot)
         assert not screen.query_one(RunChart).display
         assert "9.87" in lines(screen, RunList)[1]
+
+
+def test_a_pass_that_went_back_is_not_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        for _ in range(2):
+            torch.ones(3, requires_grad=True).square().sum().backward()
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO string SELECT max(id) + 1, ? FROM string", (GONE_BACK,))
+        database.execute(
+            "UPDATE graph_task SET error = (SELECT max(id) FROM string)"
+            " WHERE id = (SELECT min(id) FROM graph_task)"
+        )
+    with agviz.Trace.open(path) as trace:
+        table = RunTable(trace)
+        assert [row.mark for row in table] == [PassMark.WENT_BACK, None]
+        assert table.marked() == [False, False]
+        assert table.first_marked is None

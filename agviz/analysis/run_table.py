@@ -168,8 +168,9 @@ class RunTable:
         ]
 
     def marked(self) -> list[bool]:
-        """Whether something is unusual about each pass."""
-        return [task.id in self._marks for task in self.tasks]
+        """Whether something is wrong with each pass."""
+        marks = (self._marks.get(task.id) for task in self.tasks)
+        return [mark is not None and mark.is_wrong for mark in marks]
 
     def place(self, graph_task: int) -> int | None:
         """The row of a graph task, or of the pass it is inside of; None: there is none."""
@@ -181,7 +182,7 @@ class RunTable:
     @property
     def first_marked(self) -> int | None:
         """The row of the first pass that something is wrong with; one under way is not meant."""
-        wrong = {number for number, mark in self._marks.items() if mark is not PassMark.UNDER_WAY}
+        wrong = [number for number, mark in self._marks.items() if mark.is_wrong]
         return self.place(min(wrong)) if wrong else None
 
     @property

@@ -99,6 +99,13 @@ class PassMark(StrEnum):
     LOSS = "loss not finite"
     NOT_MEASURED = "gradients not measured"
     """No gradient of it was looked at: it may be anything. :func:`marks` leaves these out."""
+    WENT_BACK = "went back"
+    """A debugger had it go back to an earlier node; it ran on as the next pass."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether something is not as it should be."""
+        return self not in {PassMark.UNDER_WAY, PassMark.NOT_MEASURED, PassMark.WENT_BACK}
 
 
 def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]:
@@ -147,7 +154,8 @@ def marks(trace: Trace) -> dict[int, PassMark]:
         GraphTaskStatus.FAILED: PassMark.FAILED,
     }
     for number, task in tasks.items():
-        if (mark := ends.get(task.status)) is not None:
+        mark = PassMark.WENT_BACK if task.error == GONE_BACK else ends.get(task.status)
+        if mark is not None:
             found[outermost[number]] = mark
     return dict(sorted(found.items()))
 

@@ -106,7 +106,7 @@ class Findings:
         unknown = dict.fromkeys([task.id for task in unmeasured], PassMark.NOT_MEASURED)
         self.shown: Mapping[int, PassMark] = {**unknown, **self.marks}
         """The same for lists, where ✓ marks what is left."""
-        self._marked = [number for number, mark in found.items() if mark is not PassMark.UNDER_WAY]
+        self._marked = [number for number, mark in found.items() if mark.is_wrong]
 
     def beside(self, root: int, by: int) -> int | None:
         """The next outermost pass that is marked (1), or the previous one (-1)."""
@@ -170,7 +170,7 @@ def others(findings: Findings, order: Order, graph_task: int | None) -> str:
     by_mark: dict[PassMark, list[int]] = {}
     for number in order.outermost:
         mark = findings.marks.get(number)
-        if mark is not None and mark is not PassMark.UNDER_WAY and number != root:
+        if mark is not None and mark.is_wrong and number != root:
             by_mark.setdefault(mark, []).append(number)
     return " ".join(_said(mark, order, numbers) for mark, numbers in by_mark.items())
 

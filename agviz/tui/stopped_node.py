@@ -150,7 +150,7 @@ class StoppedNode:
         return command_line.node(wanted, view.recording)
 
     def _say_back(self, went: WentBack) -> None:
-        lines = [f"back before {went.name}: {plural(went.nodes, 'node')} undone"]
+        lines = [f"back before {went.name}: {plural(went.nodes, 'node')} to run again"]
         if went.python:
             lines.append("not undone is what Python did outside of the engine in")
         lines += [f"  {each}" for each in went.python]

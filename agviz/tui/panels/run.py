@@ -35,6 +35,7 @@ _GLYPHS: Final = {
     PassMark.NON_FINITE: ("!", "nonfinite"),
     PassMark.LOSS: ("!", "nonfinite"),
     PassMark.NOT_MEASURED: ("?", "muted"),
+    PassMark.WENT_BACK: ("↶", "muted"),
 }
 _LOOKS: Final = {
     Outcome.FOUND: "failed",
@@ -122,8 +123,8 @@ class RunList(LineList):
     EMPTY = "No pass fits."
     HELP = (
         "Every backward pass of the run: ✗ failed or cut off, ! a gradient or the loss is not"
-        " finite, ● under way, ✓ came to its end, and all that was measured is finite, ? was not"
-        " measured.\n\n"
+        " finite, ● under way, ↶ went back and ran on as the next, ✓ came to its end, and all that"
+        " was measured is finite, ? was not measured.\n\n"
         "Loss is what backward was called on, where that is one number. Grad norm is the Euclidean"
         " norm of all gradients that leaves had afterwards. Forward is the time from the first call"
         " of a module to the call of backward. The largest change is that of the parameter whose"

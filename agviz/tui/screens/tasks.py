@@ -43,6 +43,7 @@ _GLYPHS: Final = {
     PassMark.NON_FINITE: "!",
     PassMark.LOSS: "!",
     PassMark.NOT_MEASURED: "?",
+    PassMark.WENT_BACK: "↶",
 }
 _ENDS: Final = {
     GraphTaskStatus.FAILED: PassMark.FAILED,
@@ -276,7 +277,7 @@ class TaskPicker(ModalScreen[Key | None]):
         return all(word in text for word in words)
 
     def _mark(self, file: int, row: GraphTaskRow) -> PassMark | None:
-        of_end = None if row.error == GONE_BACK else _ENDS.get(row.status)
+        of_end = PassMark.WENT_BACK if row.error == GONE_BACK else _ENDS.get(row.status)
         return self._marks[file].get(row.id, of_end)
 
     def _end(self, file: int, row: GraphTaskRow) -> str:
@@ -285,8 +286,8 @@ class TaskPicker(ModalScreen[Key | None]):
         end = "finished" if mark is None else str(mark)
         if mark is PassMark.NOT_MEASURED:
             end = f"finished, {mark}"
-        if row.status is GraphTaskStatus.FAILED:
-            end = "went back" if row.error == GONE_BACK else f"failed: {row.error}"
+        if row.status is GraphTaskStatus.FAILED and mark is not PassMark.WENT_BACK:
+            end = f"failed: {row.error}"
         if row.withdrawn_seq is not None:
             end += ", inference withdrawn"
         return f"{end}, inside #{row.parent}" if row.parent >= 0 else end
