@@ -16,7 +16,8 @@ class Distance(nn.Module):
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """The distance of each pair."""
         difference = self.encoder(a) - self.encoder(b)
-        return difference.square().sum(-1).sqrt()
+        squares: torch.Tensor = difference.square().sum(-1)
+        return squares.sqrt()
 
 
 def main() -> None:

@@ -40,6 +40,8 @@ from agviz.debugger.messages import (
     Stops,
     StopTensor,
     TakeStep,
+    UndoneChange,
+    WentBack,
 )
 from agviz.debugger.protocol import (
     MOST_REPLY_BYTES,
@@ -263,6 +265,8 @@ REPLIES: dict[str, Any] = {
     "tensors": (StopTensor("input", "0", HEALTH, Sampled(("1", "2"), (0, 2))),),
     "tensor": Shown("[1,\n 2]", HEALTH),
     "change": HEALTH,
+    "undo": UndoneChange(1, HEALTH),
+    "back": WentBack(4, "MulBackward0", 2, ("f in AddBackward0",), ()),
     "ready_nodes": (3, 1),
     "shell": ShellAnswer("2\n", False),
     "complete": ("node", "node.name"),

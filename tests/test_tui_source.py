@@ -89,11 +89,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "t.agviz"
 
 
-async def opened(pilot: Any, graph_task: int = 0) -> TraceScreen:
-    """The screen on a pass, with the source in front."""
+async def opened(pilot: Any, place: int = 0) -> TraceScreen:
+    """The screen on one of the passes, with the source in front."""
     session = await settle(pilot)
     await press(pilot, "escape")
-    session.carry_out(f"task {graph_task}")
+    session.carry_out(f"task {session.board.tasks[0][place].id}")
     return await press(pilot, "6")
 
 

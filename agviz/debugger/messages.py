@@ -155,7 +155,7 @@ class UndoneChange:
     """The gradient that a node is given again."""
 
     slot: int
-    health: Health | None = None
+    health: Health | None
     """None: it is given none."""
 
 
