@@ -121,6 +121,21 @@ def test_passes_that_alternate_are_compared_with_their_own_kind(tmp_path: Path) 
     assert changes[2:] == [None] * 4
 
 
+def test_a_gradient_that_was_zero_and_is_not_finite_is_called_that(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    layer = nn.Linear(2, 1)
+    with agviz.trace(layer, path=path):
+        for factor in (0.0, 1.0, 0.0, math.nan):
+            layer.zero_grad()
+            (layer(torch.ones(1, 2)) * factor).sum().backward()
+    with Trace.open(path) as trace:
+        table = RunTable(trace)
+        table.read_on(10)
+        factors = [row.change and row.change.factor for row in table]
+    assert factors[:3] == [None, math.inf, 0.0]
+    assert math.isnan(factors[3] or 0.0)
+
+
 def test_passes_read_in_pieces_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,7 +231,9 @@ class RunTable:
         self._last[None, parameter] = self._last[kind, parameter] = norm
         if before is None or before == norm or (math.isnan(before) and math.isnan(norm)):
             return
-        change = LargestChange(parameter, norm / before if before else math.inf)
+        is_from_zero = not before and math.isfinite(norm)
+        factor = math.inf if is_from_zero else norm / (before or math.nan)
+        change = LargestChange(parameter, factor)
         known = self._changes.get(graph_task)
         if known is None or change.size > known.size:
             self._changes[graph_task] = change

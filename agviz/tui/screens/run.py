@@ -267,6 +267,7 @@ class RunScreen(Screen[Start | None]):
             if wrong:
                 facts.append(f"{wrong:,} not good")
         if meta.torch:
-            facts.append(f"torch {clean(meta.torch)}")
+            # Where there is no room for it, it is left out as a whole.
+            facts.append(f"torch\N{NO-BREAK SPACE}{clean(meta.torch)}")
         line.append(" · ".join(filter(None, facts)))
         self.query_one("#run-title", Static).update(line)
