@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
@@ -77,7 +77,7 @@ class Help(ModalScreen[None]):
         getattr(box, f"scroll_{direction}")(animate=False)
 
 
-def keys_of(screen: Screen[None], panel: DOMNode) -> tuple[KeyRows, KeyRows]:
+def keys_of(screen: Screen[Any], panel: DOMNode) -> tuple[KeyRows, KeyRows]:
     """The keys that work in a panel, and those that work everywhere: each with what it does."""
     keys: dict[tuple[str | None, str], list[str]] = {}
     of_panel: KeyRows = []

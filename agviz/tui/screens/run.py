@@ -15,7 +15,7 @@ from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
 from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
-from agviz.tui.screens.help import Help
+from agviz.tui.screens.help import Help, keys_of
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -211,13 +211,10 @@ class RunScreen(Screen[Start | None]):
 
     def action_help(self) -> None:
         """Explain the columns and the keys."""
-        keys: dict[str, tuple[list[str], str]] = {}
-        for _, binding, enabled, tooltip in self.active_bindings.values():
-            if enabled and binding.id and binding.description:
-                shown, _ = keys.setdefault(binding.id, ([], tooltip or binding.description))
-                shown.append(self.app.get_key_display(binding))
-        rows = [(" ".join(shown), said) for shown, said in keys.values()]
-        self.app.push_screen(Help(RunList.HEADING, RunList.HELP, [("Keys", rows)], {}))
+        of_list, everywhere = keys_of(self, self.query_one(RunList))
+        self.app.push_screen(
+            Help(RunList.HEADING, RunList.HELP, [("Keys", of_list + everywhere)], ())
+        )
 
     # Drawing.
 
