@@ -11,7 +11,7 @@ import math
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from agviz.analysis.verdict import PassMark, marks
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import GraphTaskRow, LeafNorm
+
+T = TypeVar("T")
 
 _PIECE: Final = 20_000
 """Events of which norms are read at once: some ms."""
@@ -77,14 +79,27 @@ class Bucket(NamedTuple):
 
 def bucketed(values: Sequence[float | None], count: int) -> list[Bucket]:
     """At most ``count`` buckets, which share the values out evenly, in their order."""
-    count = min(count, len(values))
-    edges = [len(values) * place // count for place in range(count + 1)] if count else []
     found = []
-    for begin, end in itertools.pairwise(edges):
-        known = [value for value in values[begin:end] if value is not None]
+    for some in _shared_out(values, count):
+        known = [value for value in some if value is not None]
         finite = [value for value in known if math.isfinite(value)]
         found.append(Bucket(max(finite, default=None), len(finite) < len(known)))
     return found
+
+
+def merged(buckets: Sequence[Bucket], count: int) -> list[Bucket]:
+    """At most ``count`` buckets of what these hold."""
+    found = []
+    for some in _shared_out(buckets, count):
+        finite = [one.most for one in some if one.most is not None]
+        found.append(Bucket(max(finite, default=None), any(one.is_bad for one in some)))
+    return found
+
+
+def _shared_out(values: Sequence[T], count: int) -> Iterator[Sequence[T]]:
+    count = min(count, len(values))
+    edges = [len(values) * place // count for place in range(count + 1)] if count else []
+    return (values[begin:end] for begin, end in itertools.pairwise(edges))
 
 
 class RunTable:
@@ -109,6 +124,8 @@ class RunTable:
         self._changes: dict[int, LargestChange] = {}
         self._next = 0
         """The first event that was not read."""
+        self._version = -1
+        """Of the file, that is listed."""
         self.renew()
 
     def renew(self) -> None:
@@ -117,6 +134,9 @@ class RunTable:
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
+        if self._trace.version == self._version:
+            return
+        self._version = self._trace.version
         trace, tasks = self._trace, self._trace.graph_tasks
         self._root: dict[int, int] = {}
         """Of what is inside of a pass."""
@@ -207,11 +227,11 @@ class RunTable:
         for found in self._trace.leaf_norms(first, self._next):
             graph_task = self._root.get(found.graph_task, found.graph_task)
             self._norms[graph_task][found.graph_task, found.node] = found
-        is_last = self._next == self._before
+        is_whole = self._next == self._before and not self._trace.is_growing
         for graph_task in sorted(self._norms):
             place = self.place(graph_task)
             end = None if place is None else self.tasks[place].end_seq
-            if is_last or (end is not None and end < self._next):
+            if is_whole or (end is not None and end < self._next):
                 self._add(graph_task, self._norms.pop(graph_task).values())
 
     def _add(self, graph_task: int, leaves: Iterable[LeafNorm]) -> None:

@@ -211,7 +211,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield replace(found, paragraph=f"{found.paragraph} {others}".rstrip())
     if graph_task is None:
         yield from _around_passes(trace, wrong)
-    explained = explain(trace, graph_task) if _is_measured(trace) else None
+    explained = explain(trace, graph_task) if is_measured(trace) else None
     lost = _loss(trace, graph_task, explained)
     if lost is not None:
         yield of_failure(lost, trace)
@@ -269,7 +269,8 @@ def _loss(
     return nonfinite_loss(trace, passes[0], later=len(passes) - 1)
 
 
-def _is_measured(trace: Trace) -> bool:
+def is_measured(trace: Trace) -> bool:
+    """Whether gradients were looked at for NaN and infinities."""
     return trace.meta.values != "none" or trace.has_checks()
 
 
@@ -283,7 +284,7 @@ def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
             heading="no backward pass was recorded",
             paragraph=" ".join(_not_looked_at(trace)),
         )
-    if not _is_measured(trace):
+    if not is_measured(trace):
         return Verdict(
             outcome=Outcome.CANT_TELL,
             heading=f"whether gradients are finite can't be told of {what}",

@@ -88,16 +88,19 @@ def calls(database: Database, contents: Contents, graph_task: int) -> list[Modul
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    begun = forwards(database, contents).get(graph_task)
+    begun = database.integers("SELECT t FROM forward_begun WHERE graph_task = ?", graph_task)
     blobs = database.blobs(
         "SELECT graph_task, bytes FROM forward_calls WHERE graph_task = ?", graph_task
     )
-    if begun is None or not blobs:
+    if not begun or not blobs:
         return []
+    begun_ns = contents.meta.start_ns + begun[0][0]
     try:
         columns = unpack(blobs[0][1], 4)
         found = [
-            ModuleCall(contents.name(name), depth, begun + begin, None if end < 0 else begun + end)
+            ModuleCall(
+                contents.name(name), depth, begun_ns + begin, None if end < 0 else begun_ns + end
+            )
             for name, depth, begin, end in zip(*columns, strict=True)
         ]
     except ValueError as error:

@@ -31,14 +31,21 @@ class VerdictsFound:
 def why_unusual(trace: Trace, recording: LoadedPass) -> VerdictsFound:
     """What is unusual about the pass that is shown, or else where something is."""
     number = recording.key.graph_task
-    found = verdicts(trace, number)
-    if any(verdict.is_found for verdict in found):
-        return VerdictsFound(found, "")
-    # So that no ✓ of a pass appears alone where the program fails or waits behind it.
-    if any(verdict.outcome is Outcome.NOTHING_UNUSUAL for verdict in found):
-        beside = beside_passes(trace)
-        found = (*sorted(beside, key=lambda verdict: not verdict.is_found), *found)
+    wrong = verdicts(trace, number)
+    if any(verdict.is_found for verdict in wrong):
+        return VerdictsFound(wrong, "")
+    found = with_beside(trace, wrong)
     return VerdictsFound(found, others(Findings(trace), Order(trace.graph_tasks), number))
+
+
+def with_beside(trace: Trace, found: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """Verdicts on a pass, and where one is ✓ those on what no pass holds before it.
+
+    So no ✓ of a pass appears alone where the program fails or waits behind it.
+    """
+    if not any(verdict.outcome is Outcome.NOTHING_UNUSUAL for verdict in found):
+        return found
+    return (*sorted(beside_passes(trace), key=lambda verdict: not verdict.is_found), *found)
 
 
 def why_parameter(name: str) -> Callable[[Trace, LoadedPass], VerdictsFound]:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.outside import outside
-from agviz.analysis.verdict import PassMark, marks
+from agviz.analysis.verdict import PassMark, is_measured, marks
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Findings:
             **found,
         }
         """By graph task, reentrant ones included."""
-        self.is_checked = trace.meta.values != "none" or trace.has_checks()
+        self.is_checked = is_measured(trace)
         """Whether gradients were looked at for NaN and infinities."""
         unmeasured = () if self.is_checked else trace.graph_tasks
         unknown = dict.fromkeys([task.id for task in unmeasured], PassMark.NOT_MEASURED)

@@ -6,9 +6,9 @@ import math
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.outcome import Outcome
 from agviz.analysis.run_table import RunTable, bucketed
-from agviz.analysis.verdict import beside_passes, verdicts
+from agviz.analysis.verdict import is_measured, verdicts
+from agviz.tui.answers import with_beside
 from agviz.tui.model import Key
 from agviz.tui.passes import marked_place, why_opened
 from agviz.tui.reader_thread import Start
@@ -75,8 +75,7 @@ def read_run(table: RunTable | None) -> Callable[[Trace, LoadedPass], RunRead]:
             "grad norm": bucketed(found.norms(), _COLUMNS),
             "time": bucketed(found.times(), _COLUMNS),
         }
-        is_checked = trace.meta.values != "none" or trace.has_checks()
-        return RunRead(found, charts, found.is_read, is_checked)
+        return RunRead(found, charts, found.is_read, is_measured(trace))
 
     return question
 
@@ -101,7 +100,7 @@ def place_in(row: RunRow, file: int) -> Callable[[Trace, LoadedPass], Start]:
     """Where in a pass one sees what is unusual about it; its beginning, where nothing is."""
 
     def question(trace: Trace, _recording: LoadedPass) -> Start:
-        if row.mark is None:
+        if row.mark is None or not row.mark.is_wrong:
             return Start(Key(file, row.task.id), -1, "")
         number, seq = marked_place(trace, row.task.id, row.mark)
         return Start(Key(file, number), seq, why_opened(row.mark))
@@ -114,10 +113,8 @@ def judge(graph_task: int | None) -> Callable[[Trace, LoadedPass], PassJudged]:
 
     def question(trace: Trace, _recording: LoadedPass) -> PassJudged:
         found = verdicts(trace, graph_task)
-        if graph_task is not None and not any(verdict.is_found for verdict in found):
-            beside = [one for one in beside_passes(trace) if one.outcome is not Outcome.CANT_TELL]
-            found = (*beside, *found)
-        return PassJudged(graph_task, found)
+        is_of_run = graph_task is None or any(verdict.is_found for verdict in found)
+        return PassJudged(graph_task, found if is_of_run else with_beside(trace, found))
 
     return question
 
@@ -138,7 +135,7 @@ def fits(row: RunRow, words: Sequence[str]) -> bool:
 def _key(row: RunRow, order: str) -> float:
     match order:
         case "verdict":
-            return 1 if row.mark is None else 0
+            return 0 if row.mark is not None and row.mark.is_wrong else 1
         case "time":
             return _first(None if row.took_ns is None else float(row.took_ns))
         case "loss":

@@ -1,4 +1,4 @@
-"""LineFigures of a pass by the line that made its nodes, read piece by piece."""
+"""Figures of a pass by the line that made its nodes, read piece by piece."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FiguresRead(NamedTuple):
 
 
 class _Sum:
-    """LineFigures that grow."""
+    """Figures of a line, which grow."""
 
     def __init__(self) -> None:
         self.started: list[int] = []
@@ -58,7 +58,7 @@ class _Sum:
 
 
 class PassReading:
-    """LineFigures of one pass, as far as they were read. Used on the reader thread only.
+    """Figures of one pass, as far as they were read. Used on the reader thread only.
 
     Args:
         trace: which holds it.

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.run_table import merged
 from agviz.analysis.verdict import PassMark
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.panels.panel import Panel
@@ -83,21 +84,8 @@ class RunChart(Panel):
         if not any(one.most is not None or one.is_bad for one in buckets):
             return [*line, Span("not known", "muted")], ""
         each = min(max(1, room // len(buckets)), _MOST_CELLS)
-        line += _bars(_merged(buckets, room), int(self._share * min(room, len(buckets))), each)
+        line += _bars(merged(buckets, room), int(self._share * min(room, len(buckets))), each)
         return [*line, Span(f"  {said}", "number")], ""
-
-
-def _merged(buckets: Sequence[Bucket], room: int) -> list[Bucket]:
-    """As many as there is room for."""
-    if len(buckets) <= room:
-        return [*buckets]
-    kind = type(buckets[0])
-    found = []
-    for place in range(room):
-        some = buckets[len(buckets) * place // room : len(buckets) * (place + 1) // room]
-        finite = [one.most for one in some if one.most is not None]
-        found.append(kind(max(finite, default=None), any(one.is_bad for one in some)))
-    return found
 
 
 def _bars(buckets: Sequence[Bucket], marked: int, cells: int) -> Iterator[Span]:
