@@ -33,8 +33,7 @@ pytestmark = [
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened = Terminal(tmp_path / "tmux", 80, 24)
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        opened.type(f"export {name}={tmp_path / name.lower()}", "Enter")
+    opened.type(f"export XDG_STATE_HOME={tmp_path / 'state'}", "Enter")
     opened.type(f"export PYTHONPATH={ENVIRONMENT['PYTHONPATH']}; cd {tmp_path}; clear", "Enter")
     yield opened
     opened.run("kill-server")
@@ -121,12 +120,12 @@ def test_every_key_is_answered(
     typist = Typist(terminal)
 
     # Nodes, events, what is next to be seen; and all of them backwards.
-    typist.shows("n", text="NodeStarted #1 ")
-    typist.shows("n", text="NodeStarted #2 ")
+    typist.shows("n", text="started #1 ")
+    typist.shows("n", text="started #2 ")
     here = typist.position()
     typist.answer("s", to=at(here + 1))
     typist.answer("S", to=at(here))
-    typist.shows("N", text="NodeStarted #1 ")
+    typist.shows("N", text="started #1 ")
     typist.answer("c", to=last)
     typist.answer("C", to=at(0))
 
@@ -135,12 +134,12 @@ def test_every_key_is_answered(
         typist.changes(key)
     for button in "Mm":  # pressed and let go of on the second node
         terminal.run("send-keys", "-t", "agviz", "-l", f"\x1b[<0;30;6{button}")
-    typist.shows("u", text="NodeStarted #2 ")
+    typist.shows("u", text="started #2 ")
     if nodes is not None:
         typist.shows("G", text=rf"{nodes:,} \d? +AccumulateGrad")
-        typist.shows("u", text=f"NodeStarted #{nodes} ")
+        typist.shows("u", text=f"started #{nodes} ")
     typist.changes("g")
-    typist.shows("u", text="NodeStarted #1 ")
+    typist.shows("u", text="started #1 ")
 
     # Threads.
     typist.shows(">", text="only T")
@@ -167,7 +166,7 @@ def test_every_key_is_answered(
 
     # The command line, the palette, help.
     typist.changes(":")
-    typist.shows("until 3", "Enter", text="NodeStarted #3 ")
+    typist.shows("until 3", "Enter", text="started #3 ")
     for verb in ("break 3", "tbreak 3", "condition 1", "ignore 1 2", "enable 1", "disable 1"):
         typist.shows(f":{verb}", "Enter", text="This is a recording")
         typist.answer("y", to=lambda screen: "This is a recording" not in screen)

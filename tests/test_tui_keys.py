@@ -37,6 +37,7 @@ from agviz.tui.panels.threads import Threads
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.tasks import TaskPicker
+from agviz.tui.screens.tour import TOURS
 from agviz.tui.settings import Settings
 from agviz.tui.title import PanelTab, Status, Title
 from agviz_engine import graph_task
@@ -909,6 +910,7 @@ async def test_a_file_that_is_replaced_or_deleted_is_told_of(tmp_path: Path) -> 
 async def test_choices_are_kept_and_keys_are_read(tmp_path: Path, trace: Path) -> None:
     folder = tmp_path / "agviz"
     folder.mkdir()
+    (folder / "toured").write_text(" ".join(TOURS))
     (folder / "keys.toml").write_text('[keys]\n"go.next-node" = "f8"\n"no.such" = "f9"\n')
     app = AgvizApp([trace], Settings.read(folder))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:

@@ -306,8 +306,7 @@ needs_tmux = pytest.mark.skipif(TMUX is None, reason="tmux is not installed")
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened = Terminal(tmp_path / "tmux", 120, 40)
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        opened.type(f"export {name}={tmp_path / name.lower()}", "Enter")
+    opened.type(f"export XDG_STATE_HOME={tmp_path / 'state'}", "Enter")
     opened.type(f"export PYTHONPATH={ENVIRONMENT['PYTHONPATH']}; cd {tmp_path}; clear", "Enter")
     yield opened
     opened.run("kill-server")

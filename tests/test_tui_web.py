@@ -106,7 +106,7 @@ def test_a_trace_is_viewed_in_a_browser(site: str) -> None:
     with viewed(site) as (page, watched):
         page.keyboard.press("n")
         page.keyboard.press("n")
-        watched.wait_for("NodeStarted #2 ReluBackward0")
+        watched.wait_for("started #2 ReluBackward0")
         page.keyboard.press("x")
         watched.wait_for("NonFiniteChecked #8")
         page.keyboard.type("/layers.0")
@@ -127,7 +127,7 @@ def test_a_trace_is_viewed_in_a_browser(site: str) -> None:
 def test_what_is_copied_is_in_the_browsers_clipboard(site: str) -> None:
     with viewed(site) as (page, watched):
         page.keyboard.press("n")
-        watched.wait_for("NodeStarted #1 MseLossBackward0")
+        watched.wait_for("started #1 MseLossBackward0")
         page.keyboard.press("y")
         watched.wait_for("Copied: ▶● 1 MseLossBackward0")
         page.context.grant_permissions(["clipboard-read"])  # only the test reads

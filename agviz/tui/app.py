@@ -19,7 +19,9 @@ from agviz.tui.reader_thread import ReaderThread
 from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.run import RunScreen
+from agviz.tui.screens.tour import Tour
 from agviz.tui.settings import Settings
+from agviz.tui.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -52,6 +54,7 @@ class BaseApp(App[None]):
         super().__init__()
         self._settings = settings
         self._notes = notes
+        self._shares = Shares(None if settings is None else settings.folder / "layout.json")
 
     def begin(self) -> None:
         """Show the first screen, and begin to read."""
@@ -95,6 +98,12 @@ class BaseApp(App[None]):
                         f"Key: {self.get_key_display(binding)}",
                         partial(self.simulate_key, binding.key),
                     )
+
+    def on_tour_offered(self, message: Tour.Offered) -> None:
+        """Show a tour that was not shown before, or is asked for."""
+        settings = self._settings
+        if message.is_asked_for or (settings is not None and settings.take_tour(message.name)):
+            self.push_screen(Tour(message.name, message.show_panel))
 
     def _settle(self, settings: Settings) -> None:
         """Take over what the user has chosen, and remember the next choice."""
@@ -153,7 +162,7 @@ class AgvizApp(BaseApp):
     ) -> None:
         super().__init__(settings, notes=notes)
         self.reader = ReaderThread(paths, self._receive)
-        self.shown = TraceScreen(paths, self.reader, make_driver)
+        self.shown = TraceScreen(paths, self.reader, make_driver, self._shares)
 
     def begin(self) -> None:
         """Open the screen."""
@@ -207,7 +216,9 @@ class RanksApp(BaseApp):
                 opened.post_message(found)
 
             reader = ReaderThread([message.path], post)
-            opened = TraceScreen([message.path], reader, partial(RecordedDriver, rank=rank))
+            opened = TraceScreen(
+                [message.path], reader, partial(RecordedDriver, rank=rank), self._shares
+            )
             self.opened = opened
             self.push_screen(opened)
             reader.start()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from textual.widgets import Static
 
+from agviz.tui.panel_grid import PanelGrid
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
@@ -14,10 +15,12 @@ from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.source import SourcePanel
 from agviz.tui.panels.threads import Threads
 from agviz.tui.prompt import Prompt
+from agviz.tui.shares import LEAST, moved
 from agviz.tui.title import PanelTab, Status
 
 if TYPE_CHECKING:
     from agviz.tui.board import Board
+    from agviz.tui.shares import Axis, Shares
 
 PANELS: tuple[type[Panel], ...] = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel)
 """Of every screen, in their order."""
@@ -28,6 +31,11 @@ _BELOW, _MANY_BELOW = 5, 8
 """Lines of the panels under the others."""
 _TALL = 50
 """From so many lines on, there are many of them below."""
+_ALONE: Final = "-alone"
+"""One panel at a time, though there is room for more."""
+_ONE_AT_A_TIME: Final = (_ALONE, "-narrow", "-low")
+_SOURCE: Final = "-mode-source"
+"""The source with the graph and the inspector, and nothing else."""
 
 
 class Arrangement:
@@ -35,11 +43,13 @@ class Arrangement:
 
     Args:
         board: of the screen.
+        shares: how the user shared out the room before.
     """
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, shares: Shares) -> None:
         self._board = board
         self._screen = board.screen
+        self._shares = shares
         self.panels = PANELS
         """Kinds of panels, in their order; a driver may add to them before they are made."""
         self._prompted_from: Panel | None = None
@@ -57,25 +67,81 @@ class Arrangement:
         index = names.index(current) if current in names else -by
         self.show_panel(names[(index + by) % len(names)])
 
+    @property
+    def shows_one(self) -> bool:
+        """Whether one panel has all the room."""
+        return any(self._screen.has_class(name) for name in _ONE_AT_A_TIME)
+
     def show_panel(self, name: str) -> None:
         """Show and focus a panel."""
         if self._board.view is not None:
             self.choose(name)
+            if not self.shows_one and not self._screen.query_one(f"#{name}").display:
+                self.show_pass()
             self.focus_chosen()
+
+    def maximise(self) -> None:
+        """Give the focused panel all the room, or let all have some again."""
+        if self.focused is not None and self.focused.id:
+            self.choose(self.focused.id)
+        self._screen.toggle_class(_ALONE)
+        self.share_room()
+
+    def show_pass(self) -> None:
+        """Show the panels of a pass."""
+        self._screen.remove_class(_SOURCE)
+        self.share_room()
+
+    def show_source(self) -> None:
+        """Show the source beside the nodes that it made, and no other panel."""
+        self._screen.add_class(_SOURCE)
+        self.share_room()
+        self.show_panel(SourcePanel.HEADING.lower())
+
+    def move_border(self, axis: Axis, by: int) -> None:
+        """Move the border behind the focused panel, or that before the last of them, by cells."""
+        if self.focused is None or self.shows_one:
+            return
+        region, grid = self.focused.region, self._screen.query_one(PanelGrid)
+        edges = grid.edges(axis)
+        begin, end = (region.x, region.right) if axis == "columns" else (region.y, region.bottom)
+        inner = range(1, len(edges) - 1)
+        behind = [place for place in inner if edges[place] >= end]
+        before = [place for place in inner if edges[place] <= begin]
+        if behind or before:
+            place = behind[0] if behind else before[-1]
+            self.put_border(axis, place, edges[place] + by)
+            self._shares.write()
+
+    def put_border(self, axis: Axis, place: int, to: int) -> None:
+        """Put the border behind so many columns or rows somewhere on the screen."""
+        edges = self._screen.query_one(PanelGrid).edges(axis)
+        if 0 < place < len(edges) - 1:
+            self._shares.choose(self._name, axis, moved(edges, place, to, LEAST[axis]))
+            self.share_room()
+
+    def keep_borders(self) -> None:
+        """Remember where they are."""
+        self._shares.write()
+
+    def forget_borders(self) -> None:
+        """Share out the room as at first."""
+        self._shares.forget(self._name)
+        self._shares.write()
+        self.share_room()
 
     def swap(self) -> None:
         """Show the source in place of the queues, or the queues again."""
         screen = self._screen
-        is_alone = screen.has_class("-narrow") or screen.has_class("-low")
         gone, shown = _SHARED if not screen.has_class("-source") else reversed(_SHARED)
-        if is_alone or isinstance(self.focused, gone):
+        if self.shows_one or isinstance(self.focused, gone):
             self.show_panel(shown.HEADING.lower())
         else:
             screen.toggle_class("-source")
 
     def show_besides(self, name: str) -> None:
         """Have a panel seen where there is room for one only; whoever types keeps the focus."""
-        if not (self._screen.has_class("-narrow") or self._screen.has_class("-low")):
+        if not self.shows_one:
             return
         if self._screen.query_one(Prompt).is_open:
             self.choose(name)
@@ -96,18 +162,53 @@ class Arrangement:
         """Focus the panel that a small screen shows."""
         self._screen.set_focus(self._screen.query_one("Panel.-chosen", Panel))
 
+    @property
+    def _name(self) -> str:
+        """Of this way to arrange panels: each has borders of its own."""
+        screen = self._screen
+        parts = ["wide" if screen.has_class("-wide") else "normal"]
+        if screen.has_class(_SOURCE):
+            parts.append("source")
+        if len(self.panels) > len(PANELS):
+            parts.append("live")
+        return "-".join(parts)
+
     def share_room(self) -> None:
-        """Give the lanes the room they need and no more, and panels of a driver some lines."""
+        """Give the lanes the room they need and no more, and panels of a driver some lines.
+
+        Where the user moved borders, these are where he put them.
+        """
         view = self._board.view
         if view is None:
             return
+        columns, rows = self._columns(), self._rows(len(view.threads))
+        chosen = self._shares.of(self._name)
+        if len(chosen.columns) == len(columns):
+            columns = [f"{size}fr" for size in chosen.columns]
+        if len(chosen.rows) == len(rows):
+            rows = [
+                f"{size}fr" if row.endswith("fr") else str(size)
+                for row, size in zip(rows, chosen.rows, strict=True)
+            ]
+        styles = self._screen.query_one(PanelGrid).styles
+        styles.grid_columns, styles.grid_rows = " ".join(columns), " ".join(rows)
+
+    def _columns(self) -> list[str]:
+        if not self._screen.has_class("-wide"):
+            return ["1fr", "1fr"]
+        return ["2fr", "3fr"] if self._screen.has_class(_SOURCE) else ["11fr", "11fr", "10fr"]
+
+    def _rows(self, threads: int) -> list[str]:
         is_wide = self._screen.has_class("-wide")
-        height = len(view.threads) * (2 if is_wide else 1) + 3
-        rows = [str(min(max(height, _LEAST_THREADS), _MOST_THREADS))]
-        rows += ["3fr", "2fr", "3fr"] if is_wide else ["1fr", "1fr"]
+        if self._screen.has_class(_SOURCE):
+            rows = ["2fr", "3fr"]
+        else:
+            height = threads * (2 if is_wide else 1) + 3
+            rows = [str(min(max(height, _LEAST_THREADS), _MOST_THREADS))]
+            rows += ["3fr", "2fr", "3fr"] if is_wide else ["1fr", "1fr"]
         if len(self.panels) > len(PANELS):
             rows.append(str(_MANY_BELOW if self._screen.size.height >= _TALL else _BELOW))
-        self._screen.query_one("#panels").styles.grid_rows = " ".join(rows)
+        return rows
 
     def say(self, text: str) -> None:
         """Show ``text`` in place of the panels, while there is nothing to show in them."""

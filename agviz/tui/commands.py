@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agviz.tui.board import Board
     from agviz.tui.drivers import Need, RecordedDriver
     from agviz.tui.live_driver import LiveDriver
+    from agviz.tui.modes import Mode
     from agviz.tui.node_search import NodeSearch
 
 
@@ -43,6 +44,12 @@ class ScreenParts(Protocol):
 
     def explain_keys(self) -> None:
         """Explain the focused panel and its keys."""
+
+    def show_mode(self, mode: Mode) -> None:
+        """Show the run, the pass or the source."""
+
+    def offer_tour(self, *, is_asked_for: bool = False) -> None:
+        """Have a tour shown."""
 
 
 @dataclass(frozen=True)
@@ -384,12 +391,43 @@ COMMANDS: Final[tuple[Command, ...]] = (
         run=lambda parts, _: parts.arrangement.swap(),
     ),
     Command(
+        Keys("panel.maximise", "z", "Maximise", title="One panel alone, or all again"),
+        run=lambda parts, _: parts.arrangement.maximise(),
+    ),
+    Command(
+        Keys("border.left", "ctrl+left,alt+left", "Border to the left"),
+        run=lambda parts, _: parts.arrangement.move_border("columns", -2),
+    ),
+    Command(
+        Keys("border.right", "ctrl+right,alt+right", "Border to the right"),
+        run=lambda parts, _: parts.arrangement.move_border("columns", 2),
+    ),
+    Command(
+        Keys("border.up", "ctrl+up,alt+up", "Border up"),
+        run=lambda parts, _: parts.arrangement.move_border("rows", -1),
+    ),
+    Command(
+        Keys("border.down", "ctrl+down,alt+down", "Border down"),
+        run=lambda parts, _: parts.arrangement.move_border("rows", 1),
+    ),
+    Command(
+        verb=Usage("layout", "", "share out the room among the panels as at first"),
+        run=lambda parts, _: parts.arrangement.forget_borders(),
+    ),
+    Command(
+        Keys("mode.pass", "f3", "Panels of the pass"), run=lambda parts, _: parts.show_mode("Pass")
+    ),
+    Command(
+        Keys("mode.source", "f4", "Source and the nodes it made"),
+        run=lambda parts, _: parts.show_mode("Source"),
+    ),
+    Command(
         verb=Usage("edit", "", "open $VISUAL or $EDITOR at the line in Source"),
         run=lambda parts, _: parts.board.screen.query_one(SourcePanel).action_edit(),
     ),
     *(_panel(place, panel.HEADING) for place, panel in enumerate(PANELS, start=1)),
     Command(
-        Keys("run.show", "p", "Passes", "All passes of the run", shown=True),
+        Keys("run.show", "p,f2", "Passes", "All passes of the run", shown=True),
         Usage("run", "", "list all passes of the run, and what happened in them"),
         run=lambda parts, _: parts.board.show_run(),
     ),
@@ -401,6 +439,10 @@ COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(Keys("copy", "y", "Copy"), run=lambda parts, _: parts.arrangement.copy()),
     Command(verb=Usage("theme", "[NAME]", "change the colours"), complete=_themes, run=_set_theme),
+    Command(
+        verb=Usage("tour", "", "show what is where on this screen"),
+        run=lambda parts, _: parts.offer_tour(is_asked_for=True),
+    ),
     Command(
         Keys("help", "question_mark,f1", "Help", shown=True),
         Usage("help", "", "list the commands and keys"),

@@ -43,7 +43,7 @@ SHORT: Final[dict[type[e.Event], str]] = {
     e.Intervened: "changed",
     e.InferenceWithdrawn: "withdrawn",
 }
-"""A word for each kind of event, where there is no room for the name of its class."""
+"""A word for each kind of event."""
 
 
 def describe(event: e.Event, recording: LoadedPass) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of event

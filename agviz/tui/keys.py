@@ -19,6 +19,7 @@ from agviz.tui.screens.leave import Leave
 from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tasks import TaskList, TaskPicker
+from agviz.tui.screens.tour import Tour
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -28,7 +29,7 @@ def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
     owners += (TaskPicker, TaskList, RunScreen, RunList)
-    owners += (Breakpoints, Leave, RanksScreen, RankLanes)
+    owners += (Breakpoints, Leave, Tour, RanksScreen, RankLanes)
     return {
         binding.id: binding
         for owner in owners

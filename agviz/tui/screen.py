@@ -26,12 +26,16 @@ from agviz.tui.drivers import RecordedDriver
 from agviz.tui.hints import Hints
 from agviz.tui.live_driver import LiveDriver
 from agviz.tui.model import Playhead, View
+from agviz.tui.modes import ModeBar
 from agviz.tui.node_search import NodeSearch
+from agviz.tui.panel_grid import PanelGrid
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import GraphPanel
-from agviz.tui.panels.panel import Panel, Panels
+from agviz.tui.panels.panel import Panel
 from agviz.tui.prompt import COMMAND, SEARCH, SHELL, Prompt
 from agviz.tui.screens.help import Help, keys_of
+from agviz.tui.screens.tour import Tour
+from agviz.tui.shares import Shares
 from agviz.tui.source_questions import SourceQuestions
 from agviz.tui.title import PanelTab, Status, Title
 
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widget import Widget
 
+    from agviz.tui.modes import Mode
     from agviz.tui.panels.inspector import Inspector
     from agviz.tui.panels.source import SourcePanel
     from agviz.tui.panels.threads import Threads
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
         StoryRead,
     )
     from agviz.tui.relatives import NonfiniteFound
+    from agviz.tui.screens.tour import TourName
     from agviz.tui.seeking import Sought
     from agviz.tui.worker import Replied
 
@@ -73,6 +79,7 @@ class TraceScreen(Screen[None]):
         paths: the files that were opened.
         reader: the thread that reads them; it posts its answers to this screen.
         make_driver: makes the driver; a recording has a :class:`RecordedDriver`.
+        shares: how the user shared out the room among the panels.
     """
 
     AUTO_FOCUS = ""
@@ -90,11 +97,12 @@ class TraceScreen(Screen[None]):
         paths: Sequence[Path],
         reader: ReaderThread,
         make_driver: Callable[[Board, Arrangement], RecordedDriver] = RecordedDriver,
+        shares: Shares | None = None,
     ) -> None:
         super().__init__()
         self.reader = reader
         self.board = Board(self, paths, reader, self._draw)
-        self.arrangement = Arrangement(self.board)
+        self.arrangement = Arrangement(self.board, shares or Shares())
         self.driver = make_driver(self.board, self.arrangement)
         self.node_search = NodeSearch(self.board)
         self.sources = SourceQuestions(self.board)
@@ -115,12 +123,14 @@ class TraceScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Title, panels, status and footer."""
         panels = self.arrangement.panels
-        yield Title(id="title")
+        with Horizontal(id="head"):
+            yield Title(id="title")
+            yield ModeBar("Pass")
         with Horizontal(id="tabs"):
             for number, panel in enumerate(panels, start=1):
                 yield PanelTab(number, panel.HEADING.lower(), panel.HEADING)
         yield Static("Reading the trace …", id="notice", markup=False)
-        with Panels(id="panels"):
+        with PanelGrid(id="panels"):
             for panel in panels:
                 yield panel(id=panel.HEADING.lower())
         yield from self.driver.widgets()
@@ -258,6 +268,7 @@ class TraceScreen(Screen[None]):
         self.arrangement.share_room()
         if before is None:
             self.call_after_refresh(self.arrangement.focus_chosen)
+            self.call_after_refresh(self.offer_tour)
 
     def on_grown(self, message: Grown) -> None:
         """Show what was read on, or has happened since."""
@@ -372,6 +383,42 @@ class TraceScreen(Screen[None]):
     def on_python_field_completion_wanted(self, message: PythonField.CompletionWanted) -> None:
         """Complete a name of the program."""
         self.live.stopped_node.complete_python(message.text)
+
+    def on_screen_resume(self) -> None:
+        """Offer a tour to whoever comes here first from the run."""
+        self.offer_tour()
+
+    def offer_tour(self, *, is_asked_for: bool = False) -> None:
+        """Have a tour shown, unless another screen is over this one or nothing is shown yet."""
+        if self.view is not None and self.app.screen is self:
+            name: TourName = "program" if "program" in self.driver.offers else "pass"
+            show_panel = self.arrangement.show_panel
+            self.post_message(Tour.Offered(name, show_panel, is_asked_for=is_asked_for))
+
+    def on_mode_bar_mode_chosen(self, message: ModeBar.ModeChosen) -> None:
+        """Go on to another mode."""
+        self.show_mode(message.mode)
+
+    def show_mode(self, mode: Mode) -> None:
+        """Show the run, the pass or the source."""
+        if self.view is None:
+            return
+        if mode == "Run":
+            self.board.show_run()
+        elif mode == "Source":
+            self.arrangement.show_source()
+            self.query_one(ModeBar).show(mode)
+        else:
+            self.arrangement.show_pass()
+            self.query_one(ModeBar).show(mode)
+
+    def on_panel_grid_border_moved(self, message: PanelGrid.BorderMoved) -> None:
+        """Share out the room anew."""
+        self.arrangement.put_border(message.axis, message.place, message.to)
+
+    def on_panel_grid_border_left(self) -> None:
+        """Remember how."""
+        self.arrangement.keep_borders()
 
     def on_panel_tab_chosen(self, message: PanelTab.Chosen) -> None:
         """Show a panel."""

@@ -1,7 +1,8 @@
-"""What a user has chosen: colours, which the terminal UI keeps, and keys, which it reads.
+"""What a user has chosen: colours, sizes and tours, which the terminal UI keeps, and keys.
 
-Both are in ``$XDG_CONFIG_HOME/agviz`` (``~/.config/agviz``, on Windows ``%APPDATA%``):
-``theme`` is a line with a theme's name; ``keys.toml`` gives bindings other keys, by id::
+All are in ``$XDG_CONFIG_HOME/agviz`` (``~/.config/agviz``, on Windows ``%APPDATA%``): ``theme`` is
+a line with a theme's name, ``toured`` the names of tours that were shown, ``layout.json`` what
+:mod:`agviz.tui.shares` keeps; ``keys.toml``, which is only read, gives bindings other keys, by id::
 
     [keys]
     "go.next-node" = "f8,n"
@@ -39,15 +40,24 @@ class Settings(NamedTuple):
             agviz.errors.AgvizError: keys.toml can't be understood.
         """
         folder = _folder() if folder is None else folder
-        return cls(folder, _theme(folder / "theme"), _keys(folder / "keys.toml"))
+        return cls(folder, _line(folder / "theme"), _keys(folder / "keys.toml"))
 
     def keep_theme(self, name: str) -> None:
         """Remember a theme for the next time; where that is not possible, it is forgotten."""
+        self._write("theme", name + "\n")
+
+    def take_tour(self, name: str) -> bool:
+        """Whether a tour was not shown yet, and can be remembered to be shown now."""
+        seen = _line(self.folder / "toured").split()
+        return name not in seen and self._write("toured", " ".join([*seen, name]) + "\n")
+
+    def _write(self, name: str, text: str) -> bool:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "theme").write_text(name + "\n", encoding="utf-8")
+            (self.folder / name).write_text(text, encoding="utf-8")
         except OSError:
-            pass
+            return False
+        return True
 
 
 def _folder() -> Path:
@@ -57,7 +67,7 @@ def _folder() -> Path:
     return (Path(named) if named else Path.home() / ".config") / "agviz"
 
 
-def _theme(path: Path) -> str:
+def _line(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError):

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from agviz.traces.inferred import is_observed, mark_of
 from agviz.traces.rows import GraphTaskStatus
+from agviz.tui.describe import SHORT
 from agviz.tui.text import PLAYHEAD
 from agviz.words.units import milliseconds, plural, size
 
@@ -119,7 +120,7 @@ class Status(Bar):
         time = (moment.time_ns or recording.task.begin_ns) - recording.task.begin_ns
         what = "nothing has happened yet"
         if moment.event is not None:
-            what = type(moment.event).__name__
+            what = SHORT[type(moment.event)]
             if moment.node is not None:
                 what += f" {recording.label(moment.node)}"
         facts = [

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _MOST_PAGES: Final = 100
 
 _LEAST_TIME: Final = 10
-_SHORT_KIND: Final = 11
-_LONG_KIND: Final = 23
+_KIND: Final = 11
 
 _LOOKS: Final[dict[type[e.Event], str]] = {
     e.NodeStarted: "running",
@@ -188,9 +187,8 @@ class Events(LineList):
         recording = self.shown.recording
         happened = position < self.shown.moment.position
         on_thread = self.shown.thread in {None, event.thread}
-        kind_width = _kind_width(width) + len(mark_of(recording.meta))
-        is_long = kind_width > _SHORT_KIND + len(MARK)
-        kind = type(event).__name__ if is_long else SHORT[type(event)]
+        kind_width = _KIND + len(mark_of(recording.meta))
+        kind = SHORT[type(event)]
         if is_inferred(recording.meta, event):
             kind = MARK + kind
         look = "failed" if is_bad(event) else _LOOKS.get(type(event), "heading")
@@ -219,7 +217,3 @@ class Events(LineList):
 
     def _number_width(self) -> int:
         return max(5, len(f"{self.shown.recording.event_count:,}") if self.view else 0)
-
-
-def _kind_width(width: int) -> int:
-    return _LONG_KIND if width >= 96 else _SHORT_KIND

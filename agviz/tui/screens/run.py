@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from agviz.tui.hints import Hints
+from agviz.tui.modes import ModeBar
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
 from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
 from agviz.tui.screens.help import Help, keys_of
+from agviz.tui.screens.tour import Tour
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.run_table import RunTable
     from agviz.tui.model import LoadedPass
+    from agviz.tui.modes import Mode
     from agviz.tui.reader_thread import ReaderThread
     from agviz.tui.run_reading import PassJudged, RunOrdered, RunRead
 
@@ -57,7 +61,8 @@ class RunScreen(Screen[Start | None]):
         Binding("s", "sort", "Sort", id="run.sort"),
         Binding("slash", "search", "Filter", id="run.filter"),
         Binding("escape", "back", "Back", show=False, id="run.back"),
-        Binding("p", "back", "Pass", show=False, id="run.pass"),
+        Binding("p,f3", "mode('Pass')", "Pass", show=False, id="run.pass"),
+        Binding("f4", "mode('Source')", "Source", show=False, id="run.source"),
         Binding("y", "copy", "Copy", show=False, id="run.copy"),
         Binding("question_mark,f1", "help", "Help", id="run.help"),
         Binding("q", "app.quit", "Quit", id="run.quit"),
@@ -76,7 +81,9 @@ class RunScreen(Screen[Start | None]):
 
     def compose(self) -> ComposeResult:
         """Title, chart, passes, what happened, hints."""
-        yield Static("", id="run-title", markup=False)
+        with Horizontal(id="head"):
+            yield Static("", id="run-title", markup=False)
+            yield ModeBar("Run")
         with Panels(id="run"):
             yield RunChart(id="run-chart")
             yield RunList(id="run-list")
@@ -114,6 +121,7 @@ class RunScreen(Screen[Start | None]):
             self.query_one(RunList).put_on(first if first is not None else here or 0)
             self._mark_place()
             self._reader.ask(judge(None), self._take_verdicts)
+            self.post_message(Tour.Offered("run", lambda _: None))
         if not message.is_read:
             self._reader.ask(read_run(message.table), self._take_run)
         elif self._order != ORDERS[0] or self._words:
@@ -201,6 +209,17 @@ class RunScreen(Screen[Start | None]):
             self.query_one(RunList).focus()
         else:
             self.dismiss(None)
+
+    def on_mode_bar_mode_chosen(self, message: ModeBar.ModeChosen) -> None:
+        """Go on to another mode."""
+        self.action_mode(message.mode)
+
+    def action_mode(self, mode: Mode) -> None:
+        """Go to the pass that is open, in another mode."""
+        if mode != "Run":
+            below = self.app.screen_stack[-2]
+            self.dismiss(None)
+            below.post_message(ModeBar.ModeChosen(mode))
 
     def action_copy(self) -> None:
         """Copy the line under the cursor."""
