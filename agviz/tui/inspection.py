@@ -40,7 +40,7 @@ def inspect(view: View, story: NodeDetails, width: int) -> list[Entry]:
     """The description of a node for lines of ``width`` cells."""
     node = story.node
     return [
-        *_standing(view, node, width),
+        *_state(view, node, width),
         *stop_tensors(view, width),
         *_facts(view, node, width),
         *_relatives(story, width),
@@ -64,7 +64,7 @@ def _heading(text: str) -> list[Entry]:
     return [Entry([]), Entry([Span(text, "heading")])]
 
 
-def _standing(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
+def _state(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     moment = view.moment
     state = moment.node_state(node.index)
     remaining = moment.remaining(node.index, node.dependencies)
@@ -72,6 +72,8 @@ def _standing(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
     if state is State.WAITING and remaining:
         missing = f"{mark_of(view.recording.meta)}{remaining}"
         words += f" for {missing} of {plural(node.dependencies, 'dependency', 'dependencies')}"
+    if view.stops_before(node.index):
+        words = "■ stopped, has not run yet"
     yield from _fact("Node", node.name, width)
     yield from _fact("State", words, width, state.value)
 
@@ -91,7 +93,9 @@ def _facts(view: View, node: NodeRow, width: int) -> Iterator[Entry]:
         took = duration(node.duration_ns)
         is_on = not recording.is_over and recording.meta.end_ns is None
         when = f"at {start} ms for {took}"
-        if not took:
+        if view.stops_before(node.index):
+            when = f"taken up at {start} ms"
+        elif not took:
             when = f"at {start} ms, {'has not ended yet' if is_on else 'did not end'}"
         yield from _fact("Ran", when, width)
     if node.module:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz.tui.timeline import Lane
 from agviz.words.labels import numbered, queue_label, with_origin
+from agviz_engine.events import NodeStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -447,6 +448,15 @@ class View:
         threads = {*self.recording.thread_ids, *self.stopped_threads}
         return sorted(
             threads if self.other_tasks is None else {*threads, *self.other_tasks.threads}
+        )
+
+    def stops_before(self, node: int) -> bool:
+        """Whether the program is stopped there: the node was taken up and has not run yet."""
+        event = self.moment.event
+        return (
+            isinstance(event, NodeStarted)
+            and event.node == node
+            and event.thread in self.stopped_threads
         )
 
     @property
