@@ -11,7 +11,7 @@ from agviz.dap.arguments import RequestError
 from agviz.dap.breakpoints import FAILED, NONFINITE
 from agviz.dap.playback import Halt
 from agviz.dap.variables import Variable, VariableScope, of_health
-from agviz.debugger.messages import Said
+from agviz.debugger.messages import Said, Stopped
 from agviz.errors import AgvizError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agviz.debugger.breakpoints import Breakpoint
     from agviz.debugger.client import Client
     from agviz.debugger.launch import Debuggee, ProgramOutput
-    from agviz.debugger.messages import Notice, Stopped, StopTensor
+    from agviz.debugger.messages import Notice, StopTensor
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 _SCOPES: Final = {
@@ -79,11 +79,11 @@ class DebuggedProgram:
 
     def take(self, notice: Notice) -> bool:
         """Take over what the program says; whether it is a stop."""
-        if not isinstance(notice, Said):
+        if isinstance(notice, Stopped):
             self.stops.pop(notice.thread, None)
             self.stops[notice.thread] = notice
             return True
-        if notice.thread is not None:
+        if isinstance(notice, Said) and notice.thread is not None:
             self.stops.pop(notice.thread, None)
         return False
 

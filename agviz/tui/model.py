@@ -317,6 +317,7 @@ class Mark(StrEnum):
 
     STOPS = "stops"
     ONCE = "once"
+    LOGS = "logs"
     DISABLED = "disabled"
 
     @property
@@ -325,7 +326,7 @@ class Mark(StrEnum):
         return _MARKS[self]
 
 
-_MARKS = {Mark.STOPS: "◆", Mark.ONCE: "◈", Mark.DISABLED: "◇"}
+_MARKS = {Mark.STOPS: "◆", Mark.ONCE: "◈", Mark.LOGS: "▷", Mark.DISABLED: "◇"}
 
 
 class StopTensors(NamedTuple):

@@ -51,7 +51,8 @@ class GraphPanel(LineList):
         " node has one of these.\n\n"
         "Space folds the neighbours that are of one module or form a chain into one line; left"
         " folds more: a repeated block, the module around; right less.\n\n"
-        "In front of a node, ◆ is a breakpoint, ◈ one that stops once, ◇ one that is switched off."
+        "In front of a node, ◆ is a breakpoint, ◈ one that stops once, ▷ a log point, ◇ one"
+        " that is switched off."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e,space", "fold", "Fold", id="graph.fold"),

@@ -54,8 +54,8 @@ class SourcePanel(LineList):
         " that is not finite.\n\n"
         "On a line that made nodes, the first of them is selected; enter selects the next one of"
         " the same line. e opens $VISUAL or $EDITOR there.\n\n"
-        "In a live session b sets a breakpoint at the line, or removes it: ◆, ◈ (stops once), ◇"
-        " (switched off)."
+        "In a live session b sets a breakpoint at the line, or removes it: ◆, ◈ (stops once),"
+        " ▷ (log point), ◇ (switched off)."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next_node", "Next node of the line", show=False, id="source.next-node"),
