@@ -336,7 +336,7 @@ def test_breakpoints_say_where_they_can_be(recorded: Path) -> None:
         assert not other["verified"]
         (wrong,) = editor.on_lines(file, LOSS, condition="__import__('os')")
         assert not wrong["verified"]
-        assert "can't stand in a condition" in wrong["message"]
+        assert "is not possible in a condition" in wrong["message"]
         (wrong,) = editor.on_lines(file, LOSS, hitCondition="sometimes")
         assert "is no number of hits" in wrong["message"]
         names = [{"name": "name=["}, {"name": "NoSuchNode"}, {"name": "event=LeafAccumulated"}]

@@ -107,6 +107,8 @@ class Debugger(Instrument):
         self._untils: list[Until] = []
         self._pauses: set[int | None] = set()
         self._breakpoints: dict[int, Breakpoint] = {}
+        self._leaves: frozenset[str] | None = None
+        """Of these parameters alone is LeafAccumulated looked at; None: of all."""
         self._watched: dict[int, Watched] = {}
         """What data breakpoints saw last, by their numbers."""
         self._logged: list[Logged] = []
@@ -130,6 +132,7 @@ class Debugger(Instrument):
     def _subscribe(self) -> None:
         """Note [Only what may stop]; called under the lock after every change of what is wanted."""
         kinds = self._wanted_kinds()
+        self._leaves = None if kinds is None else self._bound_parameters()
         if kinds != self.kinds:
             self.kinds = kinds
             if self._registry is not None:
@@ -150,6 +153,16 @@ class Debugger(Instrument):
         for each in enabled:
             kinds.update(_FOR_BOUNDS if each.when else [KINDS[each.event or "NodeStarted"]])
         return frozenset(kinds)
+
+    def _bound_parameters(self) -> frozenset[str] | None:
+        """Whose LeafAccumulated data breakpoints want; None: others want it, too."""
+        names: set[str] = set()
+        for each in self._breakpoints.values():
+            if each.enabled and each.event == events.LeafAccumulated.__name__:
+                return None
+            if each.enabled and each.bound is not None:
+                names |= each.bound.parameters
+        return frozenset(names)
 
     # -- the viewer -----------------------------------------------------------------------------
 
@@ -425,6 +438,11 @@ class Debugger(Instrument):
 
     def any_event(self, event: Event, live: Live) -> None:
         """Stop here, if this is a place to stop."""
+        wanted = self._leaves
+        if wanted is not None and type(event) is events.LeafAccumulated and live.node is not None:
+            variable = getattr(live.node.node, "variable", None)
+            if variable is None or self.names.parameter(variable) not in wanted:
+                return
         if self._say is None or not (
             event.graph_task < 0 or self._subject.records(event.graph_task)
         ):
