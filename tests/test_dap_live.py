@@ -286,7 +286,7 @@ def console(editor: Editor) -> list[str]:
 
 def test_log_points_watches_and_data_breakpoints(tmp_path: Path) -> None:
     path = save(tmp_path, PROGRAM)
-    of_output, of_weight = gradients()
+    _, of_weight = gradients()
     with Adapter(tmp_path) as adapter:
         editor = adapter.editor
         editor.begin(program="program.py", args=["0"], env={"AGVIZ_OUTPUT": "live.agviz"})
@@ -334,11 +334,8 @@ def test_log_points_watches_and_data_breakpoints(tmp_path: Path) -> None:
         given = editor.scopes()["Gradients in"]
         changed = editor.ask("setVariable", variablesReference=given, name="input 0", value="* 2")
         assert changed["value"]
-        assert (
-            "can't"
-            in editor.refused("setVariable", variablesReference=given, name="input 0", value="x")
-            or True
-        )
+        wrong_value = {"variablesReference": given, "name": "input 0", "value": "x"}
+        assert editor.refused("setVariable", **wrong_value) == "'x' is no number"
         assert (
             editor.refused("setVariable", variablesReference=inside, name="input 0", value="1")
             == "only the gradients that come in can be changed"
@@ -349,4 +346,3 @@ def test_log_points_watches_and_data_breakpoints(tmp_path: Path) -> None:
         assert stop["hitBreakpointIds"] == [known["id"]]
         twice = f"{(of_weight * 2).norm().item():.6g}"
         assert stop["text"] == f"2.weight.grad.norm() > 0: first → {twice}"
-        assert of_output.numel()

@@ -444,6 +444,9 @@ def test_any_text_is_a_condition_or_gives_one_sentence(text: str) -> None:
 
 
 ROUND_TRIPS = [
+    "hit=3 when 0.weight.grad.norm() changes 10x",
+    "when fc.weight.grad.norm() > 1e3",
+    "name=Mul if norm > 3 log norm is {norm} of {fc.weight.norm()}",
     "name=Mul",
     "name=M module=e.0 parameter=w seq=0 node=0 line=t.py:3 device=-1 hit=3 ignore=2 if norm > 1e3",
     "name=M event=QueuePop",
@@ -543,6 +546,13 @@ HOSTILE: dict[str, bytes] = {
     "too many programs": json.dumps(
         {"version": 2, "programs": {f"{i}.py": [{"name": "a"}] for i in range(1_001)}}
     ).encode(),
+    "expressions that are no list": b'{"version": 2, "programs": {}, "watches": {"a.py": 7}}',
+    "an expression that is none": b'{"version": 2, "programs": {}, "watches": {"a.py": ["a"]}}',
+    "a wrong expression": (
+        b'{"version": 2, "programs": {}, "watches": {"a.py": [{"watch": "exec(1)"}]}}'
+    ),
+    "a wrong bound": b'{"version": 2, "programs": {"a.py": [{"when": "norm > 3"}]}}',
+    "a wrong log point": b'{"version": 2, "programs": {"a.py": [{"name": "a", "log": "{"}]}}',
     "no object": b'{"version": 1, "breakpoints": [7]}',
     "an unknown field": b'{"version": 1, "breakpoints": [{"name": "a", "exec": "b"}]}',
     "a wrong type": b'{"version": 1, "breakpoints": [{"name": ["a"]}]}',

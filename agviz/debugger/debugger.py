@@ -438,11 +438,8 @@ class Debugger(Instrument):
 
     def any_event(self, event: Event, live: Live) -> None:
         """Stop here, if this is a place to stop."""
-        wanted = self._leaves
-        if wanted is not None and type(event) is events.LeafAccumulated and live.node is not None:
-            variable = getattr(live.node.node, "variable", None)
-            if variable is None or self.names.parameter(variable) not in wanted:
-                return
+        if self._leaves is not None and self._is_another_leaf(self._leaves, event, live):
+            return
         if self._say is None or not (
             event.graph_task < 0 or self._subject.records(event.graph_task)
         ):
@@ -471,6 +468,12 @@ class Debugger(Instrument):
         self._stay(stop, say)
         if stop.going_back is not None:
             raise stop.going_back
+
+    def _is_another_leaf(self, wanted: frozenset[str], event: Event, live: Live) -> bool:
+        """Whether a gradient has come to a parameter that no data breakpoint names."""
+        if type(event) is not events.LeafAccumulated or live.node is None:
+            return False
+        return self.names.parameter(live.node.node.variable) not in wanted
 
     def _is_held(self) -> bool:
         """Whether a thread that is not stopped itself has to wait for one that does."""
