@@ -234,6 +234,7 @@ def test_the_text_of_a_log_point_has_values() -> None:
         "fc.weight.norm() changes 1x",
         "changes 3x",
         "1 > 0",
+        "a " * 9_999,
     ],
 )
 def test_a_bad_bound_gives_one_sentence(text: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger.expressions import (
+    LONGEST,
     Condition,
     Expression,
     ExpressionError,
@@ -38,6 +39,8 @@ class Bound:
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
+        if len(self.text) > LONGEST:
+            raise ExpressionError(f"a bound has at most {LONGEST} characters")
         changes = _CHANGES.fullmatch(self.text)
         self.factor = 0.0 if changes is None else float(changes[2])
         """By how much a number has to change; 0: it is a condition."""
