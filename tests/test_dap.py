@@ -336,7 +336,7 @@ def test_breakpoints_say_where_they_can_be(recorded: Path) -> None:
         assert not other["verified"]
         (wrong,) = editor.on_lines(file, LOSS, condition="__import__('os')")
         assert not wrong["verified"]
-        assert "can't stand in a condition" in wrong["message"]
+        assert "is not possible in a condition" in wrong["message"]
         (wrong,) = editor.on_lines(file, LOSS, hitCondition="sometimes")
         assert "is no number of hits" in wrong["message"]
         names = [{"name": "name=["}, {"name": "NoSuchNode"}, {"name": "event=LeafAccumulated"}]
@@ -695,3 +695,30 @@ def test_a_damaged_recording_is_refused_and_does_not_end_it(
                     answers.append(editor.attempt("source", sourceReference=number))
         refused = [each["message"] for each in answers if not each["success"]]
         assert all("\n" not in each for each in refused)
+
+
+def test_what_only_a_program_can_do_is_not_verified_in_a_recording(recorded: Path) -> None:
+    file = recorded / "program.py"
+    with Adapter(recorded) as adapter:
+        editor = adapter.editor
+        editor.begin(trace="trace.agviz")
+        (log,) = editor.on_lines(file, LOSS, logMessage="norm {norm}")
+        assert log["message"] == "a log point prints only while a program runs"
+        (one,) = editor.on_lines(file, LOSS, condition="head.weight.norm() > 3")
+        assert one["message"].startswith("a recording has no tensors")
+        info = editor.ask("dataBreakpointInfo", name="head.weight.grad")
+        assert info == {
+            "dataId": None,
+            "description": "a data breakpoint stops only a program that runs",
+        }
+        (data,) = editor.ask(
+            "setDataBreakpoints", breakpoints=[{"dataId": "head.weight.grad.norm()"}]
+        )["breakpoints"]
+        assert data["message"] == "a data breakpoint stops only a program that runs"
+        assert not any(each["verified"] for each in (log, one, data))
+        editor.on_lines(file)
+        editor.done()
+        hover = {"expression": "norm", "context": "hover"}
+        assert editor.refused("evaluate", **hover) == (
+            "values are shown where a program is stopped now"
+        )

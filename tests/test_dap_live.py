@@ -273,3 +273,76 @@ def test_the_program_ends_with_the_editor(tmp_path: Path, *, is_killed: bool) ->
     adapter.editor.until_gone()
     assert adapter.end() == ("exit code 143: " if is_killed else "")
     wait_until(lambda: not is_running(pid))
+
+
+def console(editor: Editor) -> list[str]:
+    """What the adapter has printed."""
+    return [
+        each["body"]["output"]
+        for each in editor.seen
+        if each["event"] == "output" and each["body"]["category"] == "console"
+    ]
+
+
+def test_log_points_watches_and_data_breakpoints(tmp_path: Path) -> None:
+    path = save(tmp_path, PROGRAM)
+    _, of_weight = gradients()
+    with Adapter(tmp_path) as adapter:
+        editor = adapter.editor
+        editor.begin(program="program.py", args=["0"], env={"AGVIZ_OUTPUT": "live.agviz"})
+        (made,) = editor.on_lines(path, LOSS, logMessage="norm {norm}, {1 + 1}")
+        assert made["verified"]
+        (wrong,) = editor.ask(
+            "setBreakpoints",
+            source={"path": str(path)},
+            breakpoints=[{"line": LOSS, "logMessage": "{open('x')}"}],
+        )["breakpoints"]
+        assert not wrong["verified"]
+        assert "is not possible" in wrong["message"]
+        editor.on_lines(path, LOSS, logMessage="norm {norm}, {1 + 1}")
+        editor.ask("setFunctionBreakpoints", breakpoints=[{"name": "parameter=2.weight"}])
+        assert editor.done()["reason"] == "breakpoint"
+        said = [text for text in console(editor) if text.startswith("norm ")]
+        assert [each.endswith(", 2\n") for each in said] == [True, True]
+
+        frame = editor.stack()[0]["id"]
+        norm = f"{of_weight.norm().item():.6g}"
+        ask = {"frameId": frame, "context": "watch"}
+        assert editor.ask("evaluate", expression="input[0].norm()", **ask)["result"] == norm
+        hover = {"frameId": frame, "context": "hover"}
+        shown = editor.ask("evaluate", expression="2.weight", **hover)["result"]
+        assert shown.startswith("[2, 8] float32, norm ")
+        assert "no parameter loss is known" in editor.refused(
+            "evaluate", expression="loss", **hover
+        )
+        assert "#2 PowBackward0" in editor.ask("evaluate", expression="#2", **ask)["result"]
+        assert "division" in editor.refused("evaluate", expression="1 / 0", **ask)
+
+        inside = editor.scopes()["Parameter"]
+        info = editor.ask("dataBreakpointInfo", variablesReference=inside, name="grad")
+        assert info["dataId"] == "2.weight.grad.norm()"
+        assert editor.ask("dataBreakpointInfo", name="norm")["dataId"] is None
+        (known, bad) = editor.ask(
+            "setDataBreakpoints",
+            breakpoints=[
+                {"dataId": info["dataId"], "condition": "> 0"},
+                {"dataId": info["dataId"], "condition": "changes 0.5x"},
+            ],
+        )["breakpoints"]
+        assert known["verified"]
+        assert "factor over 1" in bad["message"]
+        given = editor.scopes()["Gradients in"]
+        changed = editor.ask("setVariable", variablesReference=given, name="input 0", value="* 2")
+        assert changed["value"]
+        wrong_value = {"variablesReference": given, "name": "input 0", "value": "x"}
+        assert editor.refused("setVariable", **wrong_value) == "'x' is no number"
+        assert (
+            editor.refused("setVariable", variablesReference=inside, name="input 0", value="1")
+            == "only the gradients that come in can be changed"
+        )
+        editor.ask("setFunctionBreakpoints", breakpoints=[])
+        stop = editor.go("continue")
+        assert stop["reason"] == "data breakpoint"
+        assert stop["hitBreakpointIds"] == [known["id"]]
+        twice = f"{(of_weight * 2).norm().item():.6g}"
+        assert stop["text"] == f"2.weight.grad.norm() > 0: first → {twice}"

@@ -13,7 +13,7 @@ from agviz.analysis.explanation import explain
 from agviz.debugger.breakpoints import Breakpoint, parse
 from agviz.debugger.client import GoneError, RefusedError
 from agviz.debugger.launch import Debuggee
-from agviz.debugger.messages import Said
+from agviz.debugger.messages import Said, Stopped
 from agviz.errors import AgvizError
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
@@ -598,7 +598,7 @@ def test_reentrant_checkpointing_is_stepped_through(tmp_path: Path) -> None:
         while True:
             client.step()
             notice = client.next_notice()
-            if isinstance(notice, Said):
+            if not isinstance(notice, Stopped):
                 break
             seen.append(notice)
         tasks = [stop.graph_task for stop in seen]

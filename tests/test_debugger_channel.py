@@ -18,15 +18,17 @@ from agviz.debugger import at_a_stop, control, listening
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
 from agviz.debugger.breakpoints import Breakpoint, BreakpointError, parse
 from agviz.debugger.client import Client, GoneError
-from agviz.debugger.conditions import NAMES, Condition, ConditionError
 from agviz.debugger.control import Control
 from agviz.debugger.debugger import Debugger
+from agviz.debugger.expressions import NAMES, Condition, ExpressionError, Facts
 from agviz.debugger.messages import (
     REQUESTS,
     AddBreakpoint,
     AskTensor,
+    AskValues,
     Detach,
     EditBreakpoint,
+    ExpressionValue,
     GoUntil,
     Hello,
     Request,
@@ -264,6 +266,7 @@ REPLIES: dict[str, Any] = {
     **dict.fromkeys(("add_breakpoint", "edit_breakpoint", "remove_breakpoint"), parse("Mul")),
     "tensors": (StopTensor("input", "0", HEALTH, Sampled(("1", "2"), (0, 2))),),
     "tensor": Shown("[1,\n 2]", HEALTH),
+    "values": (ExpressionValue("0.5"), ExpressionValue("it is None", is_known=False)),
     "change": HEALTH,
     "undo": UndoneChange(1, HEALTH),
     "back": WentBack(4, "MulBackward0", 2, ("f in AddBackward0",), ()),
@@ -278,6 +281,8 @@ ASKED: list[Request[Any]] = [
     AddBreakpoint(breakpoint=parse("Mul module=encoder")),
     EditBreakpoint(number=1, changes={"enabled": False, "node": None}),
     AskTensor(what="input", name="0", index="[0:3]"),
+    AskValues(expressions=("norm", "0.weight.grad is None")),
+    AddBreakpoint(breakpoint=parse("when 0.weight.grad.norm() changes 10x log {norm}")),
     RunPython(line="print('\x1b[2J')\n", thread=0),
 ]
 
@@ -368,7 +373,7 @@ FACTS = {
     ],
 )
 def test_conditions_hold_or_do_not(text: str, holds: bool) -> None:
-    assert Condition(text).holds(FACTS) is holds
+    assert Condition(text).holds(Facts(FACTS)) is holds
 
 
 @pytest.mark.parametrize(
@@ -378,6 +383,29 @@ def test_conditions_hold_or_do_not(text: str, holds: bool) -> None:
         "norm >",
         "norm = 3",
         "grad > 3",
+        "fc.weight.grad",
+        "fc.weight.grad > 3",
+        "fc.weight + 1 > 3",
+        "fc.weight.grad.data.norm() > 3",
+        "fc.weight.__class__ is None",
+        "fc.weight.numpy().any()",
+        "fc.weight.norm(p=1) > 3",
+        "fc.weight.norm(1) > 3",
+        "fc.weight.norm > 3",
+        "norm.norm.norm",
+        "().__class__.__base__",
+        "input > 3",
+        "input[0:1].norm() > 3",
+        "input[norm].norm() > 3",
+        "fc[0].norm() > 3",
+        "parameter(norm)",
+        "getattr(norm, 'real')",
+        "norm is 3",
+        "norm is not shape",
+        "9 ** 9 ** 9 ** 9",
+        "1 << 99999999",
+        "'a' @ 3",
+        "ʘ0.weight.norm() > 3",
         "norm ** 2",
         "norm.real",
         "norm()",
@@ -403,7 +431,7 @@ def test_conditions_hold_or_do_not(text: str, holds: bool) -> None:
     ],
 )
 def test_a_bad_condition_gives_one_sentence(text: str) -> None:
-    with pytest.raises(ConditionError) as caught:
+    with pytest.raises(ExpressionError) as caught:
         Condition(text)
     assert 10 < len(str(caught.value)) < 1_500
     assert "\n" not in str(caught.value)
@@ -411,11 +439,14 @@ def test_a_bad_condition_gives_one_sentence(text: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_condition_or_gives_one_sentence(text: str) -> None:
-    with suppress(ConditionError):
-        assert Condition(text).holds(FACTS) in {True, False}
+    with suppress(ExpressionError):
+        assert Condition(text).holds(Facts(FACTS)) in {True, False}
 
 
 ROUND_TRIPS = [
+    "hit=3 when 0.weight.grad.norm() changes 10x",
+    "when fc.weight.grad.norm() > 1e3",
+    "name=Mul if norm > 3 log norm is {norm} of {fc.weight.norm()}",
     "name=Mul",
     "name=M module=e.0 parameter=w seq=0 node=0 line=t.py:3 device=-1 hit=3 ignore=2 if norm > 1e3",
     "name=M event=QueuePop",
@@ -515,6 +546,13 @@ HOSTILE: dict[str, bytes] = {
     "too many programs": json.dumps(
         {"version": 2, "programs": {f"{i}.py": [{"name": "a"}] for i in range(1_001)}}
     ).encode(),
+    "expressions that are no list": b'{"version": 2, "programs": {}, "watches": {"a.py": 7}}',
+    "an expression that is none": b'{"version": 2, "programs": {}, "watches": {"a.py": ["a"]}}',
+    "a wrong expression": (
+        b'{"version": 2, "programs": {}, "watches": {"a.py": [{"watch": "exec(1)"}]}}'
+    ),
+    "a wrong bound": b'{"version": 2, "programs": {"a.py": [{"when": "norm > 3"}]}}',
+    "a wrong log point": b'{"version": 2, "programs": {"a.py": [{"name": "a", "log": "{"}]}}',
     "no object": b'{"version": 1, "breakpoints": [7]}',
     "an unknown field": b'{"version": 1, "breakpoints": [{"name": "a", "exec": "b"}]}',
     "a wrong type": b'{"version": 1, "breakpoints": [{"name": ["a"]}]}',

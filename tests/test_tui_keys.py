@@ -332,7 +332,7 @@ async def test_a_group_folds_and_unfolds(trace: Path) -> None:
         await press(pilot, "E")
         assert nodes.line_count == NODES
         await press(pilot, "g", "e")
-        assert notices(session) == ["This node stands alone: there is nothing to fold."]
+        assert notices(session) == ["This node is alone: there is nothing to fold."]
 
 
 async def test_a_folded_group_counts_its_states(trace: Path) -> None:

@@ -476,7 +476,7 @@ async def test_several_threads_stand_where_a_stop_holds_only_its_own(tmp_path: P
                 next(iter(set(program(session).stops) - {program(session).looked_at})),
             )
             assert first is not None
-            assert f"{len(program(session).stops)} threads stand" in stand(pilot)
+            assert f"{len(program(session).stops)} threads stopped" in stand(pilot)
             await command(pilot, f"thread {other}")
             session = await until(pilot, stands)
             assert program(session).stop is program(session).stops[other]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.dap.arguments import RequestError
 from agviz.dap.gradients import measured, received
 from agviz.debugger.breakpoints import KINDS
-from agviz.debugger.conditions import facts_of
+from agviz.debugger.expressions import Facts, facts_of
 from agviz_engine import events as e
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ class SetBreakpoint:
         if predicate is None:
             return True
         return any(
-            predicate.holds(facts_of(health, slot)) for slot, health in _gradients(trace, event)
+            predicate.holds(Facts(facts_of(health, slot)))
+            for slot, health in _gradients(trace, event)
         )
 
     def has_any(self, trace: Trace) -> bool:
@@ -236,7 +237,7 @@ def conditioned(wanted: Breakpoint, condition: str, hits: str) -> Breakpoint:
 
     Args:
         wanted: the breakpoint.
-        condition: see :mod:`agviz.debugger.conditions`; empty: none.
+        condition: see :mod:`agviz.debugger.expressions`; empty: none.
         hits: ``5`` for the fifth hit only, ``> 5`` and ``>= 5`` for later ones; empty: all.
 
     Raises:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.dap.arguments import RequestError
 from agviz.dap.breakpoints import FILTERS, SetBreakpoint, conditioned
 from agviz.debugger.breakpoints import Breakpoint, parse
+from agviz.debugger.expressions import Expression
 from agviz.errors import AgvizError
 
 if TYPE_CHECKING:
@@ -18,13 +21,16 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
 
 _NEAREST: Final = 2
+_BOUND: Final = re.compile(r"\s*(?:[<>=!]|changes\b)")
+"""How a condition of a data breakpoint begins that says nothing of what is held against it."""
+_USUAL_CHANGE: Final = "changes 10x"
 _NOWHERE: Final = "no node of the recording comes from this line"
 File = tuple[str, int]
 """A file as an editor names it: its path, or the number under which it asked for it."""
 
 
 class ChosenBreakpoints:
-    """Those of all files, those on names, and the filters.
+    """Those of all files, those on names and on data, and the filters.
 
     Args:
         sources: where files are.
@@ -36,6 +42,7 @@ class ChosenBreakpoints:
         self._lines: dict[File, dict[int, tuple[int, Breakpoint]]] = {}
         """Line and breakpoint by number, by file."""
         self._names: dict[int, Breakpoint] = {}
+        self._data: dict[int, Breakpoint] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
         """By what is said of them: the same breakpoints keep theirs."""
         self._next = itertools.count(1)
@@ -85,6 +92,27 @@ class ChosenBreakpoints:
             answers.append({"id": number, "verified": True})
         return answers
 
+    def on_data(self, wanted: Sequence[Arguments]) -> list[Json]:
+        """Replace data breakpoints; the answers are as for lines.
+
+        What is held against a bound is named as :func:`data_name` does. A condition is the bound:
+        ``> 1e3``, ``changes 10x`` (also where there is none), or a whole expression.
+        """
+        answers: list[Json] = []
+        self._data = {}
+        for each in wanted:
+            said = each.text("condition", "").strip() or _USUAL_CHANGE
+            bound = f"{each.text('dataId')} {said}" if _BOUND.match(said) else said
+            try:
+                made = conditioned(Breakpoint(when=bound), "", each.text("hitCondition", ""))
+            except AgvizError as error:
+                answers.append(unverified(str(error)))
+                continue
+            number = self._number("data", made)
+            self._data[number] = made
+            answers.append({"id": number, "verified": True})
+        return answers
+
     def _number(self, *said: Any) -> int:
         if said not in self._numbers:
             self._numbers[said] = next(self._next)
@@ -94,7 +122,7 @@ class ChosenBreakpoints:
     def all(self) -> dict[int, Breakpoint]:
         """Everyone, by number."""
         on_lines = (each for several in self._lines.values() for each in several.items())
-        return {**{number: made for number, (_, made) in on_lines}, **self._names}
+        return {**{number: made for number, (_, made) in on_lines}, **self._names, **self._data}
 
     def lines(self, trace: Trace, file: File) -> Mapping[int, list[tuple[int, int]]]:
         """The nodes of a recording that lines of a file made, by line."""
@@ -107,14 +135,14 @@ class ChosenBreakpoints:
         """Everyone, as places in a recording."""
         self._look(trace)
         for number, made in self._names.items():
-            if number not in self._made:
+            if number not in self._made and not why_not_recorded(made):
                 self._made[number] = SetBreakpoint(number, made)
         for file, several in self._lines.items():
             for number, (line, made) in several.items():
-                if number not in self._made:
+                if number not in self._made and not why_not_recorded(made):
                     nodes = frozenset(self.lines(trace, file).get(line, ()))
                     self._made[number] = SetBreakpoint(number, made, nodes)
-        return [self._made[number] for number in self.all]
+        return [self._made[number] for number in self.all if number in self._made]
 
     def _look(self, trace: Trace) -> None:
         """Forget what was found in a recording that has grown."""
@@ -134,7 +162,11 @@ class ChosenBreakpoints:
         """
         known = {each.number: each for each in self.recorded(trace)}
         lines = [] if file is None else sorted(self.lines(trace, file))
+        every = self.all
         for answer in answers:
+            made = every.get(answer.get("id", 0))
+            if made is not None and (why := why_not_recorded(made)):
+                answer.update(unverified(why))
             found = known.get(answer.get("id", 0))
             if found is None or found.has_any(trace):
                 continue
@@ -148,7 +180,35 @@ class ChosenBreakpoints:
 
 
 def _read(wanted: Breakpoint, said: Arguments) -> Breakpoint:
+    if text := said.text("logMessage", ""):
+        wanted = wanted.changed(log=text)
     return conditioned(wanted, said.text("condition", ""), said.text("hitCondition", ""))
+
+
+def why_not_recorded(wanted: Breakpoint) -> str:
+    """Why a breakpoint stops no recording; empty: it may."""
+    if wanted.when:
+        return "a data breakpoint stops only a program that runs"
+    if wanted.log:
+        return "a log point prints only while a program runs"
+    if wanted.predicate is not None and wanted.predicate.needs_tensors:
+        return "a recording has no tensors: its conditions speak of what was measured, like norm"
+    return ""
+
+
+def data_name(name: str) -> str:
+    """The expression that a data breakpoint on a value holds against its bound.
+
+    Args:
+        name: a parameter, its ``.grad``, or an expression.
+
+    Raises:
+        AgvizError: it names no parameter.
+    """
+    expression = Expression(name)
+    if not expression.parameters:
+        raise RequestError("a data breakpoint names a parameter, like fc.weight.grad")
+    return f"{name}.norm()" if expression.is_tensor else name
 
 
 def unverified(why: str) -> Json:

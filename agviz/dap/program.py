@@ -11,7 +11,7 @@ from agviz.dap.arguments import RequestError
 from agviz.dap.breakpoints import FAILED, NONFINITE
 from agviz.dap.playback import Halt
 from agviz.dap.variables import Variable, VariableScope, of_health
-from agviz.debugger.messages import Said
+from agviz.debugger.messages import Said, Stopped
 from agviz.errors import AgvizError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agviz.debugger.breakpoints import Breakpoint
     from agviz.debugger.client import Client
     from agviz.debugger.launch import Debuggee, ProgramOutput
-    from agviz.debugger.messages import Notice, Stopped, StopTensor
+    from agviz.debugger.messages import ExpressionValue, Notice, StopTensor
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 _SCOPES: Final = {
@@ -79,11 +79,11 @@ class DebuggedProgram:
 
     def take(self, notice: Notice) -> bool:
         """Take over what the program says; whether it is a stop."""
-        if not isinstance(notice, Said):
+        if isinstance(notice, Stopped):
             self.stops.pop(notice.thread, None)
             self.stops[notice.thread] = notice
             return True
-        if notice.thread is not None:
+        if isinstance(notice, Said) and notice.thread is not None:
             self.stops.pop(notice.thread, None)
         return False
 
@@ -98,6 +98,8 @@ class DebuggedProgram:
         hit = tuple(self._numbers[each] for each in stop.breakpoints if each in self._numbers)
         if reasons & {"exception", "non-finite"}:
             return Halt(stop.thread, "exception", fault, hit)
+        if stop.passed:
+            return Halt(stop.thread, "data breakpoint", ", ".join(stop.passed), hit)
         if "breakpoint" in reasons:
             return Halt(stop.thread, "breakpoint", breakpoints=hit)
         if "first backward" in reasons:
@@ -163,6 +165,32 @@ class DebuggedProgram:
                 except AgvizError as error:
                     refused[number] = str(error)
         return refused
+
+    def value(self, expression: str, thread: int) -> ExpressionValue:
+        """What an expression is worth at the stop of a thread."""
+        if self.runs_python:
+            raise RequestError("Python runs at this stop; pause ends it")
+        (found,) = self.client.values(expression, thread=thread)
+        return found
+
+    def change(self, slot: int, value: str, thread: int) -> str:
+        """Give the stopped node another gradient.
+
+        Args:
+            slot: input number.
+            value: what all its elements become, or ``* 0.5``.
+            thread: which is stopped.
+
+        Returns:
+            It, in words.
+        """
+        if self.runs_python:
+            raise RequestError("Python runs at this stop; pause ends it")
+        number = value.strip()
+        how = "multiply" if number.startswith("*") else "fill"
+        health = self.client.change(slot, how, number.removeprefix("*").strip(), thread=thread)
+        self._tensors = None
+        return of_health("", health).value
 
     def run_python(self, line: str, thread: int, then: Callable[[str, bool], None]) -> None:
         """Run a line at the stop of a thread, without waiting for it.

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import queue
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from agviz.dap.arguments import Arguments, RequestError
 from agviz.dap.breakpoints import FAILED, FILTERS, NONFINITE
 from agviz.dap.channel import FramingError
-from agviz.dap.chosen import ChosenBreakpoints, unverified
+from agviz.dap.chosen import ChosenBreakpoints, data_name, unverified
 from agviz.dap.playback import Halt, Playback, summary
 from agviz.dap.program import DebuggedProgram, OutputThread
 from agviz.dap.sources import Sources
@@ -25,7 +26,7 @@ from agviz.dap.variables import scopes
 from agviz.debugger.client import Client
 from agviz.debugger.launch import Debuggee
 from agviz.debugger.listening import connect
-from agviz.debugger.messages import Said
+from agviz.debugger.messages import Logged, Said
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 
@@ -46,7 +47,10 @@ _CAPABILITIES: Final[Json] = {
     "supportsFunctionBreakpoints": True,
     "supportsConditionalBreakpoints": True,
     "supportsHitConditionalBreakpoints": True,
-    "supportsEvaluateForHovers": False,
+    "supportsEvaluateForHovers": True,
+    "supportsLogPoints": True,
+    "supportsDataBreakpoints": True,
+    "supportsSetVariable": True,
     "supportsStepBack": True,
     "supportsGotoTargetsRequest": False,
     "supportsExceptionInfoRequest": True,
@@ -98,6 +102,8 @@ class DebugAdapter:
         """By the numbers under which the editor asks for them, as are these."""
         self._threads: dict[int, int] = {}
         self._contents: dict[int, Callable[[], Iterable[Variable]]] = {}
+        self._inputs: set[int] = set()
+        """Those of them that are gradients of a stopped node."""
         self._handles = itertools.count(1)
         self._named: set[int] = set()
         """Threads that were announced to the editor."""
@@ -369,6 +375,8 @@ class DebugAdapter:
         try:
             if live.take(notice):
                 self._show_stop(live)
+            elif isinstance(notice, Logged):
+                self._print_log(notice)
             elif isinstance(notice, Said) and notice.what == "resumed":
                 if live.stop is None:
                     self._channel.event("continued", threadId=(notice.thread or 0) + _THREAD)
@@ -377,6 +385,12 @@ class DebugAdapter:
                 self._channel.event("terminated")
         except AgvizError as error:
             self._say("important", f"{error}\n")
+
+    def _print_log(self, logged: Logged) -> None:
+        """Print what a log point says."""
+        if logged.left_out:
+            self._say("console", f"… {logged.left_out:,} more of log points, too many a second\n")
+        self._say("console", f"{logged.text}\n")
 
     def _show_stop(self, live: DebuggedProgram) -> None:
         """Go to now, and announce the stop."""
@@ -408,6 +422,27 @@ class DebugAdapter:
     def set_function_breakpoints(self, request: Json, arguments: Arguments) -> None:
         """Replace the breakpoints on names of nodes, modules and parameters."""
         self._take_effect(request, self._chosen.on_names(arguments.objects("breakpoints")))
+
+    def data_breakpoint_info(self, request: Json, arguments: Arguments) -> None:
+        """What a data breakpoint on a variable, or an expression, would look at."""
+        name = arguments.text("name")
+        live = self._live
+        try:
+            if live is None:
+                raise RequestError("a data breakpoint stops only a program that runs")
+            inside = arguments.number("variablesReference", 0)
+            if inside and name in {"grad", "parameter"} and live.stop is not None:
+                owner = live.stop.parameter
+                name = f"{owner}.grad" if name == "grad" else owner
+            found = data_name(name)
+        except AgvizError as error:
+            self._respond(request, dataId=None, description=str(error))
+            return
+        self._respond(request, dataId=found, description=found, canPersist=True)
+
+    def set_data_breakpoints(self, request: Json, arguments: Arguments) -> None:
+        """Replace the breakpoints on values of parameters."""
+        self._take_effect(request, self._chosen.on_data(arguments.objects("breakpoints")))
 
     def _take_effect(
         self, request: Json, answers: list[Json], file: tuple[str, int] | None = None
@@ -532,6 +567,7 @@ class DebugAdapter:
         self._frames.clear()
         self._threads.clear()
         self._contents.clear()
+        self._inputs.clear()
 
     def threads(self, request: Json, _arguments: Arguments) -> None:
         """Threads of the engine."""
@@ -572,12 +608,14 @@ class DebugAdapter:
             found = live.scopes(instant, found)
         said = []
         for scope in found:
+            number = self._hold(scope.variables)
             one: Json = {
                 "name": scope.name,
-                "variablesReference": self._hold(scope.variables),
+                "variablesReference": number,
                 "expensive": scope.is_dear,
             }
             if scope.are_inputs:
+                self._inputs.add(number)
                 one["presentationHint"] = "arguments"
             said.append(one)
         self._respond(request, scopes=said)
@@ -612,10 +650,23 @@ class DebugAdapter:
         self._contents[number] = contents
         return number
 
+    def set_variable(self, request: Json, arguments: Arguments) -> None:
+        """Give the stopped node another gradient."""
+        live, name = self._live, arguments.text("name")
+        slot = re.fullmatch(r"input (\d{1,9})", name)
+        is_input = arguments.number("variablesReference") in self._inputs
+        if live is None or live.stop_at(self._shown.instant) is None:
+            raise RequestError("a gradient can be changed where a program is stopped now")
+        if slot is None or not is_input:
+            raise RequestError("only the gradients that come in can be changed")
+        said = live.change(int(slot[1]), arguments.text("value"), live.now.thread)
+        self._respond(request, value=said)
+
     def evaluate(self, request: Json, arguments: Arguments) -> None:
-        """A node by its name; at a prompt of a program, Python."""
+        """An expression, or a node by its name; at a prompt of a program, Python."""
         text, live = arguments.text("expression"), self._live
-        if live is not None and arguments.text("context", "") == "repl":
+        context = arguments.text("context", "")
+        if live is not None and context == "repl":
             frame = arguments.number("frameId", 0)
             thread = self._threads.get(frame, live.now.thread)
             if live.stop_at(self._shown.instant) is None:
@@ -630,7 +681,20 @@ class DebugAdapter:
 
             live.run_python(text, thread, then)
             return
-        said, inside = self._shown.find(text)
+        why = "values are shown where a program is stopped now" if context == "hover" else ""
+        if live is not None and live.stop_at(self._shown.instant) is not None:
+            frame = arguments.number("frameId", 0)
+            found = live.value(text, self._threads.get(frame, live.now.thread))
+            if found.is_known:
+                self._respond(request, result=found.text, variablesReference=0)
+                return
+            why = found.text
+        if context == "hover":
+            raise RequestError(why)
+        try:
+            said, inside = self._shown.find(text)
+        except RequestError as error:
+            raise RequestError(why or str(error)) from None
         self._respond(request, result=said, variablesReference=self._hold(inside.copy))
 
     def exception_info(self, request: Json, _arguments: Arguments) -> None:
@@ -665,6 +729,9 @@ def _requests(adapter: DebugAdapter) -> dict[str, Callable[[Json, Arguments], No
         "terminate": adapter.terminate,
         "setBreakpoints": adapter.set_breakpoints,
         "setFunctionBreakpoints": adapter.set_function_breakpoints,
+        "dataBreakpointInfo": adapter.data_breakpoint_info,
+        "setDataBreakpoints": adapter.set_data_breakpoints,
+        "setVariable": adapter.set_variable,
         "setExceptionBreakpoints": adapter.set_exception_breakpoints,
         "breakpointLocations": adapter.breakpoint_locations,
         "next": adapter.next,

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz.debugger import messages as m
 from agviz.debugger import tensors as of_tensors
+from agviz.debugger.expressions import Expression, write_value
 from agviz.debugger.going_back import way_back
+from agviz.debugger.live_scope import scope_at
 from agviz.debugger.sampling import sample
 from agviz.debugger.shell import Shell
 from agviz.debugger.tensors import TensorError
 from agviz.errors import AgvizError
 from agviz.measure.health import measure, unseen
 from agviz.measure.saved import measured as saved_of
+from agviz.words.health import nonfinite
+from agviz.words.shapes import write_shape
 from agviz_engine.api import engine, is_installed
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.debugger.debugger import Debugger
+    from agviz.debugger.expressions import Scope
     from agviz.debugger.stops import Stop
     from agviz.measure.values import Health
     from agviz_engine.engine import Engine
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _LONGEST_INPUT: Final = 10_000
 _MOST_SAMPLES: Final = 64
+_MOST_EXPRESSIONS: Final = 200
 
 
 def carry_out(debugger: Debugger, stop: Stop, request: m.AtAStop[R]) -> R:
@@ -55,6 +61,29 @@ def _show_tensor(_: Debugger, stop: Stop, request: m.AskTensor) -> m.Shown:
         shown = of_tensors.part(found, request.index)
         health = measure(shown)
     return m.Shown(of_tensors.text_of(found, request.index), health)
+
+
+def _values(debugger: Debugger, stop: Stop, request: m.AskValues) -> tuple[m.ExpressionValue, ...]:
+    if len(request.expressions) > _MOST_EXPRESSIONS:
+        raise AgvizError(f"at most {_MOST_EXPRESSIONS} expressions are worked out at once")
+    scope = scope_at(debugger.names, stop.event, stop.live)
+    with unseen():
+        return tuple(_value(text, scope) for text in request.expressions)
+
+
+def _value(text: str, scope: Scope) -> m.ExpressionValue:
+    try:
+        expression = Expression(text)
+        value = expression.value(scope)
+    except AgvizError as error:
+        return m.ExpressionValue(str(error), is_known=False)
+    if not expression.is_tensor or value is None:
+        return m.ExpressionValue(write_value(value))
+    health = measure(value)
+    facts = [f"{write_shape(health.shape, '?')} {health.dtype}"]
+    facts += filter(None, [nonfinite(health.nan, health.posinf, health.neginf), health.unknown])
+    facts += [] if health.norm is None else [f"norm {health.norm:.6g}"]
+    return m.ExpressionValue(", ".join(facts))
 
 
 def _change(_: Debugger, stop: Stop, request: m.ChangeGradient) -> Health:
@@ -127,6 +156,7 @@ def _complete(debugger: Debugger, stop: Stop, request: m.CompletePython) -> tupl
 _AT_A_STOP: Final[Mapping[type[m.AtAStop[Any]], Callable[[Debugger, Stop, Any], Any]]] = {
     m.AskTensors: _find_tensors,
     m.AskTensor: _show_tensor,
+    m.AskValues: _values,
     m.ChangeGradient: _change,
     m.UndoChange: _undo,
     m.GoBackTo: _back,

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from agviz.debugger.conditions import Condition
+from agviz.debugger.bounds import Bound
+from agviz.debugger.expressions import Condition
+from agviz.debugger.log_text import LogText
 from agviz.errors import AgvizError
 from agviz_engine.events import EVENT_TYPES
 
@@ -28,7 +30,8 @@ _LARGEST: Final = 2**63
 _MOST_WORDS: Final = 40
 _HELP: Final = (
     "write a node's name or regex, file.py:LINE, or name=, module=, parameter=, seq=, node=,"
-    " line=, device=, event=, hit=, ignore=, and at the end: if CONDITION"
+    " line=, device=, event=, hit=, ignore=, and at the end: if CONDITION, log TEXT; or when BOUND,"
+    " like fc.weight.grad.norm() > 1e3"
 )
 
 
@@ -63,7 +66,12 @@ class Breakpoint:
     event: str = ""
     """Kind of event; empty: before a node runs."""
     condition: str = ""
-    """Of one of the gradients; see :mod:`agviz.debugger.conditions`."""
+    """Of one of the gradients, or of parameters; see :mod:`agviz.debugger.expressions`."""
+    when: str = ""
+    """It is at no node, but at what passes a bound: a data breakpoint, see
+    :mod:`agviz.debugger.bounds`."""
+    log: str = ""
+    """It stops nothing and prints this: a log point, see :mod:`agviz.debugger.log_text`."""
     hit_count: int | None = None
     """Stops only when it is hit for the time with this number, from 1."""
     ignore_count: int = 0
@@ -77,6 +85,8 @@ class Breakpoint:
     _pattern: re.Pattern[str] | None = field(init=False, repr=False, compare=False, default=None)
     _place: tuple[str, int] | None = field(init=False, repr=False, compare=False, default=None)
     _predicate: Condition | None = field(init=False, repr=False, compare=False, default=None)
+    _bound: Bound | None = field(init=False, repr=False, compare=False, default=None)
+    _log_text: LogText | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         for name, kind in _FIELDS.items():
@@ -89,12 +99,23 @@ class Breakpoint:
             raise BreakpointError("a number of hits can't be negative")
         if not self.says_something:
             raise BreakpointError(f"a breakpoint has to say something of a node: {_HELP}")
+        self._read_texts()
+
+    def _read_texts(self) -> None:
         if self.name:
             object.__setattr__(self, "_pattern", _compiled(self.name))
         if self.line:
             object.__setattr__(self, "_place", _place(self.line))
         if self.condition:
             object.__setattr__(self, "_predicate", Condition(self.condition))
+        if self.when:
+            if self.is_of_a_node or self.event or self.condition:
+                raise BreakpointError(
+                    "a data breakpoint is at no place: what is behind `when` is all that it says"
+                )
+            object.__setattr__(self, "_bound", Bound(self.when))
+        if self.log:
+            object.__setattr__(self, "_log_text", LogText(self.log))
 
     @property
     def says_something(self) -> bool:
@@ -104,7 +125,7 @@ class Breakpoint:
     @property
     def is_of_a_node(self) -> bool:
         """Whether it asks for anything that only a node has."""
-        others = {"event", "condition"}
+        others = {"event", "condition", "when"}
         return any(
             getattr(self, name) not in {"", None} for name in _CRITERIA if name not in others
         )
@@ -113,6 +134,16 @@ class Breakpoint:
     def predicate(self) -> Condition | None:
         """Its condition, read."""
         return self._predicate
+
+    @property
+    def bound(self) -> Bound | None:
+        """What has to be passed, read; None: it is at a place."""
+        return self._bound
+
+    @property
+    def log_text(self) -> LogText | None:
+        """What it prints, read; None: it stops."""
+        return self._log_text
 
     def asks_for(self, facts: NodeProperties) -> bool:
         """Whether everything it says is true, but for its condition and the kind of event."""
@@ -172,6 +203,10 @@ class Breakpoint:
         ]
         if self.condition:
             said += ["if", self.condition]
+        if self.when:
+            said += ["when", self.when]
+        if self.log:
+            said += ["log", self.log]
         return " ".join(said)
 
 
@@ -218,6 +253,8 @@ _FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "device": (int, type(None)),
     "event": (str,),
     "condition": (str,),
+    "when": (str,),
+    "log": (str,),
     "hit_count": (int, type(None)),
     "ignore_count": (int,),
     "temporary": (bool,),
@@ -226,8 +263,10 @@ _FIELDS: Final[dict[str, tuple[type, ...]]] = {
 }
 _CRITERIA: Final = (
     *("name", "module", "parameter", "sequence_nr", "node", "line", "device", "event"),
-    "condition",
+    *("condition", "when"),
 )
+_OF_TEXT: Final = {"condition", "when", "log"}
+"""Fields that have a length of their own."""
 _WORDS: Final = {
     "name": "name",
     "module": "module",
@@ -246,15 +285,22 @@ _WORDS: Final = {
 def parse(text: str, *, temporary: bool = False) -> Breakpoint:
     """Read a breakpoint as it is written on a command line: ``name=Mul module=encoder if nan > 0``.
 
-    A word without ``=`` is ``file.py:LINE`` where it looks like that, else a node's name.
+    A word without ``=`` is ``file.py:LINE`` where it looks like that, else a node's name. Behind
+    ``when`` is what passes a bound, behind ``log`` at the end what is printed.
 
     Raises:
         agviz.errors.AgvizError: it is none.
     """
-    head, found, condition = _split_condition(text)
+    text, log_found, log = _split(text, "log")
+    if log_found and not log:
+        raise BreakpointError("behind `log` comes the text to print, like norm is {norm}")
+    head, when_found, when = _split(text, "when")
+    if when_found and not when:
+        raise BreakpointError("behind `when` comes a bound, like fc.weight.grad.norm() > 1e3")
+    head, found, condition = _split(head, "if")
     if found and not condition:
-        raise BreakpointError("behind `if` stands a condition, like norm > 1e3")
-    said: dict[str, Any] = {}
+        raise BreakpointError("behind `if` comes a condition, like norm > 1e3")
+    said: dict[str, Any] = {"when": when, "log": log}
     for word, value in _words(head):
         name = _WORDS.get(word)
         if name is None:
@@ -265,8 +311,24 @@ def parse(text: str, *, temporary: bool = False) -> Breakpoint:
     return Breakpoint(**said, condition=condition, temporary=temporary)
 
 
-def _split_condition(text: str) -> tuple[str, bool, str]:
-    match = re.search(r"(?:^|\s)if(?:\s|$)", text)
+def log_words(text: str) -> tuple[str, str]:
+    """Where a log point is, and what it prints: ``parameter=fc.weight hit=3 norm is {norm}``.
+
+    The first word says where, and what follows it as ``word=value``; quotes around the text go.
+    """
+    words = text.split(" ")
+    many = 1
+    while many < len(words) and words[many].partition("=")[0] in _WORDS and "=" in words[many]:
+        many += 1
+    printed = " ".join(words[many:]).strip()
+    if len(printed) > 1 and printed[0] == printed[-1] and printed[0] in "\"'":
+        printed = printed[1:-1]
+    return " ".join(words[:many]), printed
+
+
+def _split(text: str, word: str) -> tuple[str, bool, str]:
+    """What is in front of a word, whether it is there, and what is behind it."""
+    match = re.search(rf"(?:^|\s){word}(?:\s|$)", text)
     if match is None:
         return text, False, ""
     return text[: match.start()], True, text[match.end() :].strip()
@@ -297,7 +359,7 @@ def _number(word: str, value: str) -> int:
 def _check(name: str, value: object, kinds: tuple[type, ...]) -> None:
     if type(value) not in kinds:
         raise BreakpointError(f"{name} can't be {str(value)[:LONGEST]!r}")
-    if isinstance(value, str) and name != "condition" and len(value) > LONGEST:
+    if isinstance(value, str) and name not in _OF_TEXT and len(value) > LONGEST:
         raise BreakpointError(f"{name} has at most {LONGEST} characters")
     if isinstance(value, int) and abs(value) >= _LARGEST:
         raise BreakpointError(f"{name} can't be so large")

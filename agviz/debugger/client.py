@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from agviz.debugger import messages as m
-from agviz.debugger.messages import Hello, Notice, Said, Stopped
+from agviz.debugger.messages import Hello, Logged, Notice, Said, Stopped
 from agviz.debugger.protocol import (
     MOST_REPLY_BYTES,
     Lines,
@@ -47,6 +47,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _SECONDS: Final = 60.0
+_WITH_FIELDS: Final[Mapping[str, type[Stopped | Logged]]] = {"stopped": Stopped, "logged": Logged}
+"""Notices that say more than :class:`Said`, by the word that they come under."""
 _SECONDS_TO_GREET: Final = 30.0
 _GONE: Final = "the program has gone"
 
@@ -138,7 +140,7 @@ class Client:
             notice = self.next_notice(timeout)
             if isinstance(notice, Stopped):
                 return notice
-            if notice.what == "gone":
+            if isinstance(notice, Said) and notice.what == "gone":
                 raise GoneError(_GONE)
 
     # -- running --------------------------------------------------------------------------------
@@ -217,6 +219,10 @@ class Client:
             thread: which is stopped.
         """
         return self._ask(m.AskTensor(what=what, name=name, index=index, thread=thread))
+
+    def values(self, *expressions: str, thread: int | None = None) -> tuple[m.ExpressionValue, ...]:
+        """What expressions are worth; see :mod:`agviz.debugger.expressions`."""
+        return self._ask(m.AskValues(expressions=expressions, thread=thread))
 
     def change(
         self, slot: int, how: str, value: float | str, index: str = "", thread: int | None = None
@@ -362,7 +368,8 @@ def _hello(line: bytes | None) -> Hello:
 
 
 def _notice(message: Mapping[str, Any]) -> Notice:
-    return _read(Stopped, message) if message["say"] == "stopped" else _said(message)
+    kind = _WITH_FIELDS.get(message["say"]) if isinstance(message["say"], str) else None
+    return _said(message) if kind is None else _read(kind, message)
 
 
 def _said(message: Mapping[str, Any]) -> Said:

@@ -13,16 +13,22 @@ Nothing stops while no viewer is attached, and when it goes, however it goes, al
 Note [Only what may stop]
 The debugger subscribes to the kinds of events at which it might stop, as ``bdb.set_continue`` does:
 a program that runs on with nothing to stop for runs as if no viewer were attached.
+
+Note [Data breakpoints]
+What a data breakpoint waits for is looked at where it may have changed: after the AccumulateGrad of
+a parameter that it names, and at the end of each pass. What changes by a factor is held against the
+last pass in which its parameter got a gradient, hence is looked at after AccumulateGrad only.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from agviz.debugger.bounds import Watched
 from agviz.debugger.breakpoints import KINDS, Breakpoint, BreakpointError
-from agviz.debugger.conditions import facts_of
-from agviz.debugger.messages import Said, Stops
+from agviz.debugger.messages import Logged, Said, Stops
 from agviz.debugger.node_facts import LiveNode
 from agviz.debugger.stops import NotStoppedError, Step, Stop, Until
 from agviz_engine import events
@@ -31,11 +37,11 @@ from agviz_engine.instruments import Instrument
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import Tensor
     from torch.nn import Module
 
     from agviz.debugger.messages import Hold, How, Nonfinite, Notice
     from agviz.debugger.node_facts import DebuggedRecording
+    from agviz.record.names import Names
     from agviz_engine.events import Event
     from agviz_engine.instruments import Live
     from agviz_engine.node import NodeRef
@@ -43,6 +49,9 @@ if TYPE_CHECKING:
 
 MOST_BREAKPOINTS: Final = 1_000
 _ENDS: Final = (events.GraphTaskFinished, events.GraphTaskFailed)
+_FOR_BOUNDS: Final = (events.LeafAccumulated, *_ENDS)
+MOST_LOGGED: Final = 500
+"""Texts of log points that are sent in a second; the others are counted."""
 _NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit", "GoBack")
 
 
@@ -98,6 +107,15 @@ class Debugger(Instrument):
         self._untils: list[Until] = []
         self._pauses: set[int | None] = set()
         self._breakpoints: dict[int, Breakpoint] = {}
+        self._leaves: frozenset[str] | None = None
+        """Of these parameters alone is LeafAccumulated looked at; None: of all."""
+        self._watched: dict[int, Watched] = {}
+        """What data breakpoints saw last, by their numbers."""
+        self._logged: list[Logged] = []
+        """To be sent when the lock is free."""
+        self._logged_in = (0, 0)
+        """A second, and how many texts of log points were sent in it."""
+        self._left_out = 0
         self._next_number = 1
         self._hold: Hold = "all"
         self._at_first = False
@@ -114,6 +132,7 @@ class Debugger(Instrument):
     def _subscribe(self) -> None:
         """Note [Only what may stop]; called under the lock after every change of what is wanted."""
         kinds = self._wanted_kinds()
+        self._leaves = None if kinds is None else self._bound_parameters()
         if kinds != self.kinds:
             self.kinds = kinds
             if self._registry is not None:
@@ -131,7 +150,19 @@ class Debugger(Instrument):
         if self._at_nonfinite != "off":
             kinds.add(events.NonFiniteChecked)
         enabled = [each for each in self._breakpoints.values() if each.enabled]
-        return frozenset(kinds | {KINDS[each.event or "NodeStarted"] for each in enabled})
+        for each in enabled:
+            kinds.update(_FOR_BOUNDS if each.when else [KINDS[each.event or "NodeStarted"]])
+        return frozenset(kinds)
+
+    def _bound_parameters(self) -> frozenset[str] | None:
+        """Whose LeafAccumulated data breakpoints want; None: others want it, too."""
+        names: set[str] = set()
+        for each in self._breakpoints.values():
+            if each.enabled and each.event == events.LeafAccumulated.__name__:
+                return None
+            if each.enabled and each.bound is not None:
+                names |= each.bound.parameters
+        return frozenset(names)
 
     # -- the viewer -----------------------------------------------------------------------------
 
@@ -164,6 +195,7 @@ class Debugger(Instrument):
         self._untils.clear()
         self._pauses.clear()
         self._breakpoints.clear()
+        self._watched.clear()
         self._at_first = self._at_exceptions = False
         self._at_nonfinite = "off"
         self._at_next_node = ""
@@ -319,8 +351,11 @@ class Debugger(Instrument):
         with self._lock:
             if "number" in changes:
                 raise BreakpointError("the number of a breakpoint can't be changed")
-            made = self._breakpoint(number).changed(**changes)
+            before = self._breakpoint(number)
+            made = before.changed(**changes)
             self._breakpoints[number] = made
+            if made.when != before.when:
+                self._watched.pop(number, None)
             self._subscribe()
             return made
 
@@ -333,6 +368,7 @@ class Debugger(Instrument):
         with self._lock:
             found = self._breakpoint(number)
             del self._breakpoints[number]
+            self._watched.pop(number, None)
             self._subscribe()
             return found
 
@@ -349,6 +385,11 @@ class Debugger(Instrument):
         """The module whose forward made the node of a stop."""
         facts = stop.facts
         return None if facts is None else self._subject.names.find_module(facts.module)
+
+    @property
+    def names(self) -> Names:
+        """Of parameters and modules."""
+        return self._subject.names
 
     def interrupt(self) -> None:
         """End the Python that a stopped thread runs for the viewer."""
@@ -397,6 +438,8 @@ class Debugger(Instrument):
 
     def any_event(self, event: Event, live: Live) -> None:
         """Stop here, if this is a place to stop."""
+        if self._leaves is not None and self._is_another_leaf(self._leaves, event, live):
+            return
         if self._say is None or not (
             event.graph_task < 0 or self._subject.records(event.graph_task)
         ):
@@ -409,17 +452,28 @@ class Debugger(Instrument):
                 registry.remove(self)
                 registry.add(self)
             self._lock.wait_for(lambda: not self._is_held())
+            if not self.is_attached:
+                return  # the viewer has gone while this thread was held
             say = self._say
             stop = self._wanted(event, live)
-            if stop is None or say is None:
-                self._subscribe()
-                return
-            self._stops[event.thread] = stop
-            self._forget_done(event.thread)
+            logged, self._logged = self._logged, []
+            if stop is not None:
+                self._stops[event.thread] = stop
+                self._forget_done(event.thread)
             self._subscribe()
+        for each in logged:
+            say(each)
+        if stop is None:
+            return
         self._stay(stop, say)
         if stop.going_back is not None:
             raise stop.going_back
+
+    def _is_another_leaf(self, wanted: frozenset[str], event: Event, live: Live) -> bool:
+        """Whether a gradient has come to a parameter that no data breakpoint names."""
+        if type(event) is not events.LeafAccumulated or live.node is None:
+            return False
+        return self.names.parameter(live.node.node.variable) not in wanted
 
     def _is_held(self) -> bool:
         """Whether a thread that is not stopped itself has to wait for one that does."""
@@ -469,14 +523,17 @@ class Debugger(Instrument):
         ref = None if live.graph_task is None else live.node
         has_node = ref is not None and getattr(event, "node", None) == ref.index
         facts = LiveNode(ref, self._subject) if ref is not None and has_node else None
-        hit = [] if not self._breakpoints else list(self._hit(event, live, facts))
+        passed: list[str] = []
+        hit = [] if not self._breakpoints else list(self._hit(event, live, facts, passed))
         reasons = ["breakpoint"] * bool(hit)
         reasons += self._reasons(event)
         if not reasons:
             return None
         if facts is None and getattr(event, "node", -1) >= 0:
             facts = self._facts(event, live)
-        return Stop(event=event, live=live, facts=facts, reasons=reasons, breakpoints=hit)
+        return Stop(
+            event=event, live=live, facts=facts, reasons=reasons, breakpoints=hit, passed=passed
+        )
 
     def _facts(self, event: Any, live: Live) -> LiveNode | None:
         """Details of an event, beside the node that the live view shows."""
@@ -529,13 +586,28 @@ class Debugger(Instrument):
         self._found_nonfinite.add(event.graph_task)
         return is_first or self._at_nonfinite == "every"
 
-    def _hit(self, event: Event, live: Live, facts: LiveNode | None) -> Iterator[int]:
-        """Numbers of the breakpoints that stop the program here; counts all that are hit."""
+    def _hit(
+        self, event: Event, live: Live, facts: LiveNode | None, passed: list[str]
+    ) -> Iterator[int]:
+        """Numbers of the breakpoints that stop the program here; counts all that are hit.
+
+        Args:
+            event: what has happened.
+            live: the live view of it.
+            facts: of its node.
+            passed: takes what passed which bound.
+        """
         kind = type(event).__name__
         for each in list(self._breakpoints.values()):
-            if not each.enabled or kind != (each.event or "NodeStarted"):
+            if not each.enabled:
                 continue
-            if not self._is_asked_for(each, event, live, facts):
+            if each.when:
+                found = self._passed(each, event, live, facts)
+                if not found:
+                    continue
+            elif kind != (each.event or "NodeStarted") or not self._is_asked_for(
+                each, event, live, facts
+            ):
                 continue
             now = each.changed(hits=each.hits + 1)
             stops = now.stops_at(now.hits)
@@ -543,7 +615,10 @@ class Debugger(Instrument):
                 del self._breakpoints[each.number]
             else:
                 self._breakpoints[each.number] = now
-            if stops:
+            if stops and each.log:
+                self._log(each, event, live, facts)
+            elif stops:
+                passed += [found] if each.when else []
                 yield each.number
 
     def _is_asked_for(
@@ -556,30 +631,47 @@ class Debugger(Instrument):
         predicate = wanted.predicate
         if predicate is None:
             return True
-        from agviz.measure.health import measure, unseen
+        from agviz.debugger.live_scope import holds
 
-        with unseen():
-            return any(
-                predicate.holds(facts_of(measure(gradient), slot))
-                for slot, gradient in _gradients(event, live)
-            )
+        return holds(predicate, self.names, event, live)
 
+    def _passed(self, wanted: Breakpoint, event: Event, live: Live, facts: LiveNode | None) -> str:
+        """What passed the bound of a data breakpoint; empty: nothing. Note [Data breakpoints]."""
+        bound = wanted.bound
+        if bound is None or not isinstance(event, _FOR_BOUNDS):
+            return ""
+        name = ""
+        if isinstance(event, events.LeafAccumulated):
+            name = "" if facts is None else facts.parameter
+            if name not in bound.parameters:
+                return ""
+        elif bound.factor:
+            return ""
+        from agviz.debugger.live_scope import passes
 
-def _gradients(event: Event, live: Live) -> Iterator[tuple[int, Tensor]]:
-    """The gradients that an event is about, with their slots."""
-    match event:
-        case events.NodeStarted():
-            several = live.inputs
-        case events.NodeFinished():
-            several = live.outputs
-        case events.NonFiniteChecked(output=slot) | events.GradientAccumulated(slot=slot):
-            several = ()
-            if live.gradient is not None:
-                yield slot, live.gradient
-        case events.LeafAccumulated():
-            several = () if live.node is None else (live.node.node.variable.grad,)
-        case _:
-            several = ()
-    for slot, gradient in enumerate(several):
-        if gradient is not None:
-            yield slot, gradient
+        watched = self._watched.setdefault(wanted.number, Watched())
+        return passes(watched, bound, self.names, event, live, name)
+
+    def _log(self, wanted: Breakpoint, event: Event, live: Live, facts: LiveNode | None) -> None:
+        """Have the text of a log point sent, unless there are too many."""
+        second = int(time.monotonic())
+        sent = self._logged_in[1] if self._logged_in[0] == second else 0
+        if sent >= MOST_LOGGED:
+            self._left_out += 1
+            return
+        self._logged_in = second, sent + 1
+        if wanted.log_text is None:
+            return
+        from agviz.debugger.live_scope import written
+
+        facts = facts or (self._facts(event, live) if hasattr(event, "node") else None)
+        logged = Logged(
+            breakpoint=wanted.number,
+            text=written(wanted.log_text, self.names, event, live),
+            graph_task=event.graph_task,
+            node=None if facts is None else facts.node,
+            name="" if facts is None else facts.name,
+            left_out=self._left_out,
+        )
+        self._left_out = 0
+        self._logged.append(logged)

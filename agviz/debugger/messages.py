@@ -66,6 +66,8 @@ class Stopped:
     """Numbers of those that were hit."""
     details: Mapping[str, int | Paragraph | bool]
     """The other fields of the event."""
+    passed: tuple[str, ...] = ()
+    """What passed the bounds of data breakpoints: which bound, from which value to which."""
     node: int | None = None
     """None: the event is about no node; so are the next, then empty or None."""
     name: str = ""
@@ -94,7 +96,22 @@ class Said:
     thread: int | None = None
 
 
-Notice = Stopped | Said
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """A log point was hit; the program runs on."""
+
+    breakpoint: int
+    """Its number."""
+    text: str
+    graph_task: int
+    node: int | None = None
+    """None: the event is about no node."""
+    name: str = ""
+    left_out: int = 0
+    """How many before this one were not sent, because there were too many a second."""
+
+
+Notice = Stopped | Said | Logged
 
 
 def as_said(notice: Hello | Notice) -> dict[str, Any]:
@@ -148,6 +165,15 @@ class Shown:
 
     text: Paragraph
     health: Health
+
+
+@dataclass(frozen=True)
+class ExpressionValue:
+    """What an expression is worth at a stop."""
+
+    text: str
+    """Where it has no value: why."""
+    is_known: bool = True
 
 
 @dataclass(frozen=True)
@@ -327,6 +353,13 @@ class AskTensor(AtAStop[Shown], do="tensor"):
     name: str
     index: str = ""
     """As between brackets: ``0, 2:5``; empty: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskValues(AtAStop[tuple[ExpressionValue, ...]], do="values", under="values"):
+    """What expressions are worth; see :mod:`agviz.debugger.expressions`."""
+
+    expressions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

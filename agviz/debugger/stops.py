@@ -83,6 +83,8 @@ class Stop:
     """Of the node that the event concerns, where it is alive."""
     reasons: list[str]
     breakpoints: list[int]
+    passed: list[str] = field(default_factory=list)
+    """What passed the bounds of data breakpoints."""
     inbox: queue.SimpleQueue[Callable[[], None] | None] = field(default_factory=queue.SimpleQueue)
     """What the thread is to do while it is stopped; None: go on."""
     resumed: bool = False
@@ -107,6 +109,7 @@ class Stop:
             event=type(event).__name__,
             reasons=tuple(self.reasons),
             breakpoints=tuple(self.breakpoints),
+            passed=tuple(self.passed),
             details={name: value for name, value in event._asdict().items() if name not in unsaid},
         )
         if facts is None:

@@ -377,6 +377,18 @@ class Names:
                 return module
         return None
 
+    def find_parameter(self, name: str) -> Tensor | None:
+        """The parameter that goes by a name, as :meth:`parameter` gives it; None: there is none."""
+        with self._lock:
+            known = list(self._parameters.values())
+            has_roots = self._has_several_roots()
+        for ref, place in known:
+            if name.endswith(place.path) and place.full(has_roots=has_roots) == name:
+                parameter = ref()
+                if parameter is not None:
+                    return parameter
+        return None
+
     def module(self, sequence_nr: int) -> str | None:
         """Path of the innermost module whose forward made the node with this sequence number.
 

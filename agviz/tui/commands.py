@@ -307,7 +307,12 @@ COMMANDS: Final[tuple[Command, ...]] = (
     # Breakpoints.
     Command(
         Keys("break.toggle", "b", "Break", title="Breakpoint here", shown=True),
-        Usage("break", "[WHERE]", "stop there, or before the selected node"),
+        Usage(
+            "break",
+            "[WHERE]",
+            "stop there, or before the selected node; when fc.weight.grad.norm() > 1e3: where that"
+            " passes the bound; when fc.weight.grad.norm() changes 10x",
+        ),
         press=_toggle_breakpoint,
         run=lambda parts, argument: parts.live.breakpoints.add(argument),
         needs="program",
@@ -361,6 +366,38 @@ COMMANDS: Final[tuple[Command, ...]] = (
         run=lambda parts, _: parts.live.stopped_node.open_shell(),
         needs="program",
         without=_TENSORS_GONE,
+    ),
+    Command(
+        verb=Usage("log", "WHERE TEXT", "print there and do not stop: Addmm norm is {norm}"),
+        run=lambda parts, argument: parts.live.breakpoints.add_log(argument),
+        needs="program",
+        without=_RECORDED,
+    ),
+    # What is watched.
+    Command(
+        verb=Usage(
+            "watch", "[EXPR]", "show its value at every stop: fc.weight.grad.norm(); or list them"
+        ),
+        complete=lambda parts, argument: parts.live.watches.complete(argument),
+        run=lambda parts, argument: parts.live.watches.add(argument, is_printed=False),
+        needs="program",
+        without=_RECORDED,
+    ),
+    Command(
+        verb=Usage("unwatch", "[N]", "show the value of expression N no longer, or of none"),
+        run=lambda parts, argument: parts.live.watches.remove(argument, is_printed=False),
+        needs="program",
+    ),
+    Command(
+        verb=Usage("display", "[EXPR]", "print its value to Output at every stop, or list them"),
+        complete=lambda parts, argument: parts.live.watches.complete(argument),
+        run=lambda parts, argument: parts.live.watches.add(argument, is_printed=True),
+        needs="program",
+    ),
+    Command(
+        verb=Usage("undisplay", "[N]", "print the value of expression N no longer, or of none"),
+        run=lambda parts, argument: parts.live.watches.remove(argument, is_printed=True),
+        needs="program",
     ),
     # Questions and files for other tools.
     Command(

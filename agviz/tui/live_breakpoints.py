@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.debugger.breakpoint_file import PLACE, BreakpointFile
-from agviz.debugger.breakpoints import Breakpoint, parse
+from agviz.debugger.breakpoints import Breakpoint, log_words, parse
 from agviz.debugger.messages import NONFINITE
 from agviz.errors import AgvizError
 from agviz.tui import command_line
@@ -105,6 +105,13 @@ class LiveBreakpoints:
         """Stop where the argument says, or before the selected node."""
         self._change("add", self._written(argument).changed(temporary=temporary))
 
+    def add_log(self, argument: str) -> None:
+        """Print a text where the first words say, and do not stop."""
+        where, text = log_words(argument)
+        if not where or not text:
+            raise CommandError("Say where and what to print, like parameter=fc.weight norm {norm}.")
+        self._change("add", self._written(f"{where} log {text}"))
+
     def condition(self, argument: str) -> None:
         """Have a breakpoint ask for more."""
         number, _, condition = argument.partition(" ")
@@ -153,7 +160,8 @@ class LiveBreakpoints:
         else:
             wanted_fields = wanted.to_json()
             blank = dict.fromkeys(("sequence_nr", "node", "device", "hit_count"))
-            empty = dict.fromkeys(("name", "module", "parameter", "line", "event", "condition"), "")
+            texts = ("name", "module", "parameter", "line", "event", "condition", "when", "log")
+            empty = dict.fromkeys(texts, "")
             changes: dict[str, Any] = (
                 blank | empty | {"ignore_count": 0, "enabled": True} | wanted_fields
             )
@@ -184,7 +192,8 @@ class LiveBreakpoints:
             self._warn(clean(str(error)))
 
     def _say_added(self, made: Breakpoint) -> None:
-        said = f"Breakpoint {made.number}: {clean(made.describe())}"
+        what = "Log point" if made.log else "Breakpoint"
+        said = f"{what} {made.number}: {clean(made.describe())}"
         if made.line and not self._program.knows_lines:
             never = f"{said}\nIt will never stop: {WITHOUT_LINES}."
             self._warn(never, timeout=20)

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from textual.widgets import Static
 
 from agviz.debugger.breakpoint_file import BreakpointFile
-from agviz.debugger.messages import HOLDS, Stopped
+from agviz.debugger.messages import HOLDS, Logged, Stopped
+from agviz.traces.nodes import short_name
 from agviz.tui import state_line
 from agviz.tui.command_line import CommandError
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.live_breakpoints import LiveBreakpoints
+from agviz.tui.live_watches import LiveWatches
 from agviz.tui.model import Key, OtherTasks, Playhead
 from agviz.tui.other_tasks import turns_after
 from agviz.tui.panels.output import ANSWER, Output
@@ -76,6 +78,7 @@ class LiveDriver(RecordedDriver):
         self.program = LiveProgram(board, arrangement, client=client, debuggee=debuggee)
         kept = BreakpointFile(folder, client.hello.program)
         self.breakpoints = LiveBreakpoints(self.program, board, kept)
+        self.watches = LiveWatches(self.program, board, kept)
         self.stopped_node = StoppedNode(self.program, board, arrangement)
         board.alive = self.program.alive
         arrangement.panels = (*arrangement.panels, Output)
@@ -92,7 +95,8 @@ class LiveDriver(RecordedDriver):
         """Steps that were typed while the one before was under way."""
 
     def widgets(self) -> Iterator[Widget]:
-        """A line about the state of the program."""
+        """What is watched, and a line about the state of the program."""
+        yield self.watches.lines
         yield self._line
 
     def begin(self) -> None:
@@ -100,6 +104,7 @@ class LiveDriver(RecordedDriver):
         program = self.program
         program.begin(self._hear)
         self.breakpoints.load()
+        self.watches.load()
         first = program.debuggee is not None
         program.ask(
             lambda client: client.set_stops(first=first, exceptions=True, nonfinite="first")
@@ -114,6 +119,9 @@ class LiveDriver(RecordedDriver):
     def _hear(self, notice: Notice) -> None:
         """It has stopped, or runs, or has ended."""
         program = self.program
+        if isinstance(notice, Logged):
+            self._print_log(notice)
+            return
         if isinstance(notice, Stopped):
             self._hear_stop(notice)
         elif notice.what in {"ended", "gone"}:
@@ -148,11 +156,25 @@ class LiveDriver(RecordedDriver):
             return
         self._ahead.clear()
         self.stopped_node.look_at_tensors()
+        self.watches.look()
         self.breakpoints.ask()
+        for sentence in stop.passed:
+            program.output.add(f"{sentence}\n", ANSWER)
+            self.board.notify(sentence)
         if "exception" in stop.reasons:
             text = f"{stop.details.get('error')}: {stop.details.get('message')}"
             program.output.add(f"{text}\n", ANSWER)
             self.board.screen.notify(text, severity="error", markup=False)
+
+    def _print_log(self, logged: Logged) -> None:
+        """Print what a log point says."""
+        where = f"pass {logged.graph_task}"
+        if logged.node is not None:
+            where += f", {short_name(logged.name)}"
+        lines = f"log {logged.breakpoint} ({where}): {logged.text}\n"
+        if logged.left_out:
+            lines = f"… {logged.left_out:,} more of log points, too many a second\n{lines}"
+        self.program.output.add(lines, ANSWER)
 
     # What the reader thread found.
 
@@ -398,6 +420,7 @@ class LiveDriver(RecordedDriver):
         program.stop_tensors = None
         self.is_stepping = False
         program.show()
+        self.watches.show()
         self._show_state()
         program.ask(command)
         if not program.stops:
@@ -406,6 +429,7 @@ class LiveDriver(RecordedDriver):
     def _look_at_stop(self) -> None:
         self.go_to_now()
         self.stopped_node.look_at_tensors()
+        self.watches.look()
         self._show_state()
 
     def _look_beside(self, key: Key) -> None:

@@ -45,4 +45,6 @@ def mark_of(each: Breakpoint) -> Mark:
     """How a breakpoint is shown."""
     if not each.enabled:
         return Mark.DISABLED
+    if each.log:
+        return Mark.LOGS
     return Mark.ONCE if each.temporary else Mark.STOPS

@@ -318,6 +318,7 @@ class Mark(StrEnum):
 
     STOPS = "stops"
     ONCE = "once"
+    LOGS = "logs"
     DISABLED = "disabled"
 
     @property
@@ -326,7 +327,7 @@ class Mark(StrEnum):
         return _MARKS[self]
 
 
-_MARKS = {Mark.STOPS: "◆", Mark.ONCE: "◈", Mark.DISABLED: "◇"}
+_MARKS = {Mark.STOPS: "◆", Mark.ONCE: "◈", Mark.LOGS: "▷", Mark.DISABLED: "◇"}
 
 
 class StopTensors(NamedTuple):

@@ -33,12 +33,13 @@ def stopped(
     what = f"{before} {short_name(stop.name)}" if stop.name else f"at {stop.event}"
     numbers = ", ".join(str(number) for number in stop.breakpoints)
     why = " and ".join(stop.reasons).replace("breakpoint", f"breakpoint {numbers}")
-    others = f"{stopped_threads} threads stand" if stopped_threads > 1 else ""
+    others = f"{stopped_threads} threads stopped" if stopped_threads > 1 else ""
     alone = "others run" if holds_one and not others else ""
     facts = [
         (0, f"■ T{stop.thread} {what}"),
         (5, stop.parameter or stop.module),
         (2, why),
+        (2, ", ".join(stop.passed)),
         (4, stop.line),
         (6, "now") if is_now else (1, "you look at the past, c goes on"),
         (3, others or alone),

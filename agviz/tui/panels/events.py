@@ -47,7 +47,7 @@ class Events(LineList):
     EMPTY = "No events; :filter lists all."
     HELP = (
         "Everything the engine did, in order: the number of the event, its time in ms since the"
-        " graph task began, the thread, what happened. ▶ marks the event the playhead stands"
+        " graph task began, the thread, what happened. ▶ marks the event the playhead is"
         " behind: it and all above it have happened.\n\n"
         "f asks for a filter: kinds of events, nonfinite (checks that found something), a thread"
         " (T1), a node (#12, or . for the selected one);"

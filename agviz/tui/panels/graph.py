@@ -43,15 +43,16 @@ class GraphPanel(LineList):
     HAS_HEADER = True
     EMPTY = "No nodes: the dependencies were never computed."
     HELP = (
-        "Every node in the order in which it was executed; those that have not run stand at the"
-        " end. The glyph is the node's state at the playhead, and beside ◌ stands the number of"
+        "Every node in the order in which it was executed; those that have not run are at the"
+        " end. The glyph is the node's state at the playhead, and beside ◌ is the number of"
         " gradients it still waits for.\n\n"
         "The lanes at the left are the edges, as in git log --graph: they lead down from a node"
         " to those it gives gradients to. … says that there are more lanes than fit, » that the"
         " node has one of these.\n\n"
         "Space folds the neighbours that are of one module or form a chain into one line; left"
         " folds more: a repeated block, the module around; right less.\n\n"
-        "In front of a node, ◆ is a breakpoint, ◈ one that stops once, ◇ one that is switched off."
+        "In front of a node, ◆ is a breakpoint, ◈ one that stops once, ▷ a log point, ◇ one"
+        " that is switched off."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e,space", "fold", "Fold", id="graph.fold"),
@@ -187,7 +188,7 @@ class GraphPanel(LineList):
         elif rows > 1:
             self.notify("There is no larger group around this one.")
         else:
-            self.notify("This node stands alone: there is nothing to fold.")
+            self.notify("This node is alone: there is nothing to fold.")
 
     def _folded(self, place: int) -> None:
         """Show what is folded now."""

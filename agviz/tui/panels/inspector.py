@@ -23,7 +23,7 @@ class Inspector(LineList):
     DRAWS = ("recording", "moment", "selected", "story", "stop_tensors")
     EMPTY = "No node is selected yet: press n, or choose one in the list of nodes."
     HELP = (
-        "The selected node: where it stands at the playhead, the gradients it received and gave,"
+        "The selected node: its state at the playhead, the gradients it received and gave,"
         " its hooks, and its edges.\n\n"
         "Enter on an edge goes to the node at its other end; on ↓ into a backward pass that the"
         " node began (a reentrant call); on ↑ back to the node that began this one. Where a program"

@@ -48,14 +48,14 @@ class SourcePanel(LineList):
     EMPTY = "No line of the program is known for this node."
     HELP = (
         "The file whose forward made the selected node, as it was when it was recorded; → is the"
-        " line. In front of the lines stands what happened in this backward pass in the nodes that"
+        " line. In front of the lines is what happened in this backward pass in the nodes that"
         " each made: how many there are, the largest norm of the gradients that they put out, of"
         " those that are finite, the time that they took in all, and ! where one put out a gradient"
         " that is not finite.\n\n"
         "On a line that made nodes, the first of them is selected; enter selects the next one of"
         " the same line. e opens $VISUAL or $EDITOR there.\n\n"
-        "In a live session b sets a breakpoint at the line, or removes it: ◆, ◈ (stops once), ◇"
-        " (switched off)."
+        "In a live session b sets a breakpoint at the line, or removes it: ◆, ◈ (stops once),"
+        " ▷ (log point), ◇ (switched off)."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next_node", "Next node of the line", show=False, id="source.next-node"),
