@@ -15,7 +15,7 @@ from agviz.tui.app import AgvizApp
 from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.source import SourcePanel
-from agviz.tui.source_reading import PassReading
+from agviz.tui.source_reading import LineReading
 from tests.debugger_support import ENVIRONMENT
 from tests.test_tui_terminal import TMUX, Terminal
 from tests.tui_support import lines, press, record, settle
@@ -167,16 +167,14 @@ async def test_a_pass_is_read_in_pieces_with_the_same_result(
         session = await opened(pilot, 1)
         whole, view = figures(session), session.view
         assert view is not None
-    monkeypatch.setattr("agviz.tui.source_reading._PIECE", 3)
-    monkeypatch.setattr("agviz.tui.source_reading._PIECE_S", 1e-9)
+    monkeypatch.setattr("agviz.analysis.pass_reading._PIECE", 3)
     with agviz.Trace.open(recorded) as trace:
-        reading, steps = PassReading(trace, view.recording), 1
-        while not (step := reading.more(trace)).is_read:
+        reading, steps = LineReading(trace, view.recording.key.graph_task), 1
+        while not reading.read_on(trace, 0):
             steps += 1
-        assert reading.is_of(trace, view.recording)
+        assert reading.is_of(trace)
     assert steps > 3
-    assert step.figures is not None
-    assert {line: its for (_, line), its in step.figures.lines.items()} == whole
+    assert {line: its for (_, line), its in reading.figures().items()} == whole
 
 
 async def test_the_file_is_shown_though_it_is_gone(recorded: Path) -> None:

@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
-    from agviz.traces.nodes import NodeIdentity, Turn
+    from agviz.traces.nodes import NodeIdentity, Turn, Way
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
     from agviz.traces.values import Part, StoredValues, ValueRow
@@ -827,13 +827,15 @@ class Trace:
             self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
         )
 
-    def ways_before(self, graph_task: int, seq: int) -> list[tuple[int, int, float]]:
-        """Consumer, producer and norm of what nodes put out before an event, in order.
+    def ways(self, graph_task: int, first: int, before: int) -> list[Way]:
+        """What nodes put out between two events and where it went, in order.
 
-        Those whose norms are not known are left out.
+        Args:
+            graph_task: whose nodes.
+            first: ``seq`` of an event.
+            before: the ``seq`` behind the last one.
         """
-        begin = self.graph_task(graph_task).begin_seq
-        return self._nodes().ways(graph_task, begin, seq)
+        return self._nodes().ways(graph_task, first, before)
 
     def health_at(self, seq: int) -> HealthRow | None:
         """What was measured in the event with ``seq``, or None."""

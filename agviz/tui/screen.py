@@ -32,7 +32,7 @@ from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.panel import Panel, Panels
 from agviz.tui.prompt import COMMAND, SEARCH, SHELL, Prompt
 from agviz.tui.screens.help import Help, keys_of
-from agviz.tui.source_questions import SourceQuestions
+from agviz.tui.source_reading import SourceQuestions
 from agviz.tui.title import PanelTab, Status, Title
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class TraceScreen(Screen[None]):
 
     def on_source_panel_figures_wanted(self) -> None:
         """Read what happened by line."""
-        self.sources.want_figures()
+        self.sources.figures.want()
 
     def on_source_panel_text_wanted(self, message: SourcePanel.TextWanted) -> None:
         """Read a file of the program."""
