@@ -28,7 +28,7 @@ from agviz.analysis.leaf_reading import LeafReading
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.ways import Ways
 from agviz.words.labels import numbered
-from agviz.words.units import plural
+from agviz.words.units import factor, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,6 +113,8 @@ class FollowedGradient(NamedTuple):
     finding: FlowFinding
     meetings: int
     """Nodes into which several gradients led."""
+    base: float | None
+    """Norm of what the loss function put out, with which others are compared; None: not known."""
 
 
 class _Walked(NamedTuple):
@@ -200,7 +202,8 @@ class FlowReading:
         """What was found, once it was read."""
         steps = tuple(reversed(self._steps))
         meetings = sum(step.ways > 1 for step in steps)
-        return FollowedGradient(self.target, steps, self._judge(steps), meetings)
+        base = steps[self._begin(steps)].norm if steps else None
+        return FollowedGradient(self.target, steps, self._judge(steps), meetings, base)
 
     def _find_end(self, trace: Trace) -> Place | None:
         """The node to which the way leads; None: the pass has none for the parameter."""
@@ -416,9 +419,9 @@ def _gone_far(
     steep = tuple(offset + at for at, size in sizes.items() if size > _STEEP * usual)
     verb = "falls" if falls else "grows"
     behind = "the loss" if first == 0 else _where(steps[first])
-    factor = f"{10**far:.2g}" if far < 300 else f"1e{far:.0f}"
+    times = factor(10**far) if far < 300 else f"1e{far:.0f}"
     said, place = _most_of_it(steps, sizes)
-    sentence = f"The gradient {verb} {factor}{_TIMES} from {behind} to {whose}, {said}."
+    sentence = f"The gradient {verb} {times}{_TIMES} from {behind} to {whose}, {said}."
     return FlowFinding(Outcome.FOUND, sentence, offset + place, steep)
 
 
@@ -451,8 +454,9 @@ def _calm(steps: Sequence[FlowStep]) -> str:
     """That nothing is unusual, and how far the norm went."""
     first, last = steps[0].norm or 0.0, steps[-1].norm or 0.0
     nodes = plural(len(steps) - 1, "node")
-    factor = last / first if first else math.nan
-    how = f"grows {factor:.3g}{_TIMES}" if factor >= 1 else f"falls {1 / factor:.3g}{_TIMES}"
+    is_larger = last >= first
+    times = factor(last / first if is_larger else first / last)
+    how = f"grows {times}{_TIMES}" if is_larger else f"falls {times}{_TIMES}"
     return f"Nothing unusual: behind the loss the gradient {how} over {nodes}."
 
 

@@ -370,6 +370,12 @@ class OutlineColumns:
         found = {self._texts[number] for pair in known for number in pair if number}
         return sorted(text for text in found if text.startswith(begin))
 
+    def parameters(self, begin: str) -> list[str]:
+        """Parameters whose names begin so."""
+        found = {self._texts[number] for _, number in self._paths if number}
+        found |= {self._texts[called.parameter] for called in self._called if called.parameter}
+        return sorted(text for text in found if text.startswith(begin))
+
     def belong(self, one: int, other: int) -> bool:
         """Whether neighbours are of one module, or outside of modules links of one chain."""
         path = self.path_of(one)
