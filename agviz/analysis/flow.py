@@ -27,6 +27,7 @@ from agviz.analysis.faint import LOSS_NODES, behind_loss
 from agviz.analysis.leaf_reading import LeafReading
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.ways import Ways
+from agviz.traces.rows import LEAF
 from agviz.words.labels import numbered
 from agviz.words.units import factor, plural
 
@@ -48,6 +49,11 @@ _STEEP: Final = 4.0
 """Times the median step: steps that are marked on a way that is unusual."""
 _MOST: Final = 0.5
 """The share of the whole, in powers of ten, that a place has to have to be named."""
+
+_MANY: Final = 200
+"""Nodes that are described at once."""
+_LONG: Final = 1_000
+"""Of a way of more nodes, the numbers in which they ran are not read: that takes too long."""
 
 Place = tuple[int, int]
 """A graph task and one of its nodes."""
@@ -151,7 +157,9 @@ class FlowReading:
         """What came into these nodes: how many elements; 0: not known."""
         self._dtype = ""
         self._walked: list[_Walked] | None = None
+        """None: the loss was not reached."""
         self._end = self._find_end(trace)
+        self._begin_walk()
 
     @property
     def is_read(self) -> bool:
@@ -172,10 +180,10 @@ class FlowReading:
             agviz.errors.TraceError: the file is damaged.
         """
         until = time.perf_counter() + seconds
-        if self._walked is None:
-            self._walked = self._walk(trace, until)
+        if self._walked is None and self._walk(trace, until):
+            self._walked = self._found
         while self._walked is not None and len(self._steps) < len(self._walked):
-            self._describe(trace, self._walked, len(self._steps))
+            self._describe(trace, self._walked)
             if time.perf_counter() >= until:
                 break
         return self.is_read
@@ -196,6 +204,7 @@ class FlowReading:
             return False
         self._choices[walked.place] = (walked.chosen + 1) % len(walked.ways)
         self._walked, self._steps, self._numels = None, [], []
+        self._begin_walk()
         return True
 
     def flow(self) -> FollowedGradient:
@@ -216,60 +225,87 @@ class FlowReading:
                     return number, row.node
         return None
 
-    def _walk(self, trace: Trace, until: float) -> list[_Walked] | None:
-        """The way, from its end; None: not everything was read by then."""
-        if self._end is None or not self._can_be_measured:
-            return []
-        found: list[_Walked] = []
-        place, norm = self._end, None
-        met: set[Place] = set()
-        while place not in met:
-            met.add(place)
-            number, node = place
+    def _begin_walk(self) -> None:
+        self._found: list[_Walked] = []
+        self._next = None if not self._can_be_measured else self._end
+        """The node before those that were found; None: there is none."""
+        self._norm: float | None = None
+        """Of what it put out."""
+
+    def _walk(self, trace: Trace, until: float) -> bool:
+        """Go on from the end towards the loss; whether it is reached."""
+        while self._next is not None:
+            number, node = place = self._next
             if number not in self._ways:
                 self._ways[number] = Ways(trace, number)
             ways = self._ways[number]
-            if not ways.read_on(trace, max(0.0, until - time.perf_counter())):
-                return None
+            if not ways.read_on(trace, until - time.perf_counter()):
+                return False
             into = ways.into(node)
             chosen = min(self._choices.get(place, 0), max(0, len(into) - 1))
-            found.append(_Walked(place, norm, tuple(into), chosen))
-            if into:
-                place, norm = (number, into[chosen].producer), into[chosen].norm
-                continue
+            self._found.append(_Walked(place, self._norm, tuple(into), chosen))
             task = trace.graph_task(number)
-            norm = _norm_of(trace.health(number, node), "root")
-            if task.parent < 0 or norm is None:
+            if into:
+                self._next, self._norm = (number, into[chosen].producer), into[chosen].norm
+            elif task.parent >= 0:
+                self._norm = _norm_of(trace.health(number, node), "root")
+                is_known = self._norm is not None
+                self._next = (task.parent, task.parent_node) if is_known else None
+            else:
+                self._next = None
+            if len(self._found) % _MANY == 0 and time.perf_counter() >= until:
                 break
-            place = task.parent, task.parent_node
-        return found
+            if len(self._found) > sum(map(len, self._ways.values())) + len(self._ways):
+                raise trace.damaged("a node leads to itself")
+        return self._next is None
 
-    def _describe(self, trace: Trace, walked: Sequence[_Walked], at: int) -> None:
-        """Read what is shown of a node."""
+    def _describe(self, trace: Trace, walked: Sequence[_Walked]) -> None:
+        """Read what is shown of the next nodes, or of the next one of a short way."""
+        begin = len(self._steps)
+        number, node = walked[begin].place
+        if len(walked) <= _LONG:
+            row = trace.node(number, node, most_outputs=1)
+            owner = row.parameter or row.module or ""
+            self._add(trace, walked, row.short_name, row.order, owner, row.frame)
+            return
+        end = begin
+        while end < min(len(walked), begin + _MANY) and walked[end].place[0] == number:
+            end += 1
+        nodes = [each.place[1] for each in walked[begin:end]]
+        labels, lines = trace.labels(number, nodes), trace.forward_lines(number, nodes)
+        for each in nodes:
+            if each not in labels:
+                raise trace.damaged("a node is missing")
+            self._add(trace, walked, labels[each][0], None, labels[each][1], lines.get(each))
+
+    def _add(
+        self,
+        trace: Trace,
+        walked: Sequence[_Walked],
+        name: str,
+        order: int | None,
+        owner: str,
+        frame: Frame | None,
+    ) -> None:
+        at = len(self._steps)
         (number, node), norm, ways, chosen = walked[at]
-        row = trace.node(number, node, most_outputs=1)
-        came, is_sum = self._came(trace, (number, node), ways)
-        numel = 0
-        if at >= len(walked) - LOSS_NODES or is_sum:
-            numel = self._numel(trace, walked, at)
+        came = self._came(trace, (number, node), ways)
         if at == 0:
             norm = came
             rows = [each for way in ways[:1] for each in trace.health(number, way.producer)]
             self._dtype = rows[0].dtype if rows else ""
-        self._numels.append(numel)
+        is_near = at >= len(walked) - LOSS_NODES
+        self._numels.append(self._numel(trace, walked, at) if is_near else 0)
+        shown = frame if name != LEAF else None
         self._steps.append(
-            FlowStep(
-                *(number, node, row.short_name, row.order, row.parameter or row.module or ""),
-                row.frame if not row.parameter else None,
-                *(came, norm, len(ways), chosen),
-            )
+            FlowStep(number, node, name, order, owner, shown, came, norm, len(ways), chosen)
         )
 
     @staticmethod
-    def _came(trace: Trace, place: Place, ways: Sequence[WayIn]) -> tuple[float | None, bool]:
-        """Norm of all that came into a node, and whether it begins the way."""
+    def _came(trace: Trace, place: Place, ways: Sequence[WayIn]) -> float | None:
+        """Norm of all that came into a node."""
         if not ways:
-            return _norm_of(trace.health(*place), "root"), True
+            return _norm_of(trace.health(*place), "root")
         slots: dict[int, list[float | None]] = {}
         for way in ways:
             slots.setdefault(way.slot, []).append(way.norm)
@@ -279,9 +315,9 @@ class FlowReading:
             if len(norms) > 1:
                 norm = _norm_of(trace.health(*place, slot), "sum")
             if norm is None:
-                return None, False
+                return None
             square += norm * norm
-        return math.sqrt(square), False
+        return math.sqrt(square)
 
     @staticmethod
     def _numel(trace: Trace, walked: Sequence[_Walked], at: int) -> int:

@@ -202,6 +202,9 @@ class _Builder:
         self._top: list[ModuleFigures] = []
         self._rest = ModuleFigures("", "(outside of modules)")
         self._root_of = _roots(calls)
+        roots = {root for first, root in self._root_of.items() if first != root}
+        self._root = roots.pop() if len(roots) == 1 else ""
+        """Whose modules do not have its name; empty: there are several, or it is not known."""
 
     def add_calls(self, calls: Sequence[ModuleCall]) -> None:
         """Take over how long the forward was in each module."""
@@ -248,8 +251,7 @@ class _Builder:
 
     def _owner_of_rootless(self) -> ModuleFigures:
         """Where a parameter of the outermost module itself belongs."""
-        roots = set(self._root_of.values())
-        return self.found[roots.pop()] if len(roots) == 1 else self._rest
+        return self._module(self._root) if self._root else self._rest
 
     def _module(self, path: str) -> ModuleFigures:
         known = self.found.get(path)
@@ -257,10 +259,10 @@ class _Builder:
             return known
         above, _, name = path.rpartition(".")
         its = self.found[path] = ModuleFigures(path, name)
-        root = self._root_of.get(path)
+        root = self._root_of.get(path, self._root)
         if above:
             self._module(above).children.append(its)
-        elif root is not None and root != path:
+        elif root and root != path:
             self._module(root).children.append(its)
         else:
             self._top.append(its)

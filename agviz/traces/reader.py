@@ -36,7 +36,7 @@ from agviz.traces.contents import Contents
 from agviz.traces.database import DURING, Database, given, of, place
 from agviz.traces.events import ArrivalRow, EventReader
 from agviz.traces.intervals import NodeTimes
-from agviz.traces.nodes import NodeReader, self_times
+from agviz.traces.nodes import NodeReader, self_times, short_name
 from agviz.traces.outline import Outline
 from agviz.traces.rows import (
     DumpRow,
@@ -517,6 +517,18 @@ class Trace:
         """What distinguishes the nodes of a graph task, by index."""
         self.graph_task(graph_task)
         return self._nodes().identities(graph_task)
+
+    def labels(self, graph_task: int, nodes: Sequence[int]) -> dict[int, tuple[str, str]]:
+        """Short names of some nodes, and the parameters or modules that they belong to.
+
+        For at most some hundred nodes at once; the others are not read.
+        """
+        text = self._contents().name
+        found = self._nodes().described(graph_task, nodes)
+        return {
+            node: (short_name(text(name)), text(parameter) or text(module))
+            for node, (_, name, parameter, module, *_) in found.items()
+        }
 
     def forward_lines(self, graph_task: int, nodes: Sequence[int]) -> dict[int, Frame]:
         """The lines of the user's code that made some nodes, as far as they are known.

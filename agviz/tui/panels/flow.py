@@ -86,10 +86,10 @@ class FlowList(LineList):
     HAS_HEADER = True
     HELP = (
         "The gradient on its way from what backward was called on, at the top, to a parameter at"
-        " the bottom: a line for each node, with the norm of what it put out towards the next, a bar of"
-        " it on a scale of powers of ten, how many times that is what the node before put out"
-        f" (12{_TIMES}, /3.5: smaller), how many times what the loss function put out, and the line"
-        " of the forward that made the node.\n\n"
+        " the bottom: a line for each node, with the norm of what it put out towards the next, a"
+        " bar of it on a scale of powers of ten, how many times that is what the node before put"
+        f" out (12{_TIMES}, /3.5: smaller), how many times what the loss function put out, and the"
+        " line of the forward that made the node.\n\n"
         "Into some nodes several gradients lead (⊕2: as at the end of a residual connection); the"
         " way is along the largest, space follows the next smaller one, and after the last the"
         " largest again. ▼ and ▲ are where the norm falls or grows much more than at other nodes"

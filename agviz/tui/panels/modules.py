@@ -275,10 +275,11 @@ class ModulesPanel(LineList):
         self.line_count = len(self._lines)
         self._longest = max((_name_cells(line) for line in self._lines), default=_LEAST_NAME)
         if here is not None:
+            keys = [line.key for line in self._lines]
             paths = {module.path for module in here.modules}
-            place = next(
-                (at for at, line in enumerate(self._lines) if line.modules[0].path in paths), None
-            )
+            place = keys.index(here.key) if here.key in keys else None
+            if place is None:
+                place = next((at for at, key in enumerate(keys) if key in paths), None)
             if place is not None:
                 self.put_cursor(place)
         self._describe()

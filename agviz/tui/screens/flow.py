@@ -64,6 +64,8 @@ class FlowScreen(Screen["StepPlace | None"]):
         self._history: HistoryRead | None = None
         self.flow: FollowedGradient | None = None
         """What is shown; None: it is being read."""
+        self._from_end: int | None = None
+        """Where the cursor is to be, counted from the end; None: where it is."""
 
     def compose(self) -> ComposeResult:
         """Title, what is said, the way, the run, hints."""
@@ -90,7 +92,7 @@ class FlowScreen(Screen["StepPlace | None"]):
 
     def _read(self) -> None:
         """Begin with another flow."""
-        self.flow = None
+        self.flow = self._from_end = None
         self.query_one(FlowSentence).show_finding(None, "Reading the gradients …")
         self._show_title()
         self._reader.ask(read_flow(self.target, self._reading), self._take_flow)
@@ -116,7 +118,10 @@ class FlowScreen(Screen["StepPlace | None"]):
         rows.show_flow(flow)
         rows.subtitle(plural(len(flow.steps), "node"))
         self.query_one(FlowSentence).show_finding(flow.finding, more)
-        if is_first:
+        if self._from_end is not None:
+            rows.put_cursor(len(flow.steps) - self._from_end)
+            self._from_end = None
+        elif is_first:
             place = flow.finding.place
             rows.put_cursor(max(0, len(flow.steps) - 1) if place is None else place)
         self._fit()
@@ -173,18 +178,10 @@ class FlowScreen(Screen["StepPlace | None"]):
     def on_flow_list_other_way_wanted(self) -> None:
         """Follow another gradient into the node under the cursor."""
         if self.flow is not None:
-            question = read_flow(self.target, self._reading, self.query_one(FlowList).cursor)
-            self._reader.ask(question, self._take_other_way)
-
-    def _take_other_way(self, message: FlowRead) -> None:
-        """Show it, with the cursor on the node at which it was chosen."""
-        if not self.is_attached or self.flow is None:
-            return
-        rows = self.query_one(FlowList)
-        from_end = len(self.flow.steps) - rows.cursor
-        self._take_flow(message)
-        if message.flow is not None:
-            rows.put_cursor(len(message.flow.steps) - from_end)
+            cursor = self.query_one(FlowList).cursor
+            self._from_end = len(self.flow.steps) - cursor
+            question = read_flow(self.target, self._reading, cursor)
+            self._reader.ask(question, self._take_flow)
 
     def on_flow_list_node_opened(self) -> None:
         """Look at the node in its pass."""
