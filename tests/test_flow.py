@@ -84,12 +84,14 @@ class Encoder(nn.Module):
                 x = layer(x)
             else:
                 x = checkpoint(layer, x, use_reentrant=self.reentrant)
-        return self.head(x)
+        y: Tensor = self.head(x)
+        return y
 
 
 def images(model: nn.Module) -> Tensor:
     y = model(torch.randn(6, 4, 8, 8)).mean((2, 3))
-    return nn.functional.cross_entropy(y, torch.randint(4, (6,)))
+    loss: Tensor = nn.functional.cross_entropy(y, torch.randint(4, (6,)))
+    return loss
 
 
 def sentences(model: nn.Module) -> Tensor:
@@ -98,11 +100,13 @@ def sentences(model: nn.Module) -> Tensor:
 
 
 def numbers(model: nn.Module) -> Tensor:
-    return model(torch.randn(5, 8)).square().mean()
+    loss: Tensor = model(torch.randn(5, 8)).square().mean()
+    return loss
 
 
 def summed(model: nn.Module) -> Tensor:
-    return model(torch.randn(5, 8)).mean()
+    loss: Tensor = model(torch.randn(5, 8)).mean()
+    return loss
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], Tensor]]] = {

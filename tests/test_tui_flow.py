@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from textual.pilot import Pilot
+    from textual.screen import Screen
 
     from agviz.tui.panels.panel import Panel
     from agviz.tui.screen import TraceScreen
@@ -78,6 +79,11 @@ async def modules(pilot: Pilot[None]) -> tuple[TraceScreen, ModulesPanel]:
     session.carry_out("modules")
     await settle(pilot)
     return session, session.query_one(ModulesPanel)
+
+
+def over(pilot: Pilot[None], kind: type[Screen[Any]]) -> bool:
+    """Whether such a screen is in front."""
+    return isinstance(pilot.app.screen, kind)
 
 
 async def flow(pilot: Pilot[None]) -> FlowScreen:
@@ -211,9 +217,9 @@ async def test_every_key_of_a_flow(path: Path) -> None:
         assert screen.flow != before
         assert screen.flow.steps[rows.cursor].node == before.steps[meeting].node
         await press(pilot, "x", "y", "question_mark")
-        assert isinstance(pilot.app.screen, Help)
+        assert over(pilot, Help)
         await press(pilot, "escape", "w")
-        assert isinstance(pilot.app.screen, Answer)
+        assert over(pilot, Answer)
         await press(pilot, "escape", "G", "enter")
         assert pilot.app.screen is session
         assert session.view is not None
@@ -252,7 +258,7 @@ async def test_the_parameter_that_changed_most_is_followed_from_the_run(path: Pa
     app = AgvizApp([path], make_driver=partial(RecordedDriver, begins_with_run=True))
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        assert isinstance(pilot.app.screen, RunScreen)
+        assert over(pilot, RunScreen)
         await press(pilot, "L")
         screen = await flow(pilot)
         assert screen.flow is not None

@@ -246,17 +246,20 @@ async def test_source_and_queues_share_a_place(recorded: Path) -> None:
     for size, both in (((120, 40), False), ((200, 60), True)):
         async with AgvizApp([recorded]).run_test(size=size) as pilot:
             session = await settle(pilot)
-            source, queues = session.query_one(SourcePanel), session.query_one(Queues)
-            assert (source.display, queues.display) == (both, True)
+            assert shown(session) == (both, True)
             await press(pilot, "v")
-            assert (source.display, queues.display) == (True, both)
+            assert shown(session) == (True, False)
             assert isinstance(session.focused, GraphPanel)
             assert session.view is not None
             assert session.view.figures is not None
-            await press(pilot, "6", "v")
-            assert queues.display
-            assert source.display == both
-            assert queues.has_focus
+            await press(pilot, "5", *("v" if both else "vv"), "v")
+            assert shown(session) == (both, True)
+            assert session.query_one(Queues).has_focus
+
+
+def shown(session: TraceScreen) -> tuple[bool, bool]:
+    """Whether the source and the queues are."""
+    return session.query_one(SourcePanel).display, session.query_one(Queues).display
 
 
 async def test_no_file_is_read_while_nothing_of_it_is_seen(recorded: Path) -> None:

@@ -77,7 +77,7 @@ _ACCUMULATED: Final = (
 """What ``.grad`` was where it may differ from what arrived."""
 
 
-class Way(NamedTuple):
+class EdgeNorm(NamedTuple):
     """A gradient that a node put out, and the edge along which it went."""
 
     producer: int
@@ -658,7 +658,7 @@ class NodeReader:
             if short_name(self._contents.name(called)) == LEAF
         }
 
-    def ways(self, graph_task: int, first: int, before: int) -> list[Way]:
+    def ways(self, graph_task: int, first: int, before: int) -> list[EdgeNorm]:
         """What nodes put out between two events, and where it went, in order."""
         rows = self._database.reals(
             "SELECT event.node, event.a, edge.consumer, edge.slot, norm,"  # noqa: S608 - our words
@@ -671,7 +671,7 @@ class NodeReader:
             before,
             graph_task,
         )
-        return list(map(Way._make, rows))
+        return list(map(EdgeNorm._make, rows))
 
     def leaf_norms(self, first: int, before: int) -> list[LeafNorm]:
         """The gradients of leaves that were measured from one event up to before another."""

@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
-    from agviz.traces.nodes import NodeIdentity, Turn, Way
+    from agviz.traces.nodes import EdgeNorm, NodeIdentity, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
     from agviz.traces.values import Part, StoredValues, ValueRow
@@ -839,7 +839,7 @@ class Trace:
             self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
         )
 
-    def ways(self, graph_task: int, first: int, before: int) -> list[Way]:
+    def ways(self, graph_task: int, first: int, before: int) -> list[EdgeNorm]:
         """What nodes put out between two events and where it went, in order.
 
         Args:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.flow import FlowTarget
-from agviz.tui.answers import why_parameter, why_unusual
 from agviz.tui.command_line import CommandError
-from agviz.tui.screens.answer import Answer
+from agviz.tui.screens.answer import show_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.notifications import SeverityLevel
-    from textual.screen import Screen
 
-    from agviz.tui.answers import VerdictsFound
     from agviz.tui.board import Board
-    from agviz.tui.reader_thread import ReaderThread
 
 FORMATS: Final = ("svg", "png", "pdf", "dot", "html", "chrome-trace", "json")
 _SUFFIXES: Final = {"chrome-trace": "trace.json.gz"}
@@ -41,23 +36,7 @@ def explain_selected(board: Board, subject: str) -> None:
 
 def explain(board: Board, parameter: str) -> None:
     """Explain a parameter's gradient; empty: what is unusual about the pass."""
-    explain_in(board.screen, board.reader, parameter, None)
-
-
-def explain_in(
-    screen: Screen[Any], reader: ReaderThread, parameter: str, graph_task: int | None
-) -> None:
-    """The same over a screen, of a pass; None: of the one that is loaded."""
-
-    def show(found: VerdictsFound) -> None:
-        screen.app.push_screen(Answer(found))
-
-    reader.ask(
-        why_parameter(parameter, graph_task)
-        if parameter
-        else partial(why_unusual, number=graph_task),
-        show,
-    )
+    show_answer(board.screen, board.reader, parameter, None)
 
 
 def follow_selected(board: Board, parameter: str) -> None:

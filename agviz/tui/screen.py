@@ -368,7 +368,7 @@ class TraceScreen(Screen[None]):
         """Read a file of the program."""
         self.sources.want_text(message.file)
 
-    def on_modules_panel_figures_wanted(self) -> None:
+    def on_modules_panel_tree_wanted(self) -> None:
         """Read what happened by module."""
         self.modules.want()
 

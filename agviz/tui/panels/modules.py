@@ -86,7 +86,7 @@ class ModulesPanel(LineList):
         Binding("s", "sort", "Sort", id="modules.sort"),
     ]
 
-    class FiguresWanted(Message):
+    class TreeWanted(Message):
         """What happened by module was not read yet, or not all of it."""
 
     class NodeWanted(Message):
@@ -114,7 +114,7 @@ class ModulesPanel(LineList):
         if recording.columns.is_complete and (
             tree is None or tree.event_count != recording.event_count
         ):
-            self.screen.post_message(self.FiguresWanted())
+            self.screen.post_message(self.TreeWanted())
         if tree is None:
             self._tree, self.line_count = None, 0
         elif tree is not self._tree:

@@ -10,11 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Static
 
-from agviz.tui.analyses import explain_in
 from agviz.tui.flow_reading import place_of, read_flow, read_history
 from agviz.tui.hints import Hints
 from agviz.tui.panels.flow import FlowHistory, FlowList, FlowSentence
 from agviz.tui.panels.panel import Panels
+from agviz.tui.screens.answer import show_answer
 from agviz.tui.screens.help import Help, keys_of
 from agviz.words.safe import clean
 from agviz.words.units import ordinal, plural
@@ -195,7 +195,7 @@ class FlowScreen(Screen["StepPlace | None"]):
 
     def action_why(self) -> None:
         """Explain the gradient of the parameter, or what is unusual about the pass."""
-        explain_in(self, self._reader, self.target.parameter, self.target.graph_task)
+        show_answer(self, self._reader, self.target.parameter, self.target.graph_task)
 
     def action_back(self) -> None:
         """Go back."""
