@@ -144,7 +144,7 @@ def test_passes_read_in_pieces_are_the_same(
     with Trace.open(path) as trace:
         whole = RunTable(trace)
         whole.read_on(10)
-        monkeypatch.setattr("agviz.analysis.run_table._PIECE", 7)
+        monkeypatch.setattr("agviz.analysis.leaf_reading._PIECE", 7)
         pieces = RunTable(trace)
         pieces.read_on(10)
         assert repr([*pieces]) == repr([*whole])

@@ -30,6 +30,7 @@ from agviz.tui.model import State
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
+from agviz.tui.panels.modules import ModulesPanel
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.source import SourcePanel
@@ -359,12 +360,12 @@ async def test_y_copies_what_is_selected(trace: Path) -> None:
 
 async def test_numbers_and_tab_choose_panels(trace: Path) -> None:
     async with opened(trace) as pilot:
-        kinds = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel)
+        kinds = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel, ModulesPanel)
         for number, kind in enumerate(kinds, start=1):
             assert isinstance((await press(pilot, str(number))).focused, kind)
         for kind in kinds:
             assert isinstance((await press(pilot, "tab")).focused, kind)
-        assert isinstance((await press(pilot, "shift+tab")).focused, Queues)
+        assert isinstance((await press(pilot, "shift+tab")).focused, SourcePanel)
 
 
 async def test_a_small_screen_shows_one_panel(trace: Path) -> None:

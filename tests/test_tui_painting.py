@@ -23,7 +23,7 @@ KEYS = [
     *("n", "n", "n", "s", "s", "N", "S", "c", "C", "x", "u"),
     *("j", "k", "g", "G", "pagedown", "pageup", "down", "up", "left", "right"),
     *("less_than_sign", "greater_than_sign", "m", "space", "e", "E", "comma", "full_stop"),
-    *("1", "2", "3", "4", "5", "6", "v", "tab", "shift+tab", "plus", "minus", "0", "enter"),
+    *("1", "2", "3", "4", "5", "6", "7", "v", "tab", "shift+tab", "plus", "minus", "0", "enter"),
 ]
 
 

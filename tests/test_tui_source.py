@@ -15,7 +15,7 @@ from agviz.tui.app import AgvizApp
 from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.source import SourcePanel
-from agviz.tui.source_reading import PassReading
+from agviz.tui.source_reading import LineReading
 from tests.debugger_support import ENVIRONMENT
 from tests.test_tui_terminal import TMUX, Terminal
 from tests.tui_support import lines, press, record, settle
@@ -167,16 +167,14 @@ async def test_a_pass_is_read_in_pieces_with_the_same_result(
         session = await opened(pilot, 1)
         whole, view = figures(session), session.view
         assert view is not None
-    monkeypatch.setattr("agviz.tui.source_reading._PIECE", 3)
-    monkeypatch.setattr("agviz.tui.source_reading._PIECE_S", 1e-9)
+    monkeypatch.setattr("agviz.analysis.pass_reading._PIECE", 3)
     with agviz.Trace.open(recorded) as trace:
-        reading, steps = PassReading(trace, view.recording), 1
-        while not (step := reading.more(trace)).is_read:
+        reading, steps = LineReading(trace, view.recording.key.graph_task), 1
+        while not reading.read_on(trace, 0):
             steps += 1
-        assert reading.is_of(trace, view.recording)
+        assert reading.is_of(trace)
     assert steps > 3
-    assert step.figures is not None
-    assert {line: its for (_, line), its in step.figures.lines.items()} == whole
+    assert {line: its for (_, line), its in reading.figures().items()} == whole
 
 
 async def test_the_file_is_shown_though_it_is_gone(recorded: Path) -> None:
@@ -248,17 +246,20 @@ async def test_source_and_queues_share_a_place(recorded: Path) -> None:
     for size, both in (((120, 40), False), ((200, 60), True)):
         async with AgvizApp([recorded]).run_test(size=size) as pilot:
             session = await settle(pilot)
-            source, queues = session.query_one(SourcePanel), session.query_one(Queues)
-            assert (source.display, queues.display) == (both, True)
+            assert shown(session) == (both, True)
             await press(pilot, "v")
-            assert (source.display, queues.display) == (True, both)
+            assert shown(session) == (True, False)
             assert isinstance(session.focused, GraphPanel)
             assert session.view is not None
             assert session.view.figures is not None
-            await press(pilot, "6", "v")
-            assert queues.display
-            assert source.display == both
-            assert queues.has_focus
+            await press(pilot, "5", *("v" if both else "vv"), "v")
+            assert shown(session) == (both, True)
+            assert session.query_one(Queues).has_focus
+
+
+def shown(session: TraceScreen) -> tuple[bool, bool]:
+    """Whether the source and the queues are."""
+    return session.query_one(SourcePanel).display, session.query_one(Queues).display
 
 
 async def test_no_file_is_read_while_nothing_of_it_is_seen(recorded: Path) -> None:

@@ -559,7 +559,7 @@ def test_a_module_is_asked_about_by_its_path(
     assert ("cut by detach()" in said) is bool(outcome)
     with Trace.open(path) as trace:
         shown = SimpleNamespace(key=SimpleNamespace(graph_task=trace.graph_tasks[0].id))
-        (verdict,) = why_parameter(name)(trace, cast("Any", shown)).verdicts
+        (verdict,) = why_parameter(name, None)(trace, cast("Any", shown)).verdicts
     assert whole in verdict.heading, ":why of the terminal UI"
     assert verdict.is_found is bool(outcome)
     assert ("detach" in verdict.source) is bool(outcome)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.blame import arguments
 from agviz.analysis.measures import bad, magnitude
 from agviz.analysis.origins import OriginKind
+from agviz.analysis.ways import Ways
 from agviz.measure.values import Health
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
@@ -275,19 +276,17 @@ class _Gathering:
 
     def norms(self) -> tuple[tuple[str, float], ...]:
         """From a root to the origin, each time along the gradient with the largest norm."""
-        largest: dict[int, tuple[float, int]] = {}
-        for consumer, producer, norm in self._trace.ways_before(
-            self._origin.graph_task, self._origin.seq
-        ):
-            if consumer not in largest or norm > largest[consumer][0]:
-                largest[consumer] = norm, producer
+        ways = Ways(self._trace, self._origin.graph_task, self._origin.seq)
+        ways.read_on(self._trace)
         found: list[tuple[str, float]] = []
         node, met = self._origin.node, {self._origin.node}
-        while node in largest and len(found) < _MOST_ON_PATH:
-            norm, node = largest[node]
-            if node in met:
+        while len(found) < _MOST_ON_PATH:
+            known = (way for way in ways.into(node) if way.norm is not None)
+            way = next(known, None)
+            if way is None or way.producer in met:
                 break
-            found.append((self._name(node), norm))
+            node = way.producer
+            found.append((self._name(node), way.size))
             met.add(node)
         return tuple(reversed(found))
 

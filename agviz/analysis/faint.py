@@ -31,7 +31,7 @@ LEAST: Final = 1e-6
 LEAST_BESIDE_ZEROS: Final = 1e-9
 """Of the largest gradient on the way, where the parameter's own norm is 0 or not known."""
 _MOST_STEPS: Final = 20_000
-_LOSS_NODES: Final = 12
+LOSS_NODES: Final = 12
 """Behind the root, among which the loss function is looked for."""
 _LOSSES: Final = frozenset(
     {
@@ -168,14 +168,26 @@ class Faintness:
 def _extent(flow: GradientFlow, way: Sequence[_Step]) -> tuple[int, int]:
     """How many steps concern single numbers, and how many the loss function."""
     begin = next((i for i, step in enumerate(way) if step.numel > 1), len(way) - 1)
-    names = [base_name(flow.nodes[step.node].short_name) for step in way[: begin + _LOSS_NODES]]
+    names = [flow.nodes[step.node].short_name for step in way[: begin + LOSS_NODES]]
+    return begin, behind_loss(names, begin)
+
+
+def behind_loss(called: Sequence[str], begin: int) -> int:
+    """How many steps concern the loss function.
+
+    Args:
+        called: the short names of nodes on the way from the root, at least the first
+            ``begin + LOSS_NODES``, if there are so many.
+        begin: how many steps concern single numbers.
+    """
+    names = [base_name(name) for name in called[: begin + LOSS_NODES]]
     end = begin
     for place, (name, behind) in enumerate(zip(names, [*names[1:], ""], strict=True)):
         before = names[place - 1] if place else ""
         is_residual = (name, behind) == ("Mul", "Sub")
         if name in _LOSSES or is_residual or (name in _PROBABILITIES and before == "Log"):
             end = max(begin, place + 1)
-    return begin, end
+    return end
 
 
 def _spread_out(flow: GradientFlow, way: Sequence[_Step], begin: int) -> float:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from bisect import bisect_left
-from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
+from agviz.analysis.leaf_reading import LeafReading
 from agviz.analysis.verdict import PassMark, marks
 
 if TYPE_CHECKING:
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow, LeafNorm
 
 T = TypeVar("T")
-
-_PIECE: Final = 20_000
-"""Events of which norms are read at once: some ms."""
-
 
 _Kind: TypeAlias = tuple[bool, int, int]
 """Whether gradients are accumulated, roots and nodes: the steps of a generator and of its
@@ -114,16 +109,13 @@ class RunTable:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._norms: dict[int, dict[tuple[int, int], LeafNorm]] = defaultdict(dict)
-        """By pass and leaf, of passes that have not been read to their end."""
+        self._leaves = LeafReading(trace)
         self._squares: dict[int, float] = {}
         """By pass, the sum of the squares of norms."""
         self._last: dict[tuple[_Kind | None, str], float] = {}
         """By kind of pass and parameter, the norm after the last one that was read; None: of any
         kind."""
         self._changes: dict[int, LargestChange] = {}
-        self._next = 0
-        """The first event that was not read."""
         self._version = -1
         """Of the file, that is listed."""
         self.renew()
@@ -137,18 +129,17 @@ class RunTable:
         if self._trace.version == self._version:
             return
         self._version = self._trace.version
-        trace, tasks = self._trace, self._trace.graph_tasks
-        self._root: dict[int, int] = {}
-        """Of what is inside of a pass."""
-        for task in tasks:  # parents come before their children
-            if task.parent >= 0:
-                self._root[task.id] = self._root.get(task.parent, task.parent)
-        self.tasks = [task for task in tasks if task.parent < 0]
+        trace = self._trace
+        self._leaves.renew()
         self._marks: Mapping[int, PassMark] = marks(trace)
         self._losses = trace.losses()
         self._forwards = trace.forwards()
         self._steps = trace.step_counts()
-        self._before = trace.last_seq + 1
+
+    @property
+    def tasks(self) -> list[GraphTaskRow]:
+        """Of the rows."""
+        return self._leaves.tasks
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -194,10 +185,7 @@ class RunTable:
 
     def place(self, graph_task: int) -> int | None:
         """The row of a graph task, or of the pass it is inside of; None: there is none."""
-        root = self._root.get(graph_task, graph_task)
-        found = bisect_left(self.tasks, root, key=lambda task: task.id)
-        is_there = found < len(self.tasks) and self.tasks[found].id == root
-        return found if is_there else None
+        return self._leaves.place(graph_task)
 
     @property
     def first_marked(self) -> int | None:
@@ -208,7 +196,7 @@ class RunTable:
     @property
     def is_read(self) -> bool:
         """Whether all norms were read."""
-        return self._next >= self._before
+        return self._leaves.is_read
 
     def read_on(self, seconds: float) -> bool:
         """Read norms for about so long; return whether there were any left to read.
@@ -217,33 +205,20 @@ class RunTable:
             agviz.errors.TraceError: the file is damaged.
         """
         until = time.perf_counter() + seconds
-        begin = self._next
+        begin = self._leaves.until
         while not self.is_read and time.perf_counter() < until:
-            self._read_piece()
-        return self._next > begin
+            for task, leaves in self._leaves.read_piece():
+                self._add(task, leaves)
+        return self._leaves.until > begin
 
-    def _read_piece(self) -> None:
-        first, self._next = self._next, min(self._next + _PIECE, self._before)
-        for found in self._trace.leaf_norms(first, self._next):
-            graph_task = self._root.get(found.graph_task, found.graph_task)
-            self._norms[graph_task][found.graph_task, found.node] = found
-        is_whole = self._next == self._before and not self._trace.is_growing
-        for graph_task in sorted(self._norms):
-            place = self.place(graph_task)
-            end = None if place is None else self.tasks[place].end_seq
-            if is_whole or (end is not None and end < self._next):
-                self._add(graph_task, self._norms.pop(graph_task).values())
-
-    def _add(self, graph_task: int, leaves: Iterable[LeafNorm]) -> None:
+    def _add(self, task: GraphTaskRow, leaves: Iterable[LeafNorm]) -> None:
         square = 0.0
-        place = self.place(graph_task)
-        task = self.tasks[place or 0]
         kind = task.accumulate_grad, task.roots, task.nodes
         for leaf in leaves:
             square += leaf.norm * leaf.norm
             if leaf.parameter:
-                self._compare(graph_task, kind, leaf.parameter, leaf.norm)
-        self._squares[graph_task] = square
+                self._compare(task.id, kind, leaf.parameter, leaf.norm)
+        self._squares[task.id] = square
 
     def _compare(self, graph_task: int, kind: _Kind, parameter: str, norm: float) -> None:
         last = self._last.get((None, parameter))

@@ -77,6 +77,19 @@ _ACCUMULATED: Final = (
 """What ``.grad`` was where it may differ from what arrived."""
 
 
+class EdgeNorm(NamedTuple):
+    """A gradient that a node put out, and the edge along which it went."""
+
+    producer: int
+    output: int
+    consumer: int
+    slot: int
+    norm: float | None
+    """Of its finite elements; None: it was not measured, or none is finite."""
+    bad: int
+    """How many are not."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeColumns:
     """What rows are made of. Everything was checked: making a row neither reads nor raises."""
@@ -645,19 +658,20 @@ class NodeReader:
             if short_name(self._contents.name(called)) == LEAF
         }
 
-    def ways(self, graph_task: int, first: int, before: int) -> list[tuple[int, int, float]]:
-        """Consumer, producer and norm of what nodes put out between two events, in order."""
+    def ways(self, graph_task: int, first: int, before: int) -> list[EdgeNorm]:
+        """What nodes put out between two events, and where it went, in order."""
         rows = self._database.reals(
-            f"SELECT edge.consumer, event.node, norm FROM {FROM_MEASURED}"  # noqa: S608 - our words
+            "SELECT event.node, event.a, edge.consumer, edge.slot, norm,"  # noqa: S608 - our words
+            f" nan + posinf + neginf FROM {FROM_MEASURED}"
             " JOIN edge ON edge.graph_task = event.graph_task"
             " AND edge.producer = event.node AND edge.output = event.a"
             f" WHERE health.seq >= ? AND health.seq < ? AND {CHECK} AND +event.graph_task = ?"
-            " AND norm IS NOT NULL ORDER BY health.seq",
+            " ORDER BY health.seq",
             first,
             before,
             graph_task,
         )
-        return cast("list[tuple[int, int, float]]", rows)
+        return list(map(EdgeNorm._make, rows))
 
     def leaf_norms(self, first: int, before: int) -> list[LeafNorm]:
         """The gradients of leaves that were measured from one event up to before another."""

@@ -36,7 +36,7 @@ from agviz.traces.contents import Contents
 from agviz.traces.database import DURING, Database, given, of, place
 from agviz.traces.events import ArrivalRow, EventReader
 from agviz.traces.intervals import NodeTimes
-from agviz.traces.nodes import NodeReader, self_times
+from agviz.traces.nodes import NodeReader, self_times, short_name
 from agviz.traces.outline import Outline
 from agviz.traces.rows import (
     DumpRow,
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
-    from agviz.traces.nodes import NodeIdentity, Turn
+    from agviz.traces.nodes import EdgeNorm, NodeIdentity, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
     from agviz.traces.values import Part, StoredValues, ValueRow
@@ -518,6 +518,18 @@ class Trace:
         self.graph_task(graph_task)
         return self._nodes().identities(graph_task)
 
+    def labels(self, graph_task: int, nodes: Sequence[int]) -> dict[int, tuple[str, str]]:
+        """Short names of some nodes, and the parameters or modules that they belong to.
+
+        For at most some hundred nodes at once; the others are not read.
+        """
+        text = self._contents().name
+        found = self._nodes().described(graph_task, nodes)
+        return {
+            node: (short_name(text(name)), text(parameter) or text(module))
+            for node, (_, name, parameter, module, *_) in found.items()
+        }
+
     def forward_lines(self, graph_task: int, nodes: Sequence[int]) -> dict[int, Frame]:
         """The lines of the user's code that made some nodes, as far as they are known.
 
@@ -827,13 +839,15 @@ class Trace:
             self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
         )
 
-    def ways_before(self, graph_task: int, seq: int) -> list[tuple[int, int, float]]:
-        """Consumer, producer and norm of what nodes put out before an event, in order.
+    def ways(self, graph_task: int, first: int, before: int) -> list[EdgeNorm]:
+        """What nodes put out between two events and where it went, in order.
 
-        Those whose norms are not known are left out.
+        Args:
+            graph_task: whose nodes.
+            first: ``seq`` of an event.
+            before: the ``seq`` behind the last one.
         """
-        begin = self.graph_task(graph_task).begin_seq
-        return self._nodes().ways(graph_task, begin, seq)
+        return self._nodes().ways(graph_task, first, before)
 
     def health_at(self, seq: int) -> HealthRow | None:
         """What was measured in the event with ``seq``, or None."""

@@ -7,35 +7,60 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agviz.tui.answers import why_parameter, why_unusual
+from agviz.analysis.flow import FlowTarget
 from agviz.tui.command_line import CommandError
-from agviz.tui.screens.answer import Answer
+from agviz.tui.screens.answer import show_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.notifications import SeverityLevel
 
-    from agviz.tui.answers import VerdictsFound
     from agviz.tui.board import Board
 
 FORMATS: Final = ("svg", "png", "pdf", "dot", "html", "chrome-trace", "json")
 _SUFFIXES: Final = {"chrome-trace": "trace.json.gz"}
 
 
-def explain_selected(board: Board) -> None:
-    """Explain the selected parameter's gradient, or else what is unusual about the pass."""
+def explain_selected(board: Board, subject: str) -> None:
+    """Explain the gradient of what is selected, or else what is unusual about the pass.
+
+    Args:
+        board: of the screen.
+        subject: a parameter or module that is under the cursor; empty: the selected node is meant.
+    """
     view = board.shown
-    explain(board, "" if view.selected is None else view.recording.node(view.selected).parameter)
+    node = view.selected
+    explain(board, subject or ("" if node is None else view.recording.node(node).parameter))
 
 
 def explain(board: Board, parameter: str) -> None:
     """Explain a parameter's gradient; empty: what is unusual about the pass."""
+    show_answer(board.screen, board.reader, parameter, None)
 
-    def show(found: VerdictsFound) -> None:
-        board.screen.app.push_screen(Answer(found))
 
-    board.reader.ask(why_parameter(parameter) if parameter else why_unusual, show)
+def follow_selected(board: Board, parameter: str) -> None:
+    """Follow the gradient to what is selected.
+
+    Args:
+        board: of the screen.
+        parameter: the one under the cursor; empty: the selected node is meant.
+    """
+    view = board.shown
+    number, node = view.recording.key.graph_task, view.selected
+    if not parameter and node is None:
+        board.notify("Choose a node first: put the cursor on it.")
+        return
+    name = parameter or ("" if node is None else view.recording.node(node).parameter)
+    board.follow(FlowTarget(number, name, None if name else node))
+
+
+def follow(board: Board, parameter: str) -> None:
+    """Follow the gradient to a parameter; empty: to what is selected."""
+    if not parameter:
+        follow_selected(board, "")
+        return
+    board.follow(FlowTarget(board.shown.recording.key.graph_task, parameter))
 
 
 def export(board: Board, argument: str) -> None:

@@ -28,9 +28,9 @@ class VerdictsFound:
     """What is to be said of other passes, in sentences; empty: nothing."""
 
 
-def why_unusual(trace: Trace, recording: LoadedPass) -> VerdictsFound:
-    """What is unusual about the pass that is shown, or else where something is."""
-    number = recording.key.graph_task
+def why_unusual(trace: Trace, recording: LoadedPass, *, number: int | None = None) -> VerdictsFound:
+    """What is unusual about a pass, or else where something is; None: the one that is shown."""
+    number = recording.key.graph_task if number is None else number
     wrong = verdicts(trace, number)
     if any(verdict.is_found for verdict in wrong):
         return VerdictsFound(wrong, "")
@@ -48,11 +48,19 @@ def with_beside(trace: Trace, found: tuple[Verdict, ...]) -> tuple[Verdict, ...]
     return (*sorted(beside_passes(trace), key=lambda verdict: not verdict.is_found), *found)
 
 
-def why_parameter(name: str) -> Callable[[Trace, LoadedPass], VerdictsFound]:
-    """A question: why a parameter's gradient is None or zero, or that it is not."""
+def why_parameter(
+    name: str, graph_task: int | None
+) -> Callable[[Trace, LoadedPass], VerdictsFound]:
+    """A question: why a parameter's gradient is None or zero, or that it is not.
+
+    Args:
+        name: of the parameter.
+        graph_task: the pass; None: the one that is shown.
+    """
 
     def question(trace: Trace, recording: LoadedPass) -> VerdictsFound:
-        return VerdictsFound(tuple(_of_parameter(trace, name, recording.key.graph_task)), "")
+        number = recording.key.graph_task if graph_task is None else graph_task
+        return VerdictsFound(tuple(_of_parameter(trace, name, number)), "")
 
     return question
 

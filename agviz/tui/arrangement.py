@@ -10,6 +10,7 @@ from agviz.tui.panel_grid import PanelGrid
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
+from agviz.tui.panels.modules import ModulesPanel
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.source import SourcePanel
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
     from agviz.tui.board import Board
     from agviz.tui.shares import Axis, Shares
 
-PANELS: tuple[type[Panel], ...] = (Threads, GraphPanel, Events, Inspector, Queues, SourcePanel)
+PANELS: tuple[type[Panel], ...] = (
+    *(Threads, GraphPanel, Events, Inspector),
+    *(Queues, SourcePanel, ModulesPanel),
+)
 """Of every screen, in their order."""
-_SHARED = (Queues, SourcePanel)
-"""Where there is no room for both, one is in the place of the other."""
+_SHARED = (Queues, SourcePanel, ModulesPanel)
+"""Where there is no room for all, one is in the place of the others."""
+_SHARED_WIDE = (Queues, ModulesPanel)
+"""The same on a wide screen, which has the source beside them."""
 _LEAST_THREADS, _MOST_THREADS = 5, 12
 _BELOW, _MANY_BELOW = 5, 8
 """Lines of the panels under the others."""
@@ -131,13 +137,15 @@ class Arrangement:
         self.share_room()
 
     def swap(self) -> None:
-        """Show the source in place of the queues, or the queues again."""
+        """Show the next of the panels that share their place."""
         screen = self._screen
-        gone, shown = _SHARED if not screen.has_class("-source") else reversed(_SHARED)
+        shared = _SHARED_WIDE if screen.has_class("-wide") and not self.shows_one else _SHARED
+        gone = next((each for each in shared if screen.has_class(_class_of(each))), shared[0])
+        shown = shared[(shared.index(gone) + 1) % len(shared)]
         if self.shows_one or isinstance(self.focused, gone):
             self.show_panel(shown.HEADING.lower())
         else:
-            screen.toggle_class("-source")
+            self._share_place(shown)
 
     def show_besides(self, name: str) -> None:
         """Have a panel seen where there is room for one only; whoever types keeps the focus."""
@@ -151,12 +159,18 @@ class Arrangement:
 
     def choose(self, name: str) -> None:
         """Make a panel the one that a small screen shows."""
-        if name in {panel.HEADING.lower() for panel in _SHARED}:
-            self._screen.set_class(name == SourcePanel.HEADING.lower(), "-source")
+        is_wide = self._screen.has_class("-wide")
+        for shown in _SHARED_WIDE if is_wide else _SHARED:
+            if name == shown.HEADING.lower():
+                self._share_place(shown)
         for panel in self._screen.query(Panel):
             panel.set_class(panel.id == name, "-chosen")
         for tab in self._screen.query(PanelTab):
             tab.set_class(tab.id == f"tab-{name}", "-chosen")
+
+    def _share_place(self, shown: type[Panel]) -> None:
+        for panel in _SHARED:
+            self._screen.set_class(panel is shown, _class_of(panel))
 
     def focus_chosen(self) -> None:
         """Focus the panel that a small screen shows."""
@@ -234,3 +248,8 @@ class Arrangement:
             self._screen.notify(f"Copied: {text}", timeout=3, markup=False)
         else:
             self._screen.notify("There is nothing to copy here.")
+
+
+def _class_of(panel: type[Panel]) -> str:
+    """Of the screen, while the panel has the place that it shares."""
+    return f"-{panel.HEADING.lower()}"

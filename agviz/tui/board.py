@@ -12,6 +12,7 @@ from agviz.tui import command_line
 from agviz.tui.command_line import CommandError, number
 from agviz.tui.model import Key
 from agviz.tui.repaint import Repaint
+from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tasks import TaskPicker
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
     from textual.screen import Screen
 
+    from agviz.analysis.flow import FlowTarget
     from agviz.analysis.verdict import PassMark
     from agviz.traces.rows import GraphTaskRow
+    from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import View
     from agviz.tui.reader_thread import Listed, ReaderThread, Start
 
@@ -108,6 +111,20 @@ class Board:
         """Show all passes of the file, to choose one of them."""
         screen = RunScreen(self.shown.recording, self.reader)
         self.screen.app.push_screen(screen, self._begin)
+
+    def follow(self, target: FlowTarget) -> None:
+        """Show the gradient on its way to a parameter or node."""
+        screen = FlowScreen(self.shown.recording, self.reader, target)
+        self.screen.app.push_screen(screen, self.open_place)
+
+    def open_place(self, place: StepPlace | None) -> None:
+        """Look at a node, in whichever pass it is."""
+        if place is None:
+            return
+        if place.graph_task == self.shown.recording.key.graph_task:
+            self.look_at(place.node, self.shown)
+        elif place.seq is not None:
+            self.reader.go(place.graph_task, place.seq)
 
     def open_task(self, argument: str) -> None:
         """Open a graph task of the file that is shown, by its number."""

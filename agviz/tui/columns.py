@@ -370,9 +370,11 @@ class OutlineColumns:
         found = {self._texts[number] for pair in known for number in pair if number}
         return sorted(text for text in found if text.startswith(begin))
 
-    def parameters(self) -> list[str]:
-        """Names of the parameters that nodes accumulate into."""
-        return sorted({self._texts[each.parameter] for each in self._called if each.parameter})
+    def parameters(self, begin: str) -> list[str]:
+        """Parameters whose names begin so."""
+        found = {self._texts[number] for _, number in self._paths if number}
+        found |= {self._texts[called.parameter] for called in self._called if called.parameter}
+        return sorted(text for text in found if text.startswith(begin))
 
     def belong(self, one: int, other: int) -> bool:
         """Whether neighbours are of one module, or outside of modules links of one chain."""

@@ -15,6 +15,7 @@ from agviz.tui import analyses
 from agviz.tui.arrangement import PANELS
 from agviz.tui.command_line import CommandError, Usage, number
 from agviz.tui.event_filter import complete_filter, filter_events
+from agviz.tui.panels.modules import ModulesPanel
 from agviz.tui.panels.source import SourcePanel
 from agviz.tui.prompt import COMMAND, SEARCH
 
@@ -164,6 +165,18 @@ def _open_task(parts: ScreenParts, argument: str) -> None:
 def _toggle_breakpoint(parts: ScreenParts, _: str) -> None:
     focused = parts.arrangement.focused
     parts.live.breakpoints.toggle(focused.place if isinstance(focused, SourcePanel) else "")
+
+
+def _subject(parts: ScreenParts) -> str:
+    """The parameter or module that the cursor is on; empty: another panel has the focus."""
+    focused = parts.arrangement.focused
+    return focused.subject if isinstance(focused, ModulesPanel) else ""
+
+
+def _parameter(parts: ScreenParts) -> str:
+    """The same, for which a module has one of its parameters."""
+    focused = parts.arrangement.focused
+    return focused.parameter if isinstance(focused, ModulesPanel) else ""
 
 
 def _panel(key: int, name: str, needs: Need | None = None) -> Command:
@@ -407,8 +420,15 @@ COMMANDS: Final[tuple[Command, ...]] = (
             "[NAME]",
             "why a gradient is not finite, or a parameter's or module's zero or None",
         ),
-        press=lambda parts, _: analyses.explain_selected(parts.board),
+        press=lambda parts, _: analyses.explain_selected(parts.board, _subject(parts)),
         run=lambda parts, argument: analyses.explain(parts.board, argument),
+    ),
+    Command(
+        Keys("flow.show", "L", "Flow", title="Follow the gradient from the loss to this parameter"),
+        Usage("flow", "[PARAMETER]", "follow the gradient from the loss to a parameter, or a node"),
+        press=lambda parts, _: analyses.follow_selected(parts.board, _parameter(parts)),
+        complete=lambda parts, argument: parts.board.shown.recording.columns.parameters(argument),
+        run=lambda parts, argument: analyses.follow(parts.board, argument),
     ),
     Command(
         verb=Usage("export", "FORMAT [FILE]", f"write {', '.join(analyses.FORMATS)}"),
@@ -424,7 +444,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
         run=lambda parts, _: parts.arrangement.go_round(-1),
     ),
     Command(
-        Keys("panel.swap", "v", "Source or queues"),
+        Keys("panel.swap", "v", "Queues, source or modules"),
         run=lambda parts, _: parts.arrangement.swap(),
     ),
     Command(
@@ -461,6 +481,10 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(
         verb=Usage("edit", "", "open $VISUAL or $EDITOR at the line in Source"),
         run=lambda parts, _: parts.board.screen.query_one(SourcePanel).action_edit(),
+    ),
+    Command(
+        verb=Usage("modules", "", "show the modules of the program, and what happened in each"),
+        run=lambda parts, _: parts.arrangement.show_panel(ModulesPanel.HEADING.lower()),
     ),
     *(_panel(place, panel.HEADING) for place, panel in enumerate(PANELS, start=1)),
     Command(

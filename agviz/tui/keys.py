@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding
 
 from agviz.tui.arrangement import PANELS
+from agviz.tui.panels.flow import FlowList
 from agviz.tui.panels.output import Output
 from agviz.tui.panels.ranks import RankLanes
 from agviz.tui.panels.run import RunList
@@ -14,6 +15,7 @@ from agviz.tui.prompt import Prompt
 from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.breakpoints import Breakpoints
+from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.leave import Leave
 from agviz.tui.screens.ranks import RanksScreen
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
-    owners += (TaskPicker, TaskList, RunScreen, RunList)
+    owners += (TaskPicker, TaskList, RunScreen, RunList, FlowScreen, FlowList)
     owners += (Breakpoints, Leave, Tour, RanksScreen, RankLanes)
     return {
         binding.id: binding

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agviz.analysis.pass_reading import NodeFigures
     from agviz.tui.text import Line
-
-
-class LineFigures(NamedTuple):
-    """What happened in a pass in the nodes that one line made."""
-
-    nodes: tuple[int, ...]
-    """In order of their executions; behind them those that have not run."""
-    time_ns: int
-    """From the start to the end of each, added up."""
-    norm: float | None
-    """The largest of what they put out, of gradients that are finite; None: not known."""
-    is_bad: bool
-    """Whether one of them put out something that is not finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +18,7 @@ class PassFigures:
 
     event_count: int
     """Events of the pass when they were read."""
-    lines: Mapping[tuple[str, int], LineFigures]
+    lines: Mapping[tuple[str, int], NodeFigures]
     """By file and line."""
 
 

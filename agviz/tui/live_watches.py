@@ -130,7 +130,7 @@ class LiveWatches:
 
     def complete(self, argument: str) -> Iterable[str]:
         """What is often asked of the parameters of this pass."""
-        names = self._board.shown.recording.columns.parameters()
+        names = self._board.shown.recording.columns.parameters("")
         known = [f"{name}{tail}" for name in names for tail in _TAILS]
         return [each for each in known if each.startswith(argument)]
 

@@ -20,6 +20,7 @@ from agviz_engine.events import NodeStarted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from agviz.analysis.module_tree import ModuleTree
     from agviz.debugger.messages import StopTensor
     from agviz.traces.engine_state import EngineState
     from agviz.traces.health import HealthRow
@@ -432,6 +433,8 @@ class View:
     """Why the playhead was put where it is; empty: the user has put it there."""
     figures: PassFigures | None = None
     """What happened in the pass by line, as far as it was read."""
+    modules: ModuleTree | None = None
+    """The same by module."""
     text: SourceText | None = None
     """A file of the program, once it was read."""
     busy: str = ""

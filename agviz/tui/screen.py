@@ -17,12 +17,14 @@ from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widgets import Static
 
+from agviz.analysis.module_tree import ModuleReading
 from agviz.traces.inferred import LEGEND, UNSEEN, is_observed
 from agviz.tui import commands
 from agviz.tui.arrangement import Arrangement
 from agviz.tui.board import Board
 from agviz.tui.command_line import CommandError, parse
 from agviz.tui.drivers import RecordedDriver
+from agviz.tui.figures_reading import FiguresQuestion
 from agviz.tui.hints import Hints
 from agviz.tui.live_driver import LiveDriver
 from agviz.tui.model import Playhead, View
@@ -36,7 +38,7 @@ from agviz.tui.prompt import COMMAND, SEARCH, SHELL, Prompt
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
 from agviz.tui.shares import Shares
-from agviz.tui.source_questions import SourceQuestions
+from agviz.tui.source_reading import SourceQuestions
 from agviz.tui.title import PanelTab, Status, Title
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ class TraceScreen(Screen[None]):
         self.driver = make_driver(self.board, self.arrangement)
         self.node_search = NodeSearch(self.board)
         self.sources = SourceQuestions(self.board)
+        self.modules = FiguresQuestion(self.board, "modules", ModuleReading)
         self._prompt = Prompt(self.complete, id="prompt")
 
     @property
@@ -370,11 +373,19 @@ class TraceScreen(Screen[None]):
 
     def on_source_panel_figures_wanted(self) -> None:
         """Read what happened by line."""
-        self.sources.want_figures()
+        self.sources.figures.want()
 
     def on_source_panel_text_wanted(self, message: SourcePanel.TextWanted) -> None:
         """Read a file of the program."""
         self.sources.want_text(message.file)
+
+    def on_modules_panel_tree_wanted(self) -> None:
+        """Read what happened by module."""
+        self.modules.want()
+
+    def on_modules_panel_node_wanted(self) -> None:
+        """Show the selected node among the others."""
+        self.arrangement.show_panel(GraphPanel.HEADING.lower())
 
     def on_inspector_command_begun(self, message: Inspector.CommandBegun) -> None:
         """Let a command be written to its end."""

@@ -56,6 +56,14 @@ def ticks(begin: float, end: float, most: int) -> list[tuple[float, str]]:
     ]
 
 
+def factor(value: float) -> str:
+    """A number that may be very large, in few cells: ``12.5``, ``3.1e4``."""
+    if value < 1000:
+        return f"{value:.3g}"
+    digits, _, power = f"{value:.1e}".partition("e")
+    return f"{digits}e{int(power)}"
+
+
 def plural(number: int, noun: str, several: str = "") -> str:
     """``1 node``, ``2 nodes``, ``12,345 nodes``; ``several`` where an s is not enough."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or f'{noun}s'}"

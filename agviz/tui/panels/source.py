@@ -15,8 +15,9 @@ from agviz.tui.text import Line, Span, right, tail
 from agviz.words.units import duration
 
 if TYPE_CHECKING:
+    from agviz.analysis.pass_reading import NodeFigures
     from agviz.traces.rows import Frame
-    from agviz.tui.line_figures import LineFigures, SourceText
+    from agviz.tui.line_figures import SourceText
     from agviz.tui.model import View
 
 _ROOMY: Final = 72
@@ -241,15 +242,15 @@ class SourcePanel(LineList):
         self._own = node
         self.look_at_node(node)
 
-    def _figures_here(self) -> LineFigures | None:
+    def _figures_here(self) -> NodeFigures | None:
         return self._figures_of(self._number_here())
 
-    def _figures_of(self, number: int) -> LineFigures | None:
+    def _figures_of(self, number: int) -> NodeFigures | None:
         if self.view is None or self.view.figures is None or self._frame is None:
             return None
         return self.view.figures.lines.get((self._frame.file, number))
 
-    def _mark(self, number: int, figures: LineFigures | None) -> Span:
+    def _mark(self, number: int, figures: NodeFigures | None) -> Span:
         """The breakpoint of a line or of nodes that it made, the one that says most."""
         view = self.shown
         here = {
@@ -290,7 +291,7 @@ class SourcePanel(LineList):
         return widths
 
 
-def _cells(figures: LineFigures) -> tuple[str, str, str]:
+def _cells(figures: NodeFigures) -> tuple[str, str, str]:
     """Nodes, norm and time in words."""
     norm = "" if figures.norm is None else f"{figures.norm:.3g}"
     return f"{len(figures.nodes):,}", norm, duration(figures.time_ns) if figures.time_ns else ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from agviz.analysis.outcome import Outcome
+from agviz.tui.answers import why_parameter, why_unusual
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.verdict import Verdict
     from agviz.tui.answers import VerdictsFound
+    from agviz.tui.reader_thread import ReaderThread
 
 _LOOKS: Final = {
     Outcome.FOUND: "-bad",
@@ -74,6 +77,25 @@ class Answer(ModalScreen[None]):
         text = "\n".join(part for part in [*parts, self.answer.others] if part)
         self.app.copy_to_clipboard(text)
         self.notify("Copied.", timeout=2)
+
+
+def show_answer(
+    screen: Screen[Any], reader: ReaderThread, parameter: str, graph_task: int | None
+) -> None:
+    """Open one over a screen, once it is known.
+
+    Args:
+        screen: over which it opens.
+        reader: the thread that reads the file.
+        parameter: whose gradient is to be explained; empty: what is unusual about the pass.
+        graph_task: the pass; None: the one that is shown.
+    """
+
+    def show(found: VerdictsFound) -> None:
+        screen.app.push_screen(Answer(found))
+
+    of_pass = partial(why_unusual, number=graph_task)
+    reader.ask(why_parameter(parameter, graph_task) if parameter else of_pass, show)
 
 
 def _lines_of(verdict: Verdict) -> Iterator[Static]:

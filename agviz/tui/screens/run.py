@@ -11,12 +11,15 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
+from agviz.analysis.flow import FlowTarget
 from agviz.tui.hints import Hints
+from agviz.tui.model import Key
 from agviz.tui.modes import ModeBar
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
 from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
+from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
 from agviz.words.safe import clean
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from agviz.analysis.run_table import RunTable
+    from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import LoadedPass
     from agviz.tui.modes import Mode
     from agviz.tui.reader_thread import ReaderThread
@@ -58,6 +62,7 @@ class RunScreen(Screen[Start | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "wrong(1)", "Next not good", id="run.next-wrong"),
         Binding("X", "wrong(-1)", "Previous not good", show=False, id="run.previous-wrong"),
+        Binding("L", "flow", "Flow", id="run.flow"),
         Binding("s", "sort", "Sort", id="run.sort"),
         Binding("slash", "search", "Filter", id="run.filter"),
         Binding("escape", "back", "Back", show=False, id="run.back"),
@@ -188,6 +193,20 @@ class RunScreen(Screen[Start | None]):
                 return
         where = "behind" if by > 0 else "before"
         self.notify(f"No pass {where} this one is marked.")
+
+    def action_flow(self) -> None:
+        """Follow the gradient to the parameter that changed most in the pass under the cursor."""
+        row = self.query_one(RunList).run_row
+        if row is None or row.change is None:
+            self.notify("No parameter is known here whose gradient changed.")
+            return
+        target = FlowTarget(row.task.id, row.change.parameter)
+        self.app.push_screen(FlowScreen(self._recording, self._reader, target), self._open_place)
+
+    def _open_place(self, place: StepPlace | None) -> None:
+        if place is not None and self.is_attached:
+            key = Key(self._recording.key.file, place.graph_task)
+            self.dismiss(Start(key, -1 if place.seq is None else place.seq, ""))
 
     def action_sort(self) -> None:
         """Sort by what comes next."""
