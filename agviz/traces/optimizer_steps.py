@@ -60,12 +60,9 @@ def read(database: Database, contents: Contents) -> list[OptimizerStepRow]:
         agviz.errors.TraceError: the file is damaged.
     """
     start_ns = contents.meta.start_ns
-    rows = cast(
-        "list[tuple[int | None, ...]]",
-        database.numbers(
-            "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded"
-            " FROM optimizer_step ORDER BY id"
-        ),
+    rows = database.numbers(
+        "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded"
+        " FROM optimizer_step ORDER BY id"
     )
     found = []
     for number, begin, t, thread, graph_task, name, is_guarded in rows:
