@@ -143,7 +143,7 @@ def test_no_hook_is_left_behind_and_nothing_is_changed(tmp_path: Path) -> None:
             optimizer.zero_grad()
             model(torch.ones(1, 3)).sum().backward()
             optimizer.step()
-        return model.weight.detach()
+        return model.weight.detach().clone()
 
     hooks: list[dict[Any, Any]] = [
         torch_optimizers._global_optimizer_pre_hooks,

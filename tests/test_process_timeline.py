@@ -20,8 +20,8 @@ from agviz.analysis.process_timeline import (
     NODES,
     STEPS,
     WAITING,
-    ProcessAxis,
     PartTimes,
+    ProcessAxis,
     ProcessPicture,
     ProcessTimeline,
     SpanKind,
@@ -69,7 +69,7 @@ def closures() -> None:
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = model(torch.ones(2, 4)).square().mean()
+        loss: torch.Tensor = model(torch.ones(2, 4)).square().mean()
         loss.backward()
         return loss
 

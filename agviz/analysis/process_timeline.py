@@ -169,7 +169,7 @@ class LaneRow(NamedTuple):
     """By cell: the share, from 0 to 1, that is taken by others."""
 
 
-class ThreadLane(NamedTuple):
+class ProcessLane(NamedTuple):
     """What a picture shows of one thread."""
 
     thread: int
@@ -185,7 +185,7 @@ class ProcessPicture(NamedTuple):
     begin: int
     end: int
     columns: int
-    lanes: list[ThreadLane]
+    lanes: list[ProcessLane]
     stops: list[CutStop]
     """Those in it."""
     is_read: bool
@@ -347,6 +347,7 @@ class ProcessTimeline:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+        self._trace_threads = trace.threads
         self._version = trace.version
         meta = trace.meta
         last = meta.end_ns
@@ -374,6 +375,11 @@ class ProcessTimeline:
     def is_current(self) -> bool:
         """Whether the file has not grown since."""
         return self._trace.version == self._version
+
+    @property
+    def threads(self) -> list[int]:
+        """Those of which something is recorded, by id."""
+        return sorted({thread.id for thread in self._trace_threads} | self._levels.keys())
 
     def read_on(self, seconds: float) -> bool:
         """Read which passes, forwards and steps there are; whether there is more."""
@@ -422,7 +428,7 @@ class ProcessTimeline:
                 _row([layer[depth] for layer in layers if depth < len(layer)], begin, cell, columns)
                 for depth in range(max(map(len, layers), default=0))
             ]
-            lanes.append(ThreadLane(thread, rows, _idle(rows[:1], begin, cell, columns)))
+            lanes.append(ProcessLane(thread, rows, _idle(rows[:1], begin, cell, columns)))
         stops = [stop for stop in self.axis.stops if begin <= stop.at <= end]
         return ProcessPicture(begin, end, columns, lanes, stops, self.is_read and known == seen)
 

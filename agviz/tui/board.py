@@ -12,6 +12,7 @@ from agviz.tui import command_line
 from agviz.tui.command_line import CommandError, number
 from agviz.tui.model import Key
 from agviz.tui.repaint import Repaint
+from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tasks import TaskPicker
 
@@ -107,6 +108,11 @@ class Board:
     def show_run(self) -> None:
         """Show all passes of the file, to choose one of them."""
         screen = RunScreen(self.shown.recording, self.reader)
+        self.screen.app.push_screen(screen, self._begin)
+
+    def show_process(self) -> None:
+        """Show everything that was recorded on one axis, to choose a place in it."""
+        screen = ProcessScreen(self.shown.recording, self.reader)
         self.screen.app.push_screen(screen, self._begin)
 
     def open_task(self, argument: str) -> None:
