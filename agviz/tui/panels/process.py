@@ -99,7 +99,7 @@ class ProcessLanes(Panel):
     class Changed(Message):
         """Another window is wanted, or another bar is under the cursor."""
 
-    class Opened(Message):
+    class SpanOpened(Message):
         """The user wants to see what is under the cursor."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
@@ -235,7 +235,7 @@ class ProcessLanes(Panel):
 
     def action_open(self) -> None:
         """Look at what is under the cursor."""
-        self.post_message(self.Opened())
+        self.post_message(self.SpanOpened())
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Put the cursor there; with shift, begin a stretch."""

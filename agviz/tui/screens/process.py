@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from agviz.tui.model import LoadedPass
     from agviz.tui.process_reading import NeighboursRead, SumsRead, TimelineRead
     from agviz.tui.reader_thread import ReaderThread
+
+_AROUND: Final = 5
+"""Lines beside those of threads: borders, the axis, what is under the cursor."""
+_LEAST: Final = 8
+_SHARE: Final = 0.65
+"""Of the lines, what the lanes may have."""
 
 
 class ProcessScreen(Screen[Start | None]):
@@ -56,6 +62,7 @@ class ProcessScreen(Screen[Start | None]):
         self._is_asked = False
         self._is_stale = False
         self._asked_about: ThreadSpan | None = None
+        self._most_rows = 0
 
     def compose(self) -> ComposeResult:
         """Title, lanes, sums, hints."""
@@ -97,6 +104,7 @@ class ProcessScreen(Screen[Start | None]):
         if lanes.window == message.window:
             span = message.timeline.span
             lanes.show_picture(message.picture, span, message.pass_span, self._labels())
+            self._fit(sum(len(lane.rows) for lane in message.picture.lanes))
             self._ask_neighbours()
         is_other = lanes.window != message.window or message.picture.columns != lanes.columns
         if self._is_stale or is_other or not message.picture.is_read:
@@ -135,7 +143,7 @@ class ProcessScreen(Screen[Start | None]):
         self._asked_about = None
         self._ask_neighbours()
 
-    def on_process_lanes_opened(self) -> None:
+    def on_process_lanes_span_opened(self) -> None:
         """Look at a node or a pass."""
         span = self.query_one(ProcessLanes).span
         if span is None or span.graph_task < 0:
@@ -181,6 +189,13 @@ class ProcessScreen(Screen[Start | None]):
         self.app.push_screen(
             Help(ProcessLanes.HEADING, ProcessLanes.HELP, [("Keys", here + everywhere)], ())
         )
+
+    def _fit(self, rows: int) -> None:
+        """Give the lanes the lines that they have needed so far, and the sums the rest."""
+        self._most_rows = max(self._most_rows, rows)
+        most = max(_LEAST, int(self.size.height * _SHARE))
+        height = min(max(self._most_rows + _AROUND, _LEAST), most)
+        self.query_one(ProcessLanes).styles.height = height
 
     def _labels(self) -> dict[int, str]:
         threads = () if self._timeline is None else self._timeline.threads
