@@ -17,8 +17,8 @@ from agviz.tui.keys import binding_ids
 from agviz.tui.ranks_reader import RanksReader
 from agviz.tui.reader_thread import ReaderThread
 from agviz.tui.screen import TraceScreen
-from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.process import ProcessScreen
+from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.settings import Settings
 

@@ -21,9 +21,11 @@ from agviz.words.safe import clean
 from agviz.words.units import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from textual.app import ComposeResult
 
-    from agviz.analysis.process_timeline import ProcessTimeline, ThreadSpan
+    from agviz.analysis.process_timeline import PartTimes, ProcessTimeline, ThreadSpan
     from agviz.tui.model import LoadedPass
     from agviz.tui.process_reading import NeighboursRead, SumsRead, TimelineRead
     from agviz.tui.reader_thread import ReaderThread
@@ -63,6 +65,8 @@ class ProcessScreen(Screen[Start | None]):
         self._is_stale = False
         self._asked_about: ThreadSpan | None = None
         self._most_rows = 0
+        self._sums: Iterator[PartTimes | None] | None = None
+        """The last one that was wanted."""
 
     def compose(self) -> ComposeResult:
         """Title, lanes, sums, hints."""
@@ -124,7 +128,7 @@ class ProcessScreen(Screen[Start | None]):
             self.query_one(ProcessLanes).show_neighbours(*message)
 
     def _take_sums(self, message: SumsRead) -> None:
-        if not self.is_attached or self._timeline is None:
+        if not self.is_attached or self._timeline is None or message.sums is not self._sums:
             return
         if message.found is None:
             self._reader.ask(sum_up(self._timeline, message.sums), self._take_sums)
@@ -164,8 +168,8 @@ class ProcessScreen(Screen[Start | None]):
         begin = lanes.picture.begin if begin is None else begin
         end = lanes.picture.end if end is None else end
         self.query_one(ProcessSums).subtitle(f"summing up {duration(end - begin)} …")
-        sums = self._timeline.times(begin, end)
-        self._reader.ask(sum_up(self._timeline, sums), self._take_sums)
+        self._sums = self._timeline.times(begin, end)
+        self._reader.ask(sum_up(self._timeline, self._sums), self._take_sums)
 
     def action_back(self) -> None:
         """Forget the stretch, or else go back to the pass."""
