@@ -352,9 +352,13 @@ class Recording(Instrument):
         if self._observer is not None:
             self._observer.delegated(event, live)
 
-    def _stepped(self, number: int, optimizer: Any, is_guarded: bool) -> None:
+    def _stepped(
+        self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
+    ) -> None:
         if self.recorder is not None:
-            self.recorder.stepped(number, optimizer, is_guarded=is_guarded)
+            self.recorder.stepped(
+                number, optimizer, is_guarded=is_guarded, begin_ns=begin_ns, thread=thread
+            )
 
     def _timed_out(self) -> None:
         """Report it, bypassing blocked streams; on the thread of the recorder."""

@@ -1,4 +1,4 @@
-"""Steps of optimizers: between which backward passes parameters changed.
+"""Steps of optimizers: between which backward passes parameters changed, and how long that took.
 
 A ``torch.amp.GradScaler`` leaves a step out where a gradient is not finite, and that is all that
 can be seen of it from outside. An optimizer that leaves steps out by itself (``fused=True``) is
@@ -9,47 +9,103 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch.utils.hooks import RemovableHandle
 
 log = logging.getLogger("agviz")
+
+_MOST_NESTED: Final = 16
+"""Steps within each other of which the begin is kept; those that raised stay until others come."""
+
+
+class Stepped(Protocol):
+    """Takes a step that has returned."""
+
+    def __call__(
+        self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
+    ) -> None:
+        """Take it.
+
+        Args:
+            number: from 0.
+            optimizer: which stepped.
+            is_guarded: whether it was lent ``found_inf``.
+            begin_ns: ``time.monotonic_ns()`` when the step was called; None: before this began.
+            thread: on which it was called, as in events.
+        """
+
+
+class _UnderWay(threading.local):
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int]] = []
+        """Steps of this thread, the innermost last: identity of the optimizer, and when."""
 
 
 class OptimizerSteps:
     """Observes every step of every ``torch.optim.Optimizer`` in the process.
 
     Args:
-        report: called with the number of the step, from 0, the optimizer, and whether it was lent
-            ``found_inf``.
+        report: is given each step.
     """
 
-    def __init__(self, report: Callable[[int, Any, bool], None]) -> None:
+    def __init__(self, report: Stepped) -> None:
         self._report = report
         self._number = itertools.count().__next__
-        self._handle: RemovableHandle | None = None
+        self._handles: list[RemovableHandle] = []
+        self._here = _UnderWay()
 
     def start(self) -> None:
         """Listen; calls of ``step`` that compiled code makes are observed, too."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
 
-        if self._handle is None:
+        from agviz_engine.thread_state import current
 
-            def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-                try:
-                    self._report(self._number(), optimizer, hasattr(optimizer, "found_inf"))
-                except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
-                    self.stop()
-                    log.warning("steps of optimizers are no longer recorded (%r)", error)
+        if self._handles:
+            return
 
-            stepped._torchdynamo_disable = True  # type: ignore[attr-defined]  # Dynamo runs it as it is
-            self._handle = register_optimizer_step_post_hook(stepped)
+        def called(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
+            begun = self._here.begun
+            del begun[: -_MOST_NESTED + 1]
+            begun.append((id(optimizer), time.monotonic_ns()))
+
+        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
+            try:
+                self._report(
+                    self._number(),
+                    optimizer,
+                    is_guarded=hasattr(optimizer, "found_inf"),
+                    begin_ns=self._begin_of(optimizer),
+                    thread=current().thread_id,
+                )
+            except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+                self.stop()
+                log.warning("steps of optimizers are no longer recorded (%r)", error)
+
+        for hook in (called, stepped):
+            hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # Dynamo runs it as it is
+        self._handles = [
+            register_optimizer_step_pre_hook(called),
+            register_optimizer_step_post_hook(stepped),
+        ]
 
     def stop(self) -> None:
         """Listen no longer."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _begin_of(self, optimizer: Any) -> int | None:
+        """When the step began that has returned; steps inside of it that raised are forgotten."""
+        begun = self._here.begun
+        for place in reversed(range(len(begun))):
+            if begun[place][0] == id(optimizer):
+                begin_ns = begun[place][1]
+                del begun[place:]
+                return begin_ns
+        return None

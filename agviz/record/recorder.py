@@ -311,15 +311,28 @@ class Recorder(Instrument):
         """Whether the events of a graph task that has begun are kept."""
         return self.is_recording and self._selection.has(graph_task)
 
-    def stepped(self, number: int, optimizer: Any, *, is_guarded: bool) -> None:
+    def stepped(
+        self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
+    ) -> None:
         """Take down that an optimizer stepped: see :class:`OptimizerStepRow`."""
         if self.is_recording:
             since_ns = time.monotonic_ns() - self._start_ns
+            begun = None if begin_ns is None else begin_ns - self._start_ns
             name = type(optimizer).__name__
-            step = OptimizerStep(self._outermost, number, since_ns, name, is_guarded)
-            self.store.side(step)
+            times = since_ns, None if begun is None or begun < 0 else begun
+            self._introduce(thread)
+            self.store.side(
+                OptimizerStep(self._outermost, number, *times, thread, name, is_guarded)
+            )
             if self.ranks is not None:
                 self.ranks.stepped(number, optimizer)
+
+    def _introduce(self, number: int) -> None:
+        """Name the thread that runs this, where it has not been."""
+        if number not in self._introduced and self.is_recording:
+            self._introduced.add(number)
+            thread = threading.current_thread()
+            self.store.side(Introduction(number, thread.name, CPU_QUEUE, thread.native_id or 0))
 
     def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
@@ -341,12 +354,8 @@ class Recorder(Instrument):
             site = self._provenance.call_site(event.graph_task)
             if site is not None and event.graph_task in self._watchdog.under_way:
                 self.store.side(site)
-        if event.parent < 0 and event.thread not in self._introduced and self.is_recording:
-            self._introduced.add(event.thread)
-            thread = threading.current_thread()
-            self.store.side(
-                Introduction(event.thread, thread.name, CPU_QUEUE, thread.native_id or 0)
-            )
+        if event.parent < 0:
+            self._introduce(event.thread)
         self.journal(codec.row_of(event))
         self._keep_forward(event.graph_task)
         if len(self.file.journal) > _MOST_WAITING:

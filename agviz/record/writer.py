@@ -478,8 +478,9 @@ class Writer:
         self._insert("thread", row, columns=4)
 
     def _introduce(self, thread: Introduction) -> None:
+        """Name a thread, unless its ThreadStarted has: that knows which queue it serves."""
         row = (thread.thread, self._string(thread.name), thread.queue, thread.native_id)
-        self._insert("thread", row, columns=4)
+        self._database.execute("INSERT OR IGNORE INTO thread VALUES (?, ?, ?, ?)", row)
 
     def _let_go(self, gone: LetGo) -> None:
         self._database.execute(

@@ -118,6 +118,16 @@ class NodeColumns:
     """By node."""
 
 
+class NodeLabel(NamedTuple):
+    """What a picture says of a node."""
+
+    node: int
+    name: str
+    """Its short name."""
+    module: str
+    """Path of the module that made it, or holds its parameter; empty: not known, or none."""
+
+
 class Turn(NamedTuple):
     """A node that a thread took up or was through with."""
 
@@ -631,6 +641,21 @@ class NodeReader:
                 owner.rpartition(".")[0] if owner else self._contents.name(module),
                 self._contents.stacks[stack] if stack else (),
             )
+
+    def labels(self, graph_task: int, first: int, count: int) -> list[NodeLabel]:
+        """The next ``count`` nodes from index ``first`` on."""
+        rows = self._database.integers(
+            "SELECT idx, name, parameter, module FROM node WHERE graph_task = ?"
+            " AND idx >= ? AND idx < ? ORDER BY idx",
+            *(graph_task, first, first + count),
+        )
+        text = self._contents.name
+        found = []
+        for node, name, parameter, module in rows:
+            owner = text(parameter)
+            place = owner.rpartition(".")[0] if owner else text(module)
+            found.append(NodeLabel(node, self._short(name), place))
+        return found
 
     def by_line(self, fits: Callable[[str], bool]) -> dict[int, list[tuple[int, int]]]:
         """The nodes that lines of a file made, or calls on them: graph task and index, by line."""

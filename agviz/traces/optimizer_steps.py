@@ -20,7 +20,11 @@ class OptimizerStep(NamedTuple):
     """The last outermost one that had begun; -1: none."""
     number: int
     since_ns: int
-    """Time since the start of the recording."""
+    """Time since the start of the recording at which it returned."""
+    begin_ns: int | None
+    """The same at which it was called; None: not known."""
+    thread: int
+    """On which."""
     optimizer: str
     """Name of its class."""
     is_guarded: bool
@@ -29,12 +33,13 @@ class OptimizerStep(NamedTuple):
 
     def rows(
         self, text: Callable[[str], int], _stack: object
-    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+    ) -> Iterator[tuple[str, tuple[int | None, ...]]]:
         """The table, and the row for it."""
+        times = self.begin_ns, self.since_ns
         name = text(self.optimizer)
         yield (
             "optimizer_step",
-            (self.number, self.since_ns, self.graph_task, name, self.is_guarded),
+            (self.number, *times, self.thread, self.graph_task, name, self.is_guarded),
         )
 
 
@@ -55,9 +60,23 @@ def read(database: Database, contents: Contents) -> list[OptimizerStepRow]:
         agviz.errors.TraceError: the file is damaged.
     """
     start_ns = contents.meta.start_ns
-    return [
-        OptimizerStepRow(number, start_ns + t, graph_task, contents.name(name), bool(is_guarded))
-        for number, t, graph_task, name, is_guarded in database.integers(
-            "SELECT id, t, graph_task, optimizer, is_guarded FROM optimizer_step ORDER BY id"
+    rows = database.numbers(
+        "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded"
+        " FROM optimizer_step ORDER BY id"
+    )
+    found = []
+    for number, begin, t, thread, graph_task, name, is_guarded in rows:
+        if None in (t, thread, graph_task, name) or number is None:
+            raise database.damaged("a step of an optimizer lacks a fact")
+        found.append(
+            OptimizerStepRow(
+                number,
+                None if begin is None else start_ns + begin,
+                start_ns + cast("int", t),
+                cast("int", thread),
+                cast("int", graph_task),
+                contents.name(cast("int", name)),
+                bool(is_guarded),
+            )
         )
-    ]
+    return found

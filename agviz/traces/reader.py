@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
-    from agviz.traces.nodes import EdgeNorm, NodeIdentity, Turn
+    from agviz.traces.nodes import EdgeNorm, NodeIdentity, NodeLabel, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
     from agviz.traces.values import Part, StoredValues, ValueRow
@@ -512,6 +512,10 @@ class Trace:
         """The short name of a node, without the rest of its row."""
         self.graph_task(graph_task)
         return self._nodes().name(graph_task, node)
+
+    def node_labels(self, graph_task: int, first: int, count: int) -> list[NodeLabel]:
+        """Types and modules of the next ``count`` nodes of a graph task from ``first`` on."""
+        return self._nodes().labels(graph_task, first, count)
 
     def identities(self, graph_task: int) -> Iterator[NodeIdentity]:
         """What distinguishes the nodes of a graph task, by index."""

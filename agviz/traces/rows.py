@@ -411,8 +411,12 @@ class OptimizerStepRow(NamedTuple):
 
     number: int
     """In order of time, from 0."""
+    begin_ns: int | None
+    """When it was called, a ``time.monotonic_ns()``; None: before the recording began."""
     time_ns: int
-    """A ``time.monotonic_ns()``."""
+    """When it returned."""
+    thread: int
+    """On which it was called."""
     graph_task: int
     """The last outermost graph task that had begun; -1: none."""
     optimizer: str

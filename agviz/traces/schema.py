@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -39,7 +39,7 @@ CREATE TABLE string (
     id INTEGER PRIMARY KEY,        -- from 1
     text TEXT NOT NULL             -- at most TEXT_LIMIT characters
 )""",
-    # Threads that took part in the engine.
+    # Threads that took part in the engine, or on which an optimizer stepped.
     "thread": """
 CREATE TABLE thread (
     id INTEGER PRIMARY KEY,        -- dense id, as in the events
@@ -344,11 +344,14 @@ CREATE TABLE root (
     health INTEGER NOT NULL,       -- measured
     PRIMARY KEY (graph_task, number)
 ) WITHOUT ROWID""",
-    # When optimizers stepped.
+    # When optimizers stepped. A step that raised is none.
     "optimizer_step": """
 CREATE TABLE optimizer_step (
     id INTEGER PRIMARY KEY,        -- in order of time, from 0
-    t INTEGER NOT NULL,            -- ns since the start of the recording
+    begin_t INTEGER,               -- when it was called, ns since the start of the recording;
+                                   -- NULL: before it
+    t INTEGER NOT NULL,            -- when it returned
+    thread INTEGER NOT NULL,       -- on which it was called
     graph_task INTEGER NOT NULL,   -- the last outermost one that had begun, -1: none
     optimizer INTEGER NOT NULL,    -- string, name of its class
     is_guarded INTEGER NOT NULL    -- 1: it was lent found_inf by a GradScaler, so that it changes

@@ -17,6 +17,7 @@ from agviz.tui.keys import binding_ids
 from agviz.tui.ranks_reader import RanksReader
 from agviz.tui.reader_thread import ReaderThread
 from agviz.tui.screen import TraceScreen
+from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tour import Tour
@@ -88,7 +89,7 @@ class BaseApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything a key does, for the palette."""
         yield from super().get_system_commands(screen)
-        if isinstance(screen, TraceScreen | RanksScreen | RunScreen):
+        if isinstance(screen, TraceScreen | RanksScreen | RunScreen | ProcessScreen):
             seen = set()
             for node, binding, enabled, tooltip in screen.active_bindings.values():
                 if node is screen and enabled and binding.id and binding.id not in seen:

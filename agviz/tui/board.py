@@ -13,6 +13,7 @@ from agviz.tui.command_line import CommandError, number
 from agviz.tui.model import Key
 from agviz.tui.repaint import Repaint
 from agviz.tui.screens.flow import FlowScreen
+from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tasks import TaskPicker
 
@@ -125,6 +126,11 @@ class Board:
             self.look_at(place.node, self.shown)
         elif place.seq is not None:
             self.reader.go(place.graph_task, place.seq)
+
+    def show_process(self) -> None:
+        """Show everything that was recorded on one axis, to choose a place in it."""
+        screen = ProcessScreen(self.shown.recording, self.reader)
+        self.screen.app.push_screen(screen, self._begin)
 
     def open_task(self, argument: str) -> None:
         """Open a graph task of the file that is shown, by its number."""

@@ -493,6 +493,11 @@ COMMANDS: Final[tuple[Command, ...]] = (
         run=lambda parts, _: parts.board.show_run(),
     ),
     Command(
+        Keys("process.show", "T", "Timeline", "Timeline of the process"),
+        Usage("timeline", "", "show all passes, forwards and steps on one axis of time"),
+        run=lambda parts, _: parts.board.show_process(),
+    ),
+    Command(
         Keys("task.choose", "t", "Choose a graph task"),
         Usage("task", "[N]", "open another graph task"),
         complete=_tasks,

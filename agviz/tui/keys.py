@@ -9,6 +9,7 @@ from textual.binding import Binding
 from agviz.tui.arrangement import PANELS
 from agviz.tui.panels.flow import FlowList
 from agviz.tui.panels.output import Output
+from agviz.tui.panels.process import ProcessLanes
 from agviz.tui.panels.ranks import RankLanes
 from agviz.tui.panels.run import RunList
 from agviz.tui.prompt import Prompt
@@ -18,6 +19,7 @@ from agviz.tui.screens.breakpoints import Breakpoints
 from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.leave import Leave
+from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tasks import TaskList, TaskPicker
@@ -31,7 +33,7 @@ def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
     owners += (TaskPicker, TaskList, RunScreen, RunList, FlowScreen, FlowList)
-    owners += (Breakpoints, Leave, Tour, RanksScreen, RankLanes)
+    owners += (Breakpoints, Leave, Tour, RanksScreen, RankLanes, ProcessScreen, ProcessLanes)
     return {
         binding.id: binding
         for owner in owners

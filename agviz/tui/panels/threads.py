@@ -36,6 +36,7 @@ class Threads(Panel):
         "A lane per thread that took part, with the nodes it executed in time. █ has happened at"
         " the playhead, ░ is still to come, ● runs, ! made something non-finite, ✗ failed. ▼ is"
         " the playhead; the mouse puts it there, and moves it while its button is held.\n\n"
+        "0 shows the whole pass, and again the timeline of the whole process.\n\n"
         "The lane with ▶ is the one that < and > chose: n and N then go by its nodes only.\n\n"
         "Of a program that runs, ■ is a thread that is stopped, and ▒ what a thread did in"
         " another backward pass meanwhile; the mouse goes there."
@@ -49,7 +50,7 @@ class Threads(Panel):
             id="threads.zoom-in",
         ),
         Binding("minus", "zoom(2)", "Zoom out", group=_ZOOM, id="threads.zoom-out"),
-        Binding("0", "fit", "Whole graph task", group=_ZOOM, id="threads.fit"),
+        Binding("0", "fit", "Whole pass, then process", group=_ZOOM, id="threads.fit"),
         Binding("l,right,shift+right", "pan(0.25)", "Later", show=False, id="threads.pan-right"),
         Binding("h,left,shift+left", "pan(-0.25)", "Earlier", show=False, id="threads.pan-left"),
         Binding("g,home", "pan(-1e9)", "Begin", show=False, id="threads.begin"),
@@ -162,7 +163,9 @@ class Threads(Panel):
         self.redraw()
 
     def action_fit(self) -> None:
-        """Show the whole graph task."""
+        """Show the whole graph task; again, the whole process."""
+        if self._window is None and self.view is not None:
+            self.call_later(self.run_action, "screen.command('process.show')")
         self._window = None
         self.redraw()
 

@@ -1,0 +1,190 @@
+"""The timeline of a process on the screen: what is drawn, chosen, summed up and opened."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+import agviz
+from agviz.analysis.process_timeline import SpanKind
+from agviz.tui.app import AgvizApp
+from agviz.tui.panels.process import ProcessLanes, ProcessSums
+from agviz.tui.panels.threads import Threads
+from agviz.tui.screen import TraceScreen
+from agviz.tui.screens.process import ProcessScreen
+from agviz.tui.text import plain
+from agviz.words.units import duration
+from tests.test_process_timeline import summed, whole
+from tests.tui_support import settle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from agviz.tui.panels.panel import Panel
+
+
+def train(passes: int) -> None:
+    model = nn.Sequential(*(m for _ in range(3) for m in (nn.Linear(32, 32), nn.Tanh())))
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(passes):
+        optimizer.zero_grad()
+        model(torch.randn(8, 32)).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two threads that train at the same time."""
+    torch.manual_seed(0)
+    found = tmp_path_factory.mktemp("process") / "t.agviz"
+    with agviz.trace(path=found):
+        thread = threading.Thread(target=train, args=(3,))
+        thread.start()
+        train(3)
+        thread.join()
+    return found
+
+
+def text_of(panel: Panel) -> list[str]:
+    width, height = panel.scrollable_content_region.size
+    return [plain(panel.row(y, width)[0]) for y in range(height)]
+
+
+async def wait(pilot: Pilot[None], *keys: str) -> ProcessScreen:
+    if keys:
+        await pilot.press(*keys)
+    for _ in range(400):
+        await pilot.pause(0.01)
+        screen = pilot.app.screen
+        if isinstance(screen, ProcessScreen):
+            picture = screen.query_one(ProcessLanes).picture
+            window = screen.query_one(ProcessLanes).window
+            if picture and picture.is_read and window in {None, (picture.begin, picture.end)}:
+                await pilot.pause(0.02)
+                return screen
+    raise AssertionError("the timeline was not read")
+
+
+async def opened(pilot: Pilot[None]) -> ProcessScreen:
+    await settle(pilot)
+    return await wait(pilot, "T")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_it_opens_at_the_pass_and_has_every_thread(path: Path, size: tuple[int, int]) -> None:
+    app = AgvizApp([path])
+    async with app.run_test(size=size) as pilot:
+        screen = await opened(pilot)
+        lanes = screen.query_one(ProcessLanes)
+        lines = text_of(lanes)
+        assert "▼" in lines[0]
+        assert lines[1].startswith("▶ T0")
+        assert any(line.startswith("  T1") for line in lines)
+        assert "backward #" in "".join(lines)
+        width = lanes.scrollable_content_region.width
+        assert all(len(line) <= width for line in lines)
+        await wait(pilot, "0")
+        assert lanes.window is not None
+        assert lanes.picture is not None
+        with agviz.Trace.open(path) as trace:
+            assert lanes.window == whole(trace).span
+
+
+async def test_what_is_under_the_cursor_is_said_and_opened(path: Path) -> None:
+    app = AgvizApp([path])
+    async with app.run_test(size=(160, 40)) as pilot:
+        screen = await opened(pilot)
+        lanes = screen.query_one(ProcessLanes)
+        await wait(pilot, "j", "j", "n")
+        for _ in range(30):
+            span = lanes.span
+            if span is not None and span.kind is SpanKind.NODE:
+                break
+            await wait(pilot, "n")
+        assert span is not None
+        assert span.kind is SpanKind.NODE
+        for _ in range(100):
+            await pilot.pause(0.01)
+            said = text_of(lanes)[-2:]
+            if said[1]:
+                break
+        assert f"node {span.node} of backward #{span.graph_task}" in said[0]
+        assert duration(span.end - span.begin) in said[0]
+        with agviz.Trace.open(path) as trace:
+            edges = trace.edges(span.graph_task)
+            assert ("↗" in said[1]) == any(edge.consumer == span.node for edge in edges)
+            assert ("↘" in said[1]) == any(edge.producer == span.node for edge in edges)
+        await pilot.press("enter")
+        await settle(pilot)
+        trace_screen = cast("TraceScreen", pilot.app.screen)
+        assert isinstance(trace_screen, TraceScreen)
+        view = trace_screen.view
+        assert view is not None
+        assert view.recording.key.graph_task == span.graph_task
+        assert view.moment.node == span.node
+
+
+async def test_a_stretch_is_summed_up(path: Path) -> None:
+    app = AgvizApp([path])
+    async with app.run_test(size=(120, 50)) as pilot:
+        screen = await opened(pilot)
+        lanes, sums = screen.query_one(ProcessLanes), screen.query_one(ProcessSums)
+        assert "s sums up" in text_of(sums)[0]
+        await wait(pilot, *["right"] * 20, "left_square_bracket", *["right"] * 40)
+        await wait(pilot, "right_square_bracket", "s")
+        begin, end = cast("tuple[int, int]", tuple(lanes.range))
+        assert begin < end
+        for _ in range(200):
+            await pilot.pause(0.01)
+            lines = [plain(sums.line(place, 118)) for place in range(sums.line_count)]
+            if "s sums up" not in lines[0]:
+                break
+        with agviz.Trace.open(path) as trace:
+            expected = summed(whole(trace), begin, end)
+        for name, took in [
+            *((name, times[0]) for name, times in expected.types.items()),
+            *((name, sum(times)) for name, times in expected.modules.items() if name),
+        ]:
+            assert any(name[-20:] in line and duration(took) in line for line in lines), name
+        await pilot.press("escape")
+        assert lanes.range == [None, None]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, TraceScreen)
+
+
+async def test_the_mouse_moves_the_cursor_and_chooses_a_stretch(path: Path) -> None:
+    app = AgvizApp([path])
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        lanes: Any = screen.query_one(ProcessLanes)
+        await pilot.mouse_down(lanes, offset=(30, 2))
+        first = lanes._at
+        await pilot.hover(lanes, offset=(60, 2))
+        await pilot.mouse_up(lanes, offset=(60, 2))
+        assert lanes._at > first
+        await pilot.mouse_down(lanes, offset=(40, 2), shift=True)
+        await pilot.mouse_up(lanes, offset=(40, 2))
+        assert lanes.range[0] is not None
+
+
+async def test_fitting_what_fits_already_leads_to_the_process(path: Path) -> None:
+    app = AgvizApp([path])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("1", "plus", "0")
+        await pilot.pause()
+        assert pilot.app.screen.query_one(Threads).has_focus
+        screen = await wait(pilot, "0")
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert not isinstance(pilot.app.screen, ProcessScreen)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pilot.app.screen is screen
