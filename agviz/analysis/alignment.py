@@ -151,8 +151,7 @@ def _named(graph: Adjacency, node: int) -> tuple[Hashable, ...]:
     """
     facts = graph[node]
     used_by = frozenset(
-        graph[producer].name
-        for _, producer, _ in (graph.incoming(node) if facts.is_leaf else ())
+        graph[producer].name for _, producer, _ in (graph.incoming(node) if facts.is_leaf else ())
     )
     return facts.name, facts.module, facts.parameter, used_by
 
@@ -244,17 +243,13 @@ class Aligner:
                     groups.setdefault(labels[side][node], ([], []))[side].append(node)
         return groups.values()
 
-    def _unique(
-        self, labels: _Labels, allowed: tuple[list[bool], ...] | None = None
-    ) -> None:
+    def _unique(self, labels: _Labels, allowed: tuple[list[bool], ...] | None = None) -> None:
         """Pair what is one of its kind in both graphs."""
         for in_a, in_b in self._groups(labels, allowed):
             if len(in_a) == len(in_b) == 1:
                 self._pair(in_a[0], in_b[0])
 
-    def _in_turn(
-        self, labels: _Labels, allowed: tuple[list[bool], ...] | None = None
-    ) -> None:
+    def _in_turn(self, labels: _Labels, allowed: tuple[list[bool], ...] | None = None) -> None:
         for group in self._groups(labels, allowed):
             for in_a, in_b in zip(*group, strict=False):
                 self._pair(in_a, in_b)
@@ -274,9 +269,7 @@ class Aligner:
                     self._pair(*pair)
                     waiting.append(pair[0])
 
-    def _consumers(
-        self, in_a: int, in_b: int, labels: _Labels
-    ) -> list[tuple[int, int]]:
+    def _consumers(self, in_a: int, in_b: int, labels: _Labels) -> list[tuple[int, int]]:
         a, b = self._graphs
         others = {output: end for output, *end in b.outgoing(in_b)}
         return [
@@ -286,9 +279,7 @@ class Aligner:
             if other_slot == slot and labels[0][consumer] == labels[1][other]
         ]
 
-    def _producers(
-        self, in_a: int, in_b: int, labels: _Labels
-    ) -> list[tuple[int, int]]:
+    def _producers(self, in_a: int, in_b: int, labels: _Labels) -> list[tuple[int, int]]:
         """Producers without a partner of which there is one of a kind on both sides."""
         found: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
         for side, node in enumerate((in_a, in_b)):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PIECE: Final = 1_000
 
 
-class Mark(IntFlag):
+class RowMark(IntFlag):
     """What is to be said of a row."""
 
     VALUES = 1
@@ -52,7 +52,7 @@ class Mark(IntFlag):
     """No gradient was measured on both sides."""
 
 
-DIFFERS: Final = Mark.VALUES | Mark.KIND | Mark.ENDED
+DIFFERS: Final = RowMark.VALUES | RowMark.KIND | RowMark.ENDED
 
 
 class BesideRow(NamedTuple):
@@ -61,12 +61,12 @@ class BesideRow(NamedTuple):
     a: int
     """Index; :data:`~agviz.analysis.alignment.NOWHERE`: it is only in B."""
     b: int
-    marks: Mark
+    marks: RowMark
 
     @property
     def is_paired(self) -> bool:
         """Whether it is in both."""
-        return self.a != NOWHERE and self.b != NOWHERE
+        return NOWHERE not in {self.a, self.b}
 
     @property
     def differs(self) -> bool:
@@ -85,7 +85,7 @@ class RowDetails(NamedTuple):
 class _Differing(NamedTuple):
     role: str
     slot: int
-    mark: Mark
+    mark: RowMark
 
 
 class Beside:
@@ -119,7 +119,7 @@ class Beside:
         return len(self._marks)
 
     def __getitem__(self, row: int) -> BesideRow:
-        return BesideRow(self._nodes[0][row], self._nodes[1][row], Mark(self._marks[row]))
+        return BesideRow(self._nodes[0][row], self._nodes[1][row], RowMark(self._marks[row]))
 
     @property
     def level(self) -> Level:
@@ -139,7 +139,7 @@ class Beside:
     @property
     def first(self) -> int | None:
         """The first row that differs though all that it was given is the same; None: none does."""
-        found = (row for row in self.differing if self._marks[row] & Mark.FIRST)
+        found = (row for row in self.differing if self._marks[row] & RowMark.FIRST)
         return next(found, self.differing[0] if self.differing else None)
 
     @property
@@ -151,7 +151,7 @@ class Beside:
         for row in reversed(self.differing):
             found = self[row]
             side, node = (self.b, found.b) if found.a == NOWHERE else (self.a, found.a)
-            other = not found.is_paired or found.marks & Mark.KIND
+            other = not found.is_paired or found.marks & RowMark.KIND
             if other and not side.graph[node].is_leaf:
                 return row
         return None
@@ -191,7 +191,7 @@ class Beside:
             values = self.a.values.get(found.a, {}), self.b.values.get(found.b, {})
             divergences += self._compared.divergences((a, b), (of_a, of_b), values)
             divergences.sort(key=role_turn)
-        is_first = bool(found.marks & Mark.FIRST)
+        is_first = bool(found.marks & RowMark.FIRST)
         divergences = [each._replace(is_first=is_first) for each in divergences]
         return RowDetails((a, b), (of_a, of_b), divergences)
 
@@ -206,9 +206,7 @@ class Beside:
         yield from aligner.steps()
         found = aligner.found
         del aligner
-        causes = Causes(
-            self.a.graph, self.b.graph, found.b_to_a, (self.a.orders, self.b.orders)
-        )
+        causes = Causes(self.a.graph, self.b.graph, found.b_to_a, (self.a.orders, self.b.orders))
         yield
         self.doing = "comparing gradients"
         self._sort(found, causes)
@@ -220,7 +218,7 @@ class Beside:
         yield from self._sum_up(causes)
         self._note_order()
         self.differing = array("i", (row for row in self._pieces() if self[row].differs))
-        bad = Mark.BAD_A | Mark.BAD_B
+        bad = RowMark.BAD_A | RowMark.BAD_B
         self.bad = array("i", (row for row in self._pieces() if self._marks[row] & bad))
         self.doing = ""
 
@@ -232,7 +230,7 @@ class Beside:
         rows = [(node, partner) for node, partner in enumerate(to_b)]
         rows += [(NOWHERE, node) for node, partner in enumerate(to_a) if partner == NOWHERE]
         rows.sort(key=lambda row: causes.turn(*row))
-        self.paired = sum(a != NOWHERE and b != NOWHERE for a, b in rows)
+        self.paired = sum(NOWHERE not in {a, b} for a, b in rows)
         self._nodes = array("i", (a for a, _ in rows)), array("i", (b for _, b in rows))
         self._marks = bytearray(len(rows))
         self._places = (
@@ -247,10 +245,10 @@ class Beside:
     def _compare(self, row: int, causes: Causes) -> None:
         a, b, marks = self[row]
         if a != NOWHERE and self.a.bad[a]:
-            marks |= Mark.BAD_A
+            marks |= RowMark.BAD_A
         if b != NOWHERE and self.b.bad[b]:
-            marks |= Mark.BAD_B
-        if a == NOWHERE or b == NOWHERE:
+            marks |= RowMark.BAD_B
+        if NOWHERE in {a, b}:
             causes.add(a, b, "", 0)
         else:
             found, compared = self._differing(a, b)
@@ -259,25 +257,25 @@ class Beside:
                 causes.add(a, b, each.role, each.slot)
             shapes = self.a.graph[a].shapes, self.b.graph[b].shapes
             if None not in shapes and shapes[0] != shapes[1]:
-                marks |= Mark.KIND
+                marks |= RowMark.KIND
             if not compared and not found and not self.a.graph[a].is_leaf:
-                marks |= Mark.UNKNOWN
+                marks |= RowMark.UNKNOWN
         self._marks[row] = marks
 
     def _sum_up(self, causes: Causes) -> Iterator[None]:
-        """Find which rows are no consequence of others, and leaves that are given something else."""
+        """Find what is no consequence of another row, and leaves that are given something else."""
         for row in self._pieces():
             a, b, marks = found = self[row]
             if found.is_paired and self.a.graph[a].is_leaf:
                 if not marks & DIFFERS and causes.reaches_leaf(a):
-                    marks |= Mark.VALUES
+                    marks |= RowMark.VALUES
                 elif not marks & DIFFERS and self._is_unknown_leaf(a, b):
-                    marks |= Mark.UNKNOWN
+                    marks |= RowMark.UNKNOWN
             roles = [""]
             if found.is_paired:
                 roles = [each.role for each in self._differing(a, b)[0]] if marks & DIFFERS else []
             if any(causes.is_first(a, b, role) for role in roles):
-                marks |= Mark.FIRST
+                marks |= RowMark.FIRST
             self._marks[row] = marks
             if not row % _PIECE:
                 yield
@@ -291,7 +289,7 @@ class Beside:
         compared, found, count = self._compared, [], 0
         statuses = self.a.status(a), self.b.status(b)
         if compared.whole(*statuses) is not None:
-            found.append(_Differing("", 0, Mark.ENDED))
+            found.append(_Differing("", 0, RowMark.ENDED))
         if not compared.compares_gradients(*statuses):
             return found, count
         of_a, of_b = self.a.gradients(a), self.b.gradients(b)
@@ -299,7 +297,7 @@ class Beside:
             one, other = of_a.get(place), of_b.get(place)
             if one is None or other is None:
                 if place[0] in MUST_BE_IN_BOTH:
-                    found.append(_Differing(*place, Mark.VALUES))
+                    found.append(_Differing(*place, RowMark.VALUES))
                 continue
             count += bool(one.numbers and other.numbers)
             marks = self._marks_of(one, other, (a, b), place)
@@ -307,10 +305,10 @@ class Beside:
                 found.append(_Differing(*place, marks))
         return found, count
 
-    def _marks_of(self, a: Gradient, b: Gradient, nodes: tuple[int, int], place: Place) -> Mark:
-        marks = Mark(0)
+    def _marks_of(self, a: Gradient, b: Gradient, nodes: tuple[int, int], place: Place) -> RowMark:
+        marks = RowMark(0)
         if (a.kind, a.shape) != (b.kind, b.shape):
-            marks |= Mark.KIND
+            marks |= RowMark.KIND
         if a.shape != b.shape:
             return marks
         held = [
@@ -321,22 +319,22 @@ class Beside:
             traces = (self.a.trace, held[0]), (self.b.trace, held[1])
             elements = compare_elements(*traces, Tolerance())
             if elements is not None:
-                return marks if elements.same else marks | Mark.VALUES
+                return marks if elements.same else marks | RowMark.VALUES
         if a.numbers and b.numbers and a.numbers != b.numbers:
-            marks |= Mark.VALUES
+            marks |= RowMark.VALUES
         return marks
 
     def _note_order(self) -> None:
-        """Mark those that have to be moved for B to have run in the order of A, as few as can be."""
+        """Mark the fewest that had to be moved for B to have run in the order of A."""
         rows = [
             (row, self.b.orders[b])
             for row, (a, b) in enumerate(zip(*self._nodes, strict=True))
-            if a != NOWHERE and b != NOWHERE and self.a.orders[a] and self.b.orders[b]
+            if NOWHERE not in {a, b} and self.a.orders[a] and self.b.orders[b]
         ]
         kept = _longest_rise([order for _, order in rows])
         for place, (row, _) in enumerate(rows):
             if place not in kept:
-                self._marks[row] |= Mark.ORDER
+                self._marks[row] |= RowMark.ORDER
         self.moved = len(rows) - len(kept)
 
 

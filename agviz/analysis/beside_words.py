@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.analysis import diff_words
-from agviz.analysis.beside import DIFFERS, Mark
+from agviz.analysis.beside import DIFFERS, RowMark
 from agviz.analysis.diff_rows import DivergenceKind, Level
 from agviz.words.units import plural
 
@@ -65,14 +65,14 @@ def _first(beside: Beside, first: int) -> Iterator[str]:
     earliest = beside.earliest
     if earliest is not None and earliest != first:
         yield _earliest(beside, earliest)
-    elif earliest is None and is_of_values and beside[first].marks & Mark.FIRST:
+    elif earliest is None and is_of_values and beside[first].marks & RowMark.FIRST:
         where = f" at {node.line}" if node.line else ""
         yield (
             f"It was given the same, so what the forward had{where} was not: inputs, parameters or"
             " random numbers differ there or before."
         )
     after = len(beside.differing) - sum(
-        bool(beside[row].marks & Mark.FIRST) for row in beside.differing
+        bool(beside[row].marks & RowMark.FIRST) for row in beside.differing
     )
     if after:
         yield f"{plural(after, 'node')} after that differ{'s' * (after == 1)}, too."
@@ -103,6 +103,6 @@ def found_in(details: RowDetails) -> list[str]:
     return found
 
 
-def is_consequence(marks: Mark) -> bool:
+def is_consequence(marks: RowMark) -> bool:
     """Whether something differs that a node was given."""
-    return bool(marks & DIFFERS) and not marks & Mark.FIRST
+    return bool(marks & DIFFERS) and not marks & RowMark.FIRST

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.alignment import Alignment
+    from agviz.analysis.pairs import Place
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.analysis.pairs import Place
     from agviz.traces.rows import GraphTaskRow, NodeRow
     from agviz.traces.values import ValueRow
 
@@ -241,7 +241,7 @@ class _Comparison:
         if None not in {a.input_shapes, b.input_shapes} and a.input_shapes != b.input_shapes:
             yield Change(a, b, "shapes of inputs", _shapes(a), _shapes(b))
         edges_a, edges_b = (
-            {output: tuple(end) for output, *end in side.graph.outgoing(node.index)}
+            {output: (to, slot) for output, to, slot in side.graph.outgoing(node.index)}
             for side, node in ((self._a, a), (self._b, b))
         )
         for output in sorted({*edges_a, *edges_b}):

@@ -74,9 +74,7 @@ class Causes:
         if a in self._inputs and role not in INPUT_ROLES:
             return False
         return not any(
-            self._is_given_other(side, node)
-            for side, node in enumerate((a, b))
-            if node != NOWHERE
+            self._is_given_other(side, node) for side, node in enumerate((a, b)) if node != NOWHERE
         )
 
     def _is_given_other(self, side: int, node: int) -> bool:

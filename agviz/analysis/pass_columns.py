@@ -104,9 +104,18 @@ class PassColumns:
         """
         if self.is_read:
             return
-        number = self.task.id
+        yield from self._read_graph()
+        yield from self._read_turns()
+        yield from self._read_health()
         for first in range(0, self._count, _NODES):
-            nodes, edges = self.trace.placed(number, first, first + _NODES)
+            for node in range(first, min(first + _NODES, self._count)):
+                self._sum_up(node)
+            yield
+        self.is_read = True
+
+    def _read_graph(self) -> Iterator[None]:
+        for first in range(0, self._count, _NODES):
+            nodes, edges = self.trace.placed(self.task.id, first, first + _NODES)
             for facts in nodes:
                 if not facts.is_recorded:
                     self._statuses[len(self.graph)] = _NUMBER[NodeStatus.UNKNOWN]
@@ -118,7 +127,9 @@ class PassColumns:
             yield
         if len(self.graph) != self._count:
             raise self.trace.damaged("a node is missing")
-        yield from self._read_turns()
+
+    def _read_health(self) -> Iterator[None]:
+        number = self.task.id
         last = min(self.task.last_seq, self.trace.last_seq)
         for after in range(self.task.begin_seq - 1, last, _EVENTS):
             until = min(after + _EVENTS, last)
@@ -130,11 +141,6 @@ class PassColumns:
                 if not value.unknown:
                     self.values.setdefault(value.node, {})[value.role, value.slot] = value
             yield
-        for first in range(0, self._count, _NODES):
-            for node in range(first, min(first + _NODES, self._count)):
-                self._sum_up(node)
-            yield
-        self.is_read = True
 
     def status(self, node: int) -> NodeStatus:
         """How far a node came."""
@@ -146,10 +152,9 @@ class PassColumns:
         at = self._last[node]
         while at >= 0:
             place = ROLES[self._places[0][at]], self._places[1][at]
-            hashes = (column[at] for column in self._hashes)
-            found.setdefault(
-                place, Gradient(*hashes, self._measured[0][at], bool(self._measured[1][at]))
-            )
+            kind, shape, numbers = (column[at] for column in self._hashes)
+            norm, is_bad = self._measured[0][at], bool(self._measured[1][at])
+            found.setdefault(place, Gradient(kind, shape, numbers, norm, is_bad))
             at = self._before[at]
         return found
 

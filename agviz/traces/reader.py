@@ -844,10 +844,10 @@ class Trace:
             after: ``seq`` of the event before the first that is looked at.
             until: of the last.
         """
-        condition = "health.seq > ? AND health.seq <= ? AND +event.graph_task = ? ORDER BY health.seq"
-        return health.read(
-            self._database, self._contents(), condition, after, until, graph_task
+        condition = (
+            "health.seq > ? AND health.seq <= ? AND +event.graph_task = ? ORDER BY health.seq"
         )
+        return health.read(self._database, self._contents(), condition, after, until, graph_task)
 
     def ways_before(self, graph_task: int, seq: int) -> list[tuple[int, int, float]]:
         """Consumer, producer and norm of what nodes put out before an event, in order.

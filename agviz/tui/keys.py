@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding
 
 from agviz.tui.arrangement import PANELS
+from agviz.tui.panels.compare import CompareList
 from agviz.tui.panels.output import Output
 from agviz.tui.panels.ranks import RankLanes
 from agviz.tui.panels.run import RunList
@@ -14,6 +15,7 @@ from agviz.tui.prompt import Prompt
 from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.breakpoints import Breakpoints
+from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.leave import Leave
 from agviz.tui.screens.ranks import RanksScreen
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
-    owners += (TaskPicker, TaskList, RunScreen, RunList)
+    owners += (TaskPicker, TaskList, RunScreen, RunList, CompareScreen, CompareList)
     owners += (Breakpoints, Leave, RanksScreen, RankLanes)
     return {
         binding.id: binding

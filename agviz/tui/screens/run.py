@@ -10,7 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
+from agviz.tui.comparing import PairFound, pair_with
 from agviz.tui.hints import Hints
+from agviz.tui.model import Key
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
 from agviz.tui.reader_thread import Start
@@ -41,8 +43,8 @@ _REST_S: Final = 0.08
 """The cursor rests for so long before it is asked what happened in a pass."""
 
 
-class RunScreen(Screen[Start | None]):
-    """Opens over the trace; its result is the place that the user wants to see.
+class RunScreen(Screen[Start | PairFound | None]):
+    """Opens over the trace; its result is the place or the passes to be seen.
 
     Args:
         recording: the pass that is open.
@@ -56,6 +58,8 @@ class RunScreen(Screen[Start | None]):
         Binding("X", "wrong(-1)", "Previous not good", show=False, id="run.previous-wrong"),
         Binding("s", "sort", "Sort", id="run.sort"),
         Binding("slash", "search", "Filter", id="run.filter"),
+        Binding("d", "compare", "Compare", id="run.compare"),
+        Binding("m", "mark", "Mark", tooltip="Mark, to compare with it", id="run.mark"),
         Binding("escape", "back", "Back", show=False, id="run.back"),
         Binding("p", "back", "Pass", show=False, id="run.pass"),
         Binding("y", "copy", "Copy", show=False, id="run.copy"),
@@ -71,6 +75,8 @@ class RunScreen(Screen[Start | None]):
         self._is_measured = True
         self._order = ORDERS[0]
         self._words = ""
+        self._marked: int | None = None
+        """The graph task with which others are compared."""
         self.judged: int | None = None
         """The graph task about which something is said."""
 
@@ -201,6 +207,28 @@ class RunScreen(Screen[Start | None]):
             self.query_one(RunList).focus()
         else:
             self.dismiss(None)
+
+    def action_mark(self) -> None:
+        """Mark the pass under the cursor as that with which others are compared; again: not."""
+        row = self.query_one(RunList).run_row
+        if row is not None:
+            self._marked = None if self._marked == row.task.id else row.task.id
+            self.query_one(RunList).show_marked(self._marked)
+
+    def action_compare(self) -> None:
+        """Compare the pass under the cursor with the marked one, or with one that suits it."""
+        row = self.query_one(RunList).run_row
+        if row is not None:
+            other = None if self._marked == row.task.id else self._marked
+            key = Key(self._recording.key.file, row.task.id)
+            self._reader.ask_files(pair_with(key, other), self._compare)
+
+    def _compare(self, found: PairFound) -> None:
+        if self.is_attached:
+            if found.pair is None:
+                self.notify(found.said, markup=False)
+            else:
+                self.dismiss(found)
 
     def action_copy(self) -> None:
         """Copy the line under the cursor."""
