@@ -59,14 +59,14 @@ class CompareList(LineList):
         Binding("N", "cursor(-1)", "Previous node", show=False, id="compare.previous-node"),
     ]
 
-    class Opened(Message):
+    class SideOpened(Message):
         """The user wants to see the node of a side."""
 
         def __init__(self, side: int) -> None:
             super().__init__()
             self.side = side
 
-    class Moved(Message):
+    class LineMoved(Message):
         """The cursor is on another line."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
@@ -119,11 +119,11 @@ class CompareList(LineList):
 
     def cursor_moved(self) -> None:
         """Say of which line more is wanted."""
-        self.post_message(self.Moved())
+        self.post_message(self.LineMoved())
 
     def action_open(self, side: int) -> None:
         """Open the pass of a side at this node."""
-        self.post_message(self.Opened(side))
+        self.post_message(self.SideOpened(side))
 
     def _widths(self, width: int) -> tuple[int, int, bool]:
         number = len(f"{self.line_count:,}")

@@ -160,7 +160,7 @@ class CompareScreen(Screen[Start | None]):
             at = beside.row_of(self._node, of_b=bool(self._side))
         self._node = None
         rows.put_cursor(at)
-        self.on_compare_list_moved()
+        self.on_compare_list_line_moved()
 
     def _take_row(self, message: RowSaid) -> None:
         if self.is_attached and message.row == self.query_one(CompareList).cursor:
@@ -185,13 +185,13 @@ class CompareScreen(Screen[Start | None]):
 
     # What the user does.
 
-    def on_compare_list_moved(self) -> None:
+    def on_compare_list_line_moved(self) -> None:
         """Say what is known of the line."""
         if self._is_read and self.read is not None and len(self.read.beside):
             cursor = self.query_one(CompareList).cursor
             self._reader.ask_files(say_row(self.read.beside, cursor), self._take_row)
 
-    def on_compare_list_opened(self, message: CompareList.Opened) -> None:
+    def on_compare_list_side_opened(self, message: CompareList.SideOpened) -> None:
         """Look at the node in its pass."""
         if not self._is_read or self.read is None or not len(self.read.beside):
             return
@@ -304,7 +304,7 @@ class CompareScreen(Screen[Start | None]):
 
     def _go(self, row: int) -> None:
         self.query_one(CompareList).put_cursor(row)
-        self.on_compare_list_moved()
+        self.on_compare_list_line_moved()
 
     def _show_heads(self, heads: tuple[str, str]) -> None:
         for name, key, head in zip("ab", self.pair, heads, strict=True):
