@@ -7,21 +7,22 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.alignment import NOWHERE, Adjacency, align
-from agviz.analysis.comparing import Elements, Tolerance, compare_elements, differing
-from agviz.analysis.diff_rows import Change, Divergence, DivergenceKind, Level, PassDiff
+from agviz.analysis.comparing import Tolerance
+from agviz.analysis.diff_rows import Change, Divergence, DivergenceKind, PassDiff
 from agviz.analysis.diff_words import TraceDiff
-from agviz.analysis.first_divergence import INPUT_ROLES, Causes, turn
+from agviz.analysis.first_divergence import Causes, role_turn, turn
 from agviz.analysis.measures import is_nonfinite
+from agviz.analysis.pairs import PairComparison
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.traces.nodes import undisturbed
-from agviz.traces.rows import GraphTaskStatus, NodeStatus
 from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.alignment import Alignment
+    from agviz.analysis.pairs import Place
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
     from agviz.traces.rows import GraphTaskRow, NodeRow
@@ -32,8 +33,6 @@ _MOST_DETAILED: Final = 10
 """Graph tasks that differ and of which everything is kept."""
 _MOST_OF_OTHERS: Final = 10
 """Divergences and nodes that are kept of each further one."""
-_Place: TypeAlias = tuple[str, int]
-"""Role and slot of a gradient, as in HealthRow."""
 
 
 def diff(
@@ -155,28 +154,17 @@ class _Side:
         self.task = task
         self.nodes = list(trace.nodes(task.id))
         self.graph = Adjacency(self.nodes, trace.edges(task.id))
-        self.level = trace.meta.values
-        self.health: list[dict[_Place, HealthRow]] = [{} for _ in self.nodes]
+        self.health: list[dict[Place, HealthRow]] = [{} for _ in self.nodes]
         for row in trace.health(task.id, limit=_ALL):
             if row.node >= len(self.nodes):
                 raise TraceError(
                     f"{trace.path} is damaged (a gradient is of a node that is absent)"
                 )
             self.health[row.node][row.role, row.slot] = row
-        self.values: dict[tuple[int, str, int], ValueRow] = {
-            (row.node, row.role, row.slot): row
-            for row in trace.values(task.id, limit=_ALL)
-            if not row.unknown
-        }
-
-    @property
-    def ended(self) -> str:
-        """How the graph task ended, in words."""
-        task = self.task
-        if task.status is not GraphTaskStatus.FAILED:
-            return str(task.status)
-        first_line, _, _ = task.message.partition("\n")
-        return f"failed with {task.error}: {first_line}"
+        self.values: list[dict[Place, ValueRow]] = [{} for _ in self.nodes]
+        for value in trace.values(task.id, limit=_ALL):
+            if not value.unknown and value.node < len(self.nodes):
+                self.values[value.node][value.role, value.slot] = value
 
 
 class _Comparison:
@@ -187,17 +175,13 @@ class _Comparison:
     ) -> None:
         self._a, self._b = sides
         self._to_b, self._to_a = alignment.a_to_b, alignment.b_to_a
-        self._tolerance = tolerance
-        self._gradients = self._by_elements = self._unknown = 0
-        levels = {side.level for side in sides}
-        self._level = Level.STRUCTURE if "none" in levels else Level.HEALTH
-        if levels == {"full"}:
-            self._level = Level.ELEMENTS
-        self._ended = all(side.task.status is GraphTaskStatus.FINISHED for side in sides)
+        self._pairs = PairComparison(
+            (self._a.trace, self._b.trace), (self._a.task, self._b.task), tolerance
+        )
 
     def compare(self, within: NodeRow | None) -> PassDiff:
         """Compare all; ``within``: the node of A that made the pass."""
-        a, b = self._a, self._b
+        a, b, compared = self._a, self._b, self._pairs
         pairs = [
             (node, b.nodes[at]) for node, at in zip(a.nodes, self._to_b, strict=True) if at >= 0
         ]
@@ -208,92 +192,47 @@ class _Comparison:
         only_in_b = [n for n, at in zip(b.nodes, self._to_a, strict=True) if at == NOWHERE]
         divergences += [Divergence(DivergenceKind.ONLY, node, None) for node in only_in_a]
         divergences += [Divergence(DivergenceKind.ONLY, None, node) for node in only_in_b]
-        causes = Causes(a.graph, b.graph, self._to_a, divergences)
+        orders = [node.order or 0 for node in a.nodes], [node.order or 0 for node in b.nodes]
+        causes = Causes(a.graph, b.graph, self._to_a, orders)
+        for each in divergences:
+            causes.add(*each.indexes, each.role, each.slot)
         divergences = [
-            each._replace(is_first=causes.is_first(each))
-            for each in sorted(divergences, key=causes.place)
+            each._replace(is_first=causes.is_first(*each.indexes, each.role))
+            for each in sorted(
+                divergences, key=lambda each: (*causes.turn(*each.indexes), *role_turn(each))
+            )
         ]
         return PassDiff(
             a=a.task,
             b=b.task,
             within=within,
-            level=self._level,
+            level=compared.level,
             aligned=len(pairs),
-            gradients=self._gradients,
-            elements=self._by_elements,
-            unknown=self._unknown,
+            gradients=compared.gradients,
+            elements=compared.by_elements,
+            unknown=compared.unknown,
             only_in_a=sorted(only_in_a, key=turn),
             only_in_b=sorted(only_in_b, key=turn),
             changes=[change for pair in pairs for change in self._changes(*pair)],
             divergences=divergences,
             diverged=len({each.place for each in divergences}),
             reached=[
-                *(node for node in sorted(a.nodes, key=turn) if causes.reaches_leaf(node)),
+                *(node for node in sorted(a.nodes, key=turn) if causes.reaches_leaf(node.index)),
                 *(node for node in only_in_b if node.is_leaf),
             ],
             leaves=sum(node.is_leaf for node in (*a.nodes, *only_in_b)),
             nonfinite=(_alone(a, b, self._to_b), _alone(b, a, self._to_a)),
-            failure=self._failure(),
+            failure=compared.failure,
             other_order=self._other_order(pairs),
         )
 
-    def _failure(self) -> tuple[str, str] | None:
-        ended = self._a.ended, self._b.ended
-        return None if ended[0] == ended[1] else ended
-
     def _node(self, a: NodeRow, b: NodeRow) -> Iterator[Divergence]:
         """What diverges at a node that is in both graphs."""
-        if NodeStatus.UNKNOWN in {a.status, b.status}:
-            return
-        failed = [node.status is NodeStatus.FAILED for node in (a, b)]
-        if any(failed):
-            if not all(failed) or self._failure():
-                yield Divergence(DivergenceKind.FAILED, a, b)
-            return
-        if a.status is not b.status:
-            if self._ended:
-                yield Divergence(DivergenceKind.RAN, a, b)
-            return
-        if self._level is Level.STRUCTURE:
-            return
-        of_a, of_b = self._a.health[a.index], self._b.health[b.index]
-        for place in sorted({*of_a, *of_b}, key=lambda at: (at[0] not in INPUT_ROLES, at)):
-            divergence = self._gradient(a, b, place, of_a.get(place), of_b.get(place))
-            if divergence is not None:
-                yield divergence
-
-    def _gradient(
-        self, a: NodeRow, b: NodeRow, place: _Place, of_a: HealthRow | None, of_b: HealthRow | None
-    ) -> Divergence | None:
-        if of_a is None or of_b is None:
-            if place[0] in {"output", "root"}:
-                return Divergence(DivergenceKind.ABSENT, a, b, *place, (), of_a, of_b)
-            return None  # whether these are measured depends on what else there is
-        self._gradients += 1
-        facts = differing(of_a, of_b, self._tolerance)
-        elements = self._elements((a.index, *place), (b.index, *place), facts)
-        largest = None
-        if elements is not None:
-            self._by_elements += 1
-            largest = elements.largest
-            kinds = [fact for fact in facts if fact in {"dtype", "layout"}]
-            if elements.same:
-                facts = kinds
-            elif facts == kinds:
-                facts.append("elements")
-        elif (of_a.unknown or of_b.unknown) and not facts:
-            self._unknown += 1
-        if not facts:
-            return None
-        return Divergence(DivergenceKind.GRADIENT, a, b, *place, tuple(facts), of_a, of_b, largest)
-
-    def _elements(
-        self, in_a: tuple[int, str, int], in_b: tuple[int, str, int], facts: Sequence[str]
-    ) -> Elements | None:
-        a, b = self._a.values.get(in_a), self._b.values.get(in_b)
-        if a is None or b is None or "shape" in facts or a.layout != b.layout:
-            return None
-        return compare_elements((self._a.trace, a), (self._b.trace, b), self._tolerance)
+        return self._pairs.divergences(
+            (a, b),
+            (self._a.health[a.index], self._b.health[b.index]),
+            (self._a.values[a.index], self._b.values[b.index]),
+        )
 
     def _changes(self, a: NodeRow, b: NodeRow) -> Iterator[Change]:
         """How differently a node is put together."""
@@ -302,7 +241,8 @@ class _Comparison:
         if None not in {a.input_shapes, b.input_shapes} and a.input_shapes != b.input_shapes:
             yield Change(a, b, "shapes of inputs", _shapes(a), _shapes(b))
         edges_a, edges_b = (
-            side.graph.outgoing[node.index] for side, node in ((self._a, a), (self._b, b))
+            {output: (to, slot) for output, to, slot in side.graph.outgoing(node.index)}
+            for side, node in ((self._a, a), (self._b, b))
         )
         for output in sorted({*edges_a, *edges_b}):
             of_a, of_b = edges_a.get(output), edges_b.get(output)

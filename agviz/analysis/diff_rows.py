@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.analysis.alignment import NOWHERE
+
 if TYPE_CHECKING:
     from agviz.traces.health import HealthRow
     from agviz.traces.rows import GraphTaskRow, NodeRow
@@ -68,6 +70,12 @@ class Divergence(NamedTuple):
     def place(self) -> tuple[int | None, int | None]:
         """The node's index in A and in B."""
         return None if self.a is None else self.a.index, None if self.b is None else self.b.index
+
+    @property
+    def indexes(self) -> tuple[int, int]:
+        """The same, :data:`NOWHERE` for None."""
+        a, b = (NOWHERE if index is None else index for index in self.place)
+        return a, b
 
 
 class Change(NamedTuple):

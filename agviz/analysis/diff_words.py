@@ -198,13 +198,13 @@ def _of_pass(found: TraceDiff, shown: PassDiff) -> Iterator[str]:
         if place.order is not None:
             task, side = (shown.a, "") if first.a is not None else (shown.b, " in B")
             turn = f", number {place.order:,} of {task.executed:,} to run{side}"
-        yield f"{head} first at {node(place)}{turn}: {_what(first)}."
+        yield f"{head} first at {node(place)}{turn}: {what(first)}."
         yield from _consequences(shown, first)
     if shown.failure:
         yield f"A {clean(shown.failure[0])}; B {clean(shown.failure[1])}."
 
 
-def _what(first: Divergence) -> str:
+def what(first: Divergence) -> str:
     """What diverges at a node, and that nothing before it does."""
     a, b = first.a, first.b
     if first.kind is DivergenceKind.ONLY or a is None or b is None:
@@ -213,7 +213,7 @@ def _what(first: Divergence) -> str:
         return f"{a.status} in A, {b.status} in B, though what it waits for is the same"
     if first.kind is DivergenceKind.FAILED:
         return f"{a.status} in A, {b.status} in B, though all it was given is the same"
-    what = _ROLES.get(first.role, "{}").format(first.slot)
+    what = role(first)
     if first.kind is DivergenceKind.ABSENT:
         without = "A" if first.health_a is None else "B"
         return f"all it was given is the same, but {what} is undefined in {without}"
@@ -223,6 +223,11 @@ def _what(first: Divergence) -> str:
         "accumulated": "what was added is the same, but ",
     }.get(first.role, "all it was given is the same, but ")
     return f"{given}{what} is not: {numbers(first)}"
+
+
+def role(divergence: Divergence) -> str:
+    """Which gradient diverges: ``its output 0``."""
+    return _ROLES.get(divergence.role, "{}").format(divergence.slot)
 
 
 def numbers(divergence: Divergence) -> str:

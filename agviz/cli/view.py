@@ -3,6 +3,9 @@
 Shows the graph in the order in which its nodes ran, what each thread did in time, every event, and
 the dependency counts and queues at any moment. Press ? in it for the keys.
 
+Of two files, the first backward passes that differ are shown beside each other; escape leads to the
+files, and t lists the passes of both.
+
 Of a folder with a trace for each rank of a distributed program, all ranks are shown on one axis of
 time; enter opens one of them. Of any other folder all traces in it are opened. A trace that is
 still being written grows while it is shown. --web serves the same in a browser.

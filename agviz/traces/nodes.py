@@ -141,6 +141,20 @@ class Turn(NamedTuple):
     is_start: bool
 
 
+class PlacedNode(NamedTuple):
+    """By what a node is known in another graph, without the rest of its row."""
+
+    name: str
+    """Torch's name."""
+    module: str | None
+    parameter: str | None
+    shapes: tuple[Shape, ...] | None
+    """Of its inputs; None: not known."""
+    is_leaf: bool
+    is_recorded: bool
+    """Whether its events are in the recording."""
+
+
 class NodeIdentity(NamedTuple):
     """What distinguishes a node from others, without the rest of its row."""
 
@@ -669,6 +683,36 @@ class NodeReader:
                 for line in lines.get(stack, ()):
                     found.setdefault(line, []).append((graph_task, node))
         return found
+
+    def placed(
+        self, graph_task: int, first: int, before: int
+    ) -> tuple[list[PlacedNode], list[EdgeRow]]:
+        """Some nodes that follow each other, by index, and the edges that leave them."""
+        rows = self._database.integers(
+            "SELECT idx, name, module, parameter, shapes, recorded FROM node"
+            " WHERE graph_task = ? AND idx >= ? AND idx < ? ORDER BY idx",
+            *(graph_task, first, before),
+        )
+        if any(row[0] != first + number for number, row in enumerate(rows)):
+            raise self._database.damaged("a node is missing")
+        text = self._contents.name
+        nodes = [
+            PlacedNode(
+                text(called),
+                text(module) or None,
+                text(parameter) or None,
+                self._contents.shapes(shapes) if shapes else None,
+                self._short(called) == LEAF,
+                bool(recorded),
+            )
+            for _, called, module, parameter, shapes, recorded in rows
+        ]
+        edges = self._database.integers(
+            "SELECT producer, output, consumer, slot FROM edge WHERE graph_task = ?"
+            " AND producer >= ? AND producer < ? ORDER BY producer, output",
+            *(graph_task, first, before),
+        )
+        return nodes, list(map(EdgeRow._make, edges))
 
     def leaves(self, graph_task: int) -> dict[int, str]:
         """The AccumulateGrad nodes and their parameters."""

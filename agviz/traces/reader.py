@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
-    from agviz.traces.nodes import EdgeNorm, NodeIdentity, NodeLabel, Turn
+    from agviz.traces.nodes import EdgeNorm, NodeIdentity, NodeLabel, PlacedNode, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
     from agviz.traces.values import Part, StoredValues, ValueRow
@@ -553,6 +553,15 @@ class Trace:
         """
         return self._nodes().output_norms(graph_task, after, until)
 
+    def placed(
+        self, graph_task: int, first: int, before: int
+    ) -> tuple[list[PlacedNode], list[EdgeRow]]:
+        """Some nodes that follow each other, by index, and the edges that leave them.
+
+        For who takes a large graph to columns: nothing that was read is kept.
+        """
+        return self._nodes().placed(graph_task, first, before)
+
     def edges_into(self, graph_task: int, node: int) -> list[EdgeRow]:
         """The edges that lead into a node, by slot."""
         self.graph_task(graph_task)
@@ -842,6 +851,19 @@ class Trace:
         return health.read(
             self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
         )
+
+    def health_between(self, graph_task: int, after: int, until: int) -> list[HealthRow]:
+        """What was measured of gradients of a graph task between two events, in order of ``seq``.
+
+        Args:
+            graph_task: whose.
+            after: ``seq`` of the event before the first that is looked at.
+            until: of the last.
+        """
+        condition = (
+            "health.seq > ? AND health.seq <= ? AND +event.graph_task = ? ORDER BY health.seq"
+        )
+        return health.read(self._database, self._contents(), condition, after, until, graph_task)
 
     def ways(self, graph_task: int, first: int, before: int) -> list[EdgeNorm]:
         """What nodes put out between two events and where it went, in order.

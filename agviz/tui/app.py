@@ -7,7 +7,7 @@ import contextlib
 import gc
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from textual.app import App, SystemCommand
 
@@ -17,6 +17,7 @@ from agviz.tui.keys import binding_ids
 from agviz.tui.ranks_reader import RanksReader
 from agviz.tui.reader_thread import ReaderThread
 from agviz.tui.screen import TraceScreen
+from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.run import RunScreen
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
     from agviz.tui.arrangement import Arrangement
     from agviz.tui.board import Board
+
+_WITH_PALETTE: Final = (TraceScreen, RanksScreen, RunScreen, ProcessScreen, CompareScreen)
+"""Screens whose keys the palette lists."""
 
 
 class BaseApp(App[None]):
@@ -89,7 +93,7 @@ class BaseApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything a key does, for the palette."""
         yield from super().get_system_commands(screen)
-        if isinstance(screen, TraceScreen | RanksScreen | RunScreen | ProcessScreen):
+        if isinstance(screen, _WITH_PALETTE):
             seen = set()
             for node, binding, enabled, tooltip in screen.active_bindings.values():
                 if node is screen and enabled and binding.id and binding.id not in seen:
@@ -251,7 +255,10 @@ def run(paths: Sequence[Path], *, picks: bool = False, notes: Sequence[str] = ()
         notes: sentences to be shown at the beginning.
     """
     begins_with_run = len(paths) == 1 and not picks
-    make_driver = partial(RecordedDriver, picks=picks, begins_with_run=begins_with_run)
+    compares = len(paths) == 2 and not picks
+    make_driver = partial(
+        RecordedDriver, picks=picks, begins_with_run=begins_with_run, compares=compares
+    )
     return _run(AgvizApp(paths, Settings.read(), make_driver=make_driver, notes=notes))
 
 

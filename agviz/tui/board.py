@@ -6,12 +6,15 @@ The screen, its driver and everything else that a key may reach share it.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agviz.tui import command_line
 from agviz.tui.command_line import CommandError, number
+from agviz.tui.comparing import PairFound, first_pair, pair_with
 from agviz.tui.model import Key
 from agviz.tui.repaint import Repaint
+from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.run import RunScreen
@@ -19,13 +22,13 @@ from agviz.tui.screens.tasks import TaskPicker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from textual.screen import Screen
 
     from agviz.analysis.flow import FlowTarget
     from agviz.analysis.verdict import PassMark
     from agviz.traces.rows import GraphTaskRow
+    from agviz.tui.comparing import PassPair
     from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import View
     from agviz.tui.reader_thread import Listed, ReaderThread, Start
@@ -49,7 +52,7 @@ class Board:
         draw: Callable[[View], None],
     ) -> None:
         self.screen = screen
-        self.paths = paths
+        self.paths = [*paths]
         self.reader = reader
         self.view: View | None = None
         """None: nothing was read yet. Another one is shown by :meth:`show`."""
@@ -57,6 +60,8 @@ class Board:
         """Adds to a view what is known beside the recording; a driver may set another."""
         self.tasks: list[list[GraphTaskRow]] = []
         """The graph tasks of each file."""
+        self._pair: PassPair | None = None
+        """The passes that were compared last."""
         self.unusual: list[Mapping[int, PassMark]] = []
         """What is unusual about graph tasks of each file, by graph task."""
         self.together = Repaint(screen)
@@ -111,7 +116,57 @@ class Board:
     def show_run(self) -> None:
         """Show all passes of the file, to choose one of them."""
         screen = RunScreen(self.shown.recording, self.reader)
-        self.screen.app.push_screen(screen, self._begin)
+        self.screen.app.push_screen(screen, self._leave_run)
+
+    def compare_files(self) -> None:
+        """Hold the first two files against each other: the first passes that differ."""
+        self.reader.ask_files(first_pair((0, 1)), lambda found: self._show(found, seeks=True))
+
+    def compare(self) -> None:
+        """Hold the pass against the one that it was compared with before, or that suits it best."""
+        key, pair = self.shown.recording.key, self._pair
+        if pair is not None and key in pair:
+            self._show(PairFound(pair))
+        else:
+            self.reader.ask_files(pair_with(key), self._show)
+
+    def compare_with(self, argument: str) -> None:
+        """Hold the pass against one that is named: ``FILE``, ``#PASS``, or both.
+
+        Raises:
+            CommandError: what was typed names none.
+        """
+        key = self.shown.recording.key
+        name, _, digits = argument.rpartition("#") if "#" in argument else (argument, "", "")
+        other = number(digits) if digits else None
+        path = Path(name.strip()).expanduser()
+        if not name.strip():
+            self.reader.ask_files(pair_with(key, other), self._show)
+        elif not path.is_file():
+            raise CommandError(f"There is no file {path}.")
+        else:
+            self.reader.add(path, lambda file: self._compare_added(path, file, other))
+
+    def _compare_added(self, path: Path, file: int, other: int | None) -> None:
+        if file == len(self.paths):
+            self.paths.append(path)
+        self.reader.ask_files(pair_with(self.shown.recording.key, other, file), self._show)
+
+    def _show(self, found: PairFound, *, seeks: bool = False) -> None:
+        if found.pair is None:
+            self.notify(found.said)
+            return
+        pair, key, node = found.pair, self.shown.recording.key, None
+        side = pair.index(key) if key in pair else 0
+        if pair == self._pair and key in pair:
+            node = self.shown.selected
+        screen = CompareScreen(self.reader, self.paths, pair, node=node, side=side, seeks=seeks)
+
+        def leave(start: Start | None) -> None:
+            self._pair = screen.pair
+            self._begin(start)
+
+        self.screen.app.push_screen(screen, leave)
 
     def follow(self, target: FlowTarget) -> None:
         """Show the gradient on its way to a parameter or node."""
@@ -138,6 +193,13 @@ class Board:
         if wanted not in {row.id for row in self.tasks[file]}:
             raise CommandError(f"There is no graph task {wanted} in this file.")
         self.reader.load(Key(file, wanted))
+
+    def _leave_run(self, picked: Start | PairFound | None) -> None:
+        if isinstance(picked, PairFound):
+            self._pair = None
+            self._show(picked)
+        else:
+            self._begin(picked)
 
     def _begin(self, start: Start | None) -> None:
         if start is not None:

@@ -498,6 +498,12 @@ COMMANDS: Final[tuple[Command, ...]] = (
         run=lambda parts, _: parts.board.show_process(),
     ),
     Command(
+        Keys("compare.show", "d", "Compare", title="Compare with another pass"),
+        Usage("compare", "[FILE] [#PASS]", "hold this pass against another one, node by node"),
+        press=lambda parts, _: parts.board.compare(),
+        run=lambda parts, argument: parts.board.compare_with(argument),
+    ),
+    Command(
         Keys("task.choose", "t", "Choose a graph task"),
         Usage("task", "[N]", "open another graph task"),
         complete=_tasks,

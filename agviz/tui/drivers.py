@@ -52,6 +52,7 @@ class RecordedDriver:
         arrangement: of its panels.
         picks: whether the user chooses a graph task first.
         begins_with_run: whether all passes of the run are shown first.
+        compares: whether the first two files are held against each other first.
         rank: which was opened out of a folder of ranks; None: the files themselves were.
     """
 
@@ -62,6 +63,7 @@ class RecordedDriver:
         *,
         picks: bool = False,
         begins_with_run: bool = False,
+        compares: bool = False,
         rank: OpenedRank | None = None,
     ) -> None:
         self.board = board
@@ -69,6 +71,7 @@ class RecordedDriver:
         self.offers: frozenset[Need] = frozenset() if rank is None else frozenset({"ranks"})
         self._picks = picks
         self._begins_with_run = begins_with_run
+        self._compares = compares
         self._rank = rank
 
     # Keys and commands.
@@ -202,6 +205,9 @@ class RecordedDriver:
         if self._begins_with_run:
             self._begins_with_run = False
             self.board.screen.call_after_refresh(self.board.show_run)
+        if self._compares:
+            self._compares = False
+            self.board.screen.call_after_refresh(self.board.compare_files)
 
     @property
     def goes_on(self) -> bool:

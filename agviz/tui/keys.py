@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding
 
 from agviz.tui.arrangement import PANELS
+from agviz.tui.panels.compare import CompareList
 from agviz.tui.panels.flow import FlowList
 from agviz.tui.panels.output import Output
 from agviz.tui.panels.process import ProcessLanes
@@ -16,6 +17,7 @@ from agviz.tui.prompt import Prompt
 from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.breakpoints import Breakpoints
+from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.leave import Leave
@@ -32,8 +34,9 @@ if TYPE_CHECKING:
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
-    owners += (TaskPicker, TaskList, RunScreen, RunList, FlowScreen, FlowList)
-    owners += (Breakpoints, Leave, Tour, RanksScreen, RankLanes, ProcessScreen, ProcessLanes)
+    owners += (TaskPicker, TaskList, RunScreen, RunList, CompareScreen, CompareList)
+    owners += (FlowScreen, FlowList, ProcessScreen, ProcessLanes)
+    owners += (Breakpoints, Leave, Tour, RanksScreen, RankLanes)
     return {
         binding.id: binding
         for owner in owners

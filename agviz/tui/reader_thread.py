@@ -208,7 +208,7 @@ class ReaderThread(Worker):
 
     def __init__(self, paths: Sequence[Path], post: Callable[[Message], object]) -> None:
         super().__init__("agviz-reader", post)
-        self._paths = paths
+        self._paths = [*paths]
         self._requests.put(self._open)
         self._moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
         self._story: int | None = None
@@ -309,6 +309,16 @@ class ReaderThread(Worker):
         """
         self._requests.put(lambda: self._answer(question, then))
 
+    def ask_files(
+        self, question: Callable[[Sequence[Trace]], T], then: Callable[[T], None]
+    ) -> None:
+        """Have a question answered about all files: posts :class:`Replied`."""
+        self._requests.put(lambda: self._answer_of_files(question, then))
+
+    def add(self, path: Path, then: Callable[[int], None]) -> None:
+        """Open another file beside the others: posts :class:`Replied` with its number."""
+        self._requests.put(lambda: self._add(path, then))
+
     def poll(self) -> None:
         """Look at once whether the file has grown."""
         self._requests.put(self._poll)
@@ -374,6 +384,22 @@ class ReaderThread(Worker):
         self._list(is_anew=not is_there)
         if before is not None and is_there:
             self._load(before.key, self._playhead.position)
+
+    def _answer_of_files(
+        self, question: Callable[[Sequence[Trace]], T], then: Callable[[T], None]
+    ) -> None:
+        self._post(Replied(then, question(self._traces)))
+
+    def _add(self, path: Path, then: Callable[[int], None]) -> None:
+        known = [each.absolute() for each in self._paths]
+        if path.absolute() not in known:
+            trace = Trace.open(path)
+            self._paths.append(path)
+            self._traces.append(trace)
+            self._watches.append(FileWatch(path, trace))
+            known.append(path.absolute())
+            self._list()
+        self._post(Replied(then, known.index(path.absolute())))
 
     def _holds(self, recording: LoadedPass) -> bool:
         """Whether what was loaded is in the file that has its name now."""

@@ -117,7 +117,8 @@ class RunList(LineList):
         " norm of all gradients that leaves had afterwards. Forward is the time from the first call"
         " of a module to the call of backward. The largest change is that of the parameter whose"
         " gradient's norm differs most from the pass before: 10x is ten times it, /10 a tenth."
-        " Below is what is to be said of the pass under the cursor.\n\n"
+        " Below is what is to be said of the pass under the cursor. » is the pass that m marked: d"
+        " compares with it, or else with the last good one of the same kind.\n\n"
         "The bars above are the run from left to right: the largest value of the passes behind"
         " each, ! where one is not finite."
     )
@@ -136,6 +137,12 @@ class RunList(LineList):
         self._table: RunTable | None = None
         self._places: Sequence[int] = ()
         self._is_measured = True
+        self._marked: int | None = None
+
+    def show_marked(self, graph_task: int | None) -> None:
+        """Show with which pass others are compared."""
+        self._marked = graph_task
+        self.redraw()
 
     def show_run(self, table: RunTable, places: Sequence[int], *, is_measured: bool) -> None:
         """List these rows of a table."""
@@ -186,7 +193,7 @@ class RunList(LineList):
         row = self._table[self._places[index]]
         number, forward = self._widths(width)
         line = [
-            Span(" "),
+            Span("»" if row.task.id == self._marked else " ", "match"),
             self._glyph(row),
             Span(f" {right(f'{row.task.id:,}', number)}  ", "number"),
             Span(left("backward" if row.task.accumulate_grad else "grad", 8), "name"),

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from agviz.analysis.flow import FlowTarget
+from agviz.tui.comparing import PairFound, pair_with
 from agviz.tui.hints import Hints
 from agviz.tui.model import Key
 from agviz.tui.modes import ModeBar
@@ -49,8 +50,8 @@ _REST_S: Final = 0.08
 """The cursor rests for so long before it is asked what happened in a pass."""
 
 
-class RunScreen(Screen[Start | None]):
-    """Opens over the trace; its result is the place that the user wants to see.
+class RunScreen(Screen[Start | PairFound | None]):
+    """Opens over the trace; its result is the place or the passes to be seen.
 
     Args:
         recording: the pass that is open.
@@ -65,6 +66,8 @@ class RunScreen(Screen[Start | None]):
         Binding("L", "flow", "Flow", id="run.flow"),
         Binding("s", "sort", "Sort", id="run.sort"),
         Binding("slash", "search", "Filter", id="run.filter"),
+        Binding("d", "compare", "Compare", id="run.compare"),
+        Binding("m", "mark", "Mark", tooltip="Mark, to compare with it", id="run.mark"),
         Binding("escape", "back", "Back", show=False, id="run.back"),
         Binding("p,f3", "mode('Pass')", "Pass", show=False, id="run.pass"),
         Binding("f4", "mode('Source')", "Source", show=False, id="run.source"),
@@ -81,6 +84,8 @@ class RunScreen(Screen[Start | None]):
         self._is_measured = True
         self._order = ORDERS[0]
         self._words = ""
+        self._marked: int | None = None
+        """The graph task with which others are compared."""
         self.judged: int | None = None
         """The graph task about which something is said."""
 
@@ -239,6 +244,28 @@ class RunScreen(Screen[Start | None]):
             below = self.app.screen_stack[-2]
             self.dismiss(None)
             below.post_message(ModeBar.ModeChosen(mode))
+
+    def action_mark(self) -> None:
+        """Mark the pass under the cursor as that with which others are compared; again: not."""
+        row = self.query_one(RunList).run_row
+        if row is not None:
+            self._marked = None if self._marked == row.task.id else row.task.id
+            self.query_one(RunList).show_marked(self._marked)
+
+    def action_compare(self) -> None:
+        """Compare the pass under the cursor with the marked one, or with one that suits it."""
+        row = self.query_one(RunList).run_row
+        if row is not None:
+            other = None if self._marked == row.task.id else self._marked
+            key = Key(self._recording.key.file, row.task.id)
+            self._reader.ask_files(pair_with(key, other), self._compare)
+
+    def _compare(self, found: PairFound) -> None:
+        if self.is_attached:
+            if found.pair is None:
+                self.notify(found.said, markup=False)
+            else:
+                self.dismiss(found)
 
     def action_copy(self) -> None:
         """Copy the line under the cursor."""
