@@ -17,6 +17,8 @@ from agviz.tui.modes import ModeBar
 from agviz.tui.panel_grid import PanelGrid
 from agviz.tui.panels.panel import Panel
 from agviz.tui.screen import TraceScreen
+from agviz.tui.screens.compare import CompareScreen
+from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tour import TOURS, Tour
 from agviz.tui.settings import Settings
@@ -168,6 +170,18 @@ async def test_the_names_of_modes_lead_to_them(path: Path) -> None:
         await pilot.click(ModeBar, offset=(1, 0))
         await settle(pilot)
         assert isinstance(app.screen, RunScreen)
+
+
+async def test_a_key_leads_from_each_mode_to_each_other(tmp_path: Path) -> None:
+    app = AgvizApp([record(tmp_path / "t.agviz", graph_tasks=2)])
+    screens = {"f2": RunScreen, "f3": TraceScreen, "f5": ProcessScreen, "f6": CompareScreen}
+    async with app.run_test(size=BIG) as pilot:
+        await settle(pilot)
+        for here in screens:
+            for there, kind in screens.items():
+                await press(pilot, here, there)
+                assert isinstance(app.screen, kind), (here, there)
+                assert len(app.screen_stack) <= 3
 
 
 async def test_the_tour_is_shown_once(path: Path, tmp_path: Path) -> None:

@@ -391,7 +391,7 @@ def test_a_command_is_read(line: str, expected: tuple[str, str]) -> None:
     ("line", "complaint"),
     [
         ("brake 12", "There is no command brake"),
-        ("t 1", "could be thread or tbreak or task or theme"),
+        ("t 1", "could be thread or tbreak or timeline or task or theme or tour"),
         ("quit now", "takes no argument"),
         ("until", "needs an argument: until NODE"),
     ],

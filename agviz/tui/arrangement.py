@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from textual.widgets import Static
 
+from agviz.tui.modes import ModeBar
 from agviz.tui.panel_grid import PanelGrid
 from agviz.tui.panels.events import Events
 from agviz.tui.panels.graph import GraphPanel
@@ -96,11 +97,13 @@ class Arrangement:
     def show_pass(self) -> None:
         """Show the panels of a pass."""
         self._screen.remove_class(_SOURCE)
+        self._screen.query_one(ModeBar).show("Pass")
         self.share_room()
 
     def show_source(self) -> None:
         """Show the source beside the nodes that it made, and no other panel."""
         self._screen.add_class(_SOURCE)
+        self._screen.query_one(ModeBar).show("Source")
         self.share_room()
         self.show_panel(SourcePanel.HEADING.lower())
 

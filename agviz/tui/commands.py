@@ -15,6 +15,7 @@ from agviz.tui import analyses
 from agviz.tui.arrangement import PANELS
 from agviz.tui.command_line import CommandError, Usage, number
 from agviz.tui.event_filter import complete_filter, filter_events
+from agviz.tui.modes import MODES
 from agviz.tui.panels.modules import ModulesPanel
 from agviz.tui.panels.source import SourcePanel
 from agviz.tui.prompt import COMMAND, SEARCH
@@ -184,6 +185,13 @@ def _panel(key: int, name: str, needs: Need | None = None) -> Command:
         Keys(f"panel.{name.lower()}", str(key), f"{name} panel"),
         run=lambda parts, _: parts.arrangement.show_panel(name.lower()),
         needs=needs,
+    )
+
+
+def _mode(mode: Mode) -> Command:
+    key, text = MODES[mode]
+    return Command(
+        Keys(f"mode.{mode.lower()}", key, text), run=lambda parts, _: parts.show_mode(mode)
     )
 
 
@@ -471,13 +479,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
         verb=Usage("layout", "", "share out the room among the panels as at first"),
         run=lambda parts, _: parts.arrangement.forget_borders(),
     ),
-    Command(
-        Keys("mode.pass", "f3", "Panels of the pass"), run=lambda parts, _: parts.show_mode("Pass")
-    ),
-    Command(
-        Keys("mode.source", "f4", "Source and the nodes it made"),
-        run=lambda parts, _: parts.show_mode("Source"),
-    ),
+    *(_mode(mode) for mode in MODES),
     Command(
         verb=Usage("edit", "", "open $VISUAL or $EDITOR at the line in Source"),
         run=lambda parts, _: parts.board.screen.query_one(SourcePanel).action_edit(),
@@ -488,7 +490,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     ),
     *(_panel(place, panel.HEADING) for place, panel in enumerate(PANELS, start=1)),
     Command(
-        Keys("run.show", "p,f2", "Passes", "All passes of the run", shown=True),
+        Keys("run.show", "p", "Passes", "All passes of the run", shown=True),
         Usage("run", "", "list all passes of the run, and what happened in them"),
         run=lambda parts, _: parts.board.show_run(),
     ),

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, TypeVar
 
 from rich.text import Text
+from textual.binding import Binding
 from textual.message import Message
+from textual.screen import Screen
 from textual.widget import Widget
 
 if TYPE_CHECKING:
-    from textual import events
+    from collections.abc import Mapping
 
-Mode = Literal["Run", "Pass", "Source"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+    from textual import events
+    from textual.binding import BindingType
+
+Mode = Literal["Run", "Pass", "Source", "Timeline", "Compare"]
+MODES: Final[Mapping[Mode, tuple[str, str]]] = {
+    "Run": ("f2", "All passes of the run"),
+    "Pass": ("f3", "Panels of the pass"),
+    "Source": ("f4", "Source and the nodes it made"),
+    "Timeline": ("f5", "Timeline of the process"),
+    "Compare": ("f6", "Two passes beside each other"),
+}
+"""The key of each, and what it shows."""
+
+T = TypeVar("T")
 
 
 class ModeBar(Widget):
@@ -60,3 +74,24 @@ class ModeBar(Widget):
             if offset is not None and offset.x < end:
                 self.post_message(self.ModeChosen(mode))
                 break
+
+
+class ModeScreen(Screen[T], Generic[T]):
+    """A screen over the one on a trace, that shows a mode of its own."""
+
+    MODE: ClassVar[Mode]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key, f"mode('{mode}')", text, show=False, id=f"mode.{mode.lower()}")
+        for mode, (key, text) in MODES.items()
+    ]
+
+    def on_mode_bar_mode_chosen(self, message: ModeBar.ModeChosen) -> None:
+        """Go on to another mode."""
+        self.action_mode(message.mode)
+
+    def action_mode(self, mode: Mode) -> None:
+        """Leave, and have the screen below show another mode."""
+        if mode != self.MODE:
+            below = self.app.screen_stack[-2]
+            self.dismiss(None)
+            below.post_message(ModeBar.ModeChosen(mode))

@@ -414,14 +414,17 @@ class TraceScreen(Screen[None]):
         """Show the run, the pass or the source."""
         if self.view is None:
             return
-        if mode == "Run":
-            self.board.show_run()
-        elif mode == "Source":
-            self.arrangement.show_source()
-            self.query_one(ModeBar).show(mode)
-        else:
-            self.arrangement.show_pass()
-            self.query_one(ModeBar).show(mode)
+        match mode:
+            case "Run":
+                self.board.show_run()
+            case "Timeline":
+                self.board.show_process()
+            case "Compare":
+                self.board.compare()
+            case "Source":
+                self.arrangement.show_source()
+            case "Pass":
+                self.arrangement.show_pass()
 
     def on_panel_grid_border_moved(self, message: PanelGrid.BorderMoved) -> None:
         """Share out the room anew."""

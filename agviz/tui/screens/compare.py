@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from agviz.analysis.alignment import NOWHERE
 from agviz.tui.comparing import PassPair, read_pair, say_row, seek_row, step_pair
 from agviz.tui.hints import Hints
+from agviz.tui.modes import ModeBar, ModeScreen
 from agviz.tui.panels.compare import CompareAnswer, CompareList
 from agviz.tui.panels.panel import Panels
 from agviz.tui.reader_thread import Start
@@ -35,7 +36,7 @@ _AROUND: Final = 3
 _SHARE: Final = 0.6
 
 
-class CompareScreen(Screen[Start | None]):
+class CompareScreen(ModeScreen[Start | None]):
     """Opens over the trace; its result is the place that the user wants to see.
 
     Args:
@@ -47,6 +48,7 @@ class CompareScreen(Screen[Start | None]):
         seeks: whether one goes on to the first passes that differ.
     """
 
+    MODE = "Compare"
     AUTO_FOCUS = "#compare-list"
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -99,7 +101,9 @@ class CompareScreen(Screen[Start | None]):
 
     def compose(self) -> ComposeResult:
         """Heads, lines, what differs, hints."""
-        yield Static("", id="compare-a", markup=False)
+        with Horizontal(id="head"):
+            yield Static("", id="compare-a", markup=False)
+            yield ModeBar("Compare")
         yield Static("", id="compare-b", markup=False)
         with Panels(id="compare"):
             yield CompareList(id="compare-list")

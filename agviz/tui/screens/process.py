@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.containers import Horizontal
 from textual.widgets import Static
 
 from agviz.analysis.process_timeline import SpanKind
 from agviz.tui.hints import Hints
+from agviz.tui.modes import ModeBar, ModeScreen
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.process import ProcessLanes, ProcessSums
 from agviz.tui.process_reading import place_of, read_neighbours, read_window, sum_up
@@ -37,7 +38,7 @@ _SHARE: Final = 0.65
 """Of the lines, what the lanes may have."""
 
 
-class ProcessScreen(Screen[Start | None]):
+class ProcessScreen(ModeScreen[Start | None]):
     """Opens over the trace, at the pass that is open; its result is the place that is wanted.
 
     Args:
@@ -45,6 +46,7 @@ class ProcessScreen(Screen[Start | None]):
         reader: the thread that reads the file.
     """
 
+    MODE = "Timeline"
     AUTO_FOCUS = "#process-lanes"
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,7 +72,9 @@ class ProcessScreen(Screen[Start | None]):
 
     def compose(self) -> ComposeResult:
         """Title, lanes, sums, hints."""
-        yield Static("", id="process-title", markup=False)
+        with Horizontal(id="head"):
+            yield Static("", id="process-title", markup=False)
+            yield ModeBar("Timeline")
         with Panels(id="process"):
             yield ProcessLanes(id="process-lanes")
             yield ProcessSums(id="process-sums")

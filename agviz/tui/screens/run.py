@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from agviz.analysis.flow import FlowTarget
 from agviz.tui.comparing import PairFound, pair_with
 from agviz.tui.hints import Hints
 from agviz.tui.model import Key
-from agviz.tui.modes import ModeBar
+from agviz.tui.modes import ModeBar, ModeScreen
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
 from agviz.tui.reader_thread import Start
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from agviz.analysis.run_table import RunTable
     from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import LoadedPass
-    from agviz.tui.modes import Mode
     from agviz.tui.reader_thread import ReaderThread
     from agviz.tui.run_reading import PassJudged, RunOrdered, RunRead
 
@@ -50,7 +48,7 @@ _REST_S: Final = 0.08
 """The cursor rests for so long before it is asked what happened in a pass."""
 
 
-class RunScreen(Screen[Start | PairFound | None]):
+class RunScreen(ModeScreen[Start | PairFound | None]):
     """Opens over the trace; its result is the place or the passes to be seen.
 
     Args:
@@ -58,6 +56,7 @@ class RunScreen(Screen[Start | PairFound | None]):
         reader: the thread that reads the file.
     """
 
+    MODE = "Run"
     AUTO_FOCUS = "#run-list"
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -69,8 +68,7 @@ class RunScreen(Screen[Start | PairFound | None]):
         Binding("d", "compare", "Compare", id="run.compare"),
         Binding("m", "mark", "Mark", tooltip="Mark, to compare with it", id="run.mark"),
         Binding("escape", "back", "Back", show=False, id="run.back"),
-        Binding("p,f3", "mode('Pass')", "Pass", show=False, id="run.pass"),
-        Binding("f4", "mode('Source')", "Source", show=False, id="run.source"),
+        Binding("p", "mode('Pass')", "Pass", show=False, id="run.pass"),
         Binding("y", "copy", "Copy", show=False, id="run.copy"),
         Binding("question_mark,f1", "help", "Help", id="run.help"),
         Binding("q", "app.quit", "Quit", id="run.quit"),
@@ -233,17 +231,6 @@ class RunScreen(Screen[Start | PairFound | None]):
             self.query_one(RunList).focus()
         else:
             self.dismiss(None)
-
-    def on_mode_bar_mode_chosen(self, message: ModeBar.ModeChosen) -> None:
-        """Go on to another mode."""
-        self.action_mode(message.mode)
-
-    def action_mode(self, mode: Mode) -> None:
-        """Go to the pass that is open, in another mode."""
-        if mode != "Run":
-            below = self.app.screen_stack[-2]
-            self.dismiss(None)
-            below.post_message(ModeBar.ModeChosen(mode))
 
     def action_mark(self) -> None:
         """Mark the pass under the cursor as that with which others are compared; again: not."""
