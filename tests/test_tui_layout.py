@@ -174,7 +174,8 @@ async def test_the_names_of_modes_lead_to_them(path: Path) -> None:
 
 async def test_a_key_leads_from_each_mode_to_each_other(tmp_path: Path) -> None:
     app = AgvizApp([record(tmp_path / "t.agviz", graph_tasks=2)])
-    screens = {"f2": RunScreen, "f3": TraceScreen, "f5": ProcessScreen, "f6": CompareScreen}
+    screens: dict[str, type[object]] = {"f2": RunScreen, "f3": TraceScreen}
+    screens |= {"f5": ProcessScreen, "f6": CompareScreen}
     async with app.run_test(size=BIG) as pilot:
         await settle(pilot)
         for here in screens:
