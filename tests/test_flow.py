@@ -271,6 +271,26 @@ def test_what_is_not_finite_or_zero_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_a_node_that_makes_what_is_not_finite_is_not_called_usual(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    model = nn.Linear(3, 3)
+    with agviz.trace(path=path):
+        y = model(torch.randn(2, 3))
+        (y - y).abs().sqrt().sum().backward()
+    with agviz.Trace.open(path) as trace:
+        task = trace.graph_tasks[0].id
+        nodes = {trace.node(task, node).short_name: node for node in range(4)}
+        found = {}
+        for name, node in nodes.items():
+            reading = FlowReading(trace, FlowTarget(task, node=node))
+            reading.read_on(trace)
+            found[name] = reading.flow().finding
+    assert found["SumBackward0"].outcome is Outcome.NOTHING_UNUSUAL
+    assert found["SqrtBackward0"].outcome is Outcome.FOUND
+    assert found["SqrtBackward0"].sentence.startswith("What comes to #2 SqrtBackward0 at ")
+    assert found["AbsBackward0"].sentence.startswith("Not finite from ")
+
+
 def test_where_nothing_was_measured_nothing_is_said(tmp_path: Path) -> None:
     path = recorded("resnet", tmp_path / "t.agviz", values="none")
     with agviz.Trace.open(path) as trace:

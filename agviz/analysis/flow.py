@@ -156,6 +156,8 @@ class FlowReading:
         self._numels: list[int] = []
         """What came into these nodes: how many elements; 0: not known."""
         self._dtype = ""
+        self._puts_out_nonfinite = False
+        """The node at the end itself, towards what is behind it."""
         self._walked: list[_Walked] | None = None
         """None: the loss was not reached."""
         self._end = self._find_end(trace)
@@ -292,6 +294,8 @@ class FlowReading:
         came = self._came(trace, (number, node), ways)
         if at == 0:
             norm = came
+            put_out = (row for row in trace.health(number, node) if row.role == "output")
+            self._puts_out_nonfinite = any(row.nan + row.posinf + row.neginf for row in put_out)
             rows = [each for way in ways[:1] for each in trace.health(number, way.producer)]
             self._dtype = rows[0].dtype if rows else ""
         is_near = at >= len(walked) - LOSS_NODES
@@ -341,9 +345,18 @@ class FlowReading:
         return (
             _not_finite(steps)
             or _zero(steps)
+            or self._begins_here(steps)
             or _gone_far(steps[begin:], self._limit, begin, self._whose)
-            or FlowFinding(Outcome.NOTHING_UNUSUAL, _calm(steps[begin:]))
+            or FlowFinding(Outcome.NOTHING_UNUSUAL, _calm(steps[begin:], self._whose))
         )
+
+    def _begins_here(self, steps: Sequence[FlowStep]) -> FlowFinding | None:
+        """That the node at the end makes of finite gradients what is not finite."""
+        if not self._puts_out_nonfinite:
+            return None
+        last = len(steps) - 1
+        said = f"What comes to {_where(steps[last])} is finite; what it puts out is not."
+        return FlowFinding(Outcome.FOUND, said, last, (last,))
 
     def _not_known(self, steps: Sequence[FlowStep]) -> FlowFinding | None:
         """Why nothing can be said, or that there is nothing."""
@@ -486,8 +499,10 @@ def _most_of_it(steps: Sequence[FlowStep], sizes: Mapping[int, float]) -> tuple[
     return f"in {plural(len(sizes), 'step')}, {part}", its[0]
 
 
-def _calm(steps: Sequence[FlowStep]) -> str:
+def _calm(steps: Sequence[FlowStep], whose: str) -> str:
     """That nothing is unusual, and how far the norm went."""
+    if len(steps) == 1:
+        return f"Nothing unusual: what comes to {whose} is finite, straight from the loss function."
     first, last = steps[0].norm or 0.0, steps[-1].norm or 0.0
     nodes = plural(len(steps) - 1, "node")
     is_larger = last >= first

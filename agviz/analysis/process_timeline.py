@@ -359,6 +359,8 @@ class ProcessTimeline:
         self._last_ns = last
         self.span = 0, max(1, self.axis.of(last))
         """Begin and end of the recording, on the axis."""
+        self.active = self.span
+        """The same without what is before the first thing that was recorded: imports, mostly."""
         self._tasks: list[GraphTaskRow] = []
         self._phases: dict[_Key, _Phase] = {}
         self._levels: dict[int, list[SpanLevel]] = {}
@@ -497,8 +499,10 @@ class ProcessTimeline:
                 )
                 by_thread.setdefault(step.thread, []).append(item)
         yield True
-        for thread, items in sorted(by_thread.items()):
+        for items in by_thread.values():
             items.sort(key=_order)
+        self.active = min((items[0].begin for items in by_thread.values()), default=0), self.span[1]
+        for thread, items in sorted(by_thread.items()):
             yield from self._take_coarse(thread, items)
 
     def _take_coarse(self, thread: int, items: list[ThreadSpan]) -> Iterator[bool]:

@@ -458,7 +458,7 @@ def _lines_of(sums: PartTimes, labels: dict[int, str]) -> list[Line]:
             if took:
                 found.append(_sum_line(name, took, whole, ""))
     tables = (
-        ("Modules", {n: (f + b, f"forward {duration(f)}, backward {duration(b)}")
+        ("Modules", {n: (f + b, _both(f, b))
                      for n, (f, b) in sums.modules.items()}),
         ("Types of nodes", {n: (t, f"{c:,}x") for n, (t, c) in sums.types.items()}),
         ("Optimizers", {n: (t, plural(c, "step")) for n, (t, c) in sums.steps.items()}),
@@ -477,3 +477,8 @@ def _sum_line(name: str, took: int, whole: int, said: str) -> Line:
         Span(tail(name, 28), "name"),
         Span(f"  {said}", "muted"),
     ]
+
+
+def _both(forward: int, backward: int) -> str:
+    parts = (("forward", forward), ("backward", backward))
+    return ", ".join(f"{name} {duration(took)}" for name, took in parts if took)

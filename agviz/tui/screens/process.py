@@ -36,6 +36,8 @@ _AROUND: Final = 5
 _LEAST: Final = 8
 _SHARE: Final = 0.65
 """Of the lines, what the lanes may have."""
+_SUMMED_AT_ONCE: Final = 50_000
+"""Events of a pass up to which its sum is there without being asked for: some ten ms."""
 
 
 class ProcessScreen(ModeScreen[Start | None]):
@@ -110,10 +112,13 @@ class ProcessScreen(ModeScreen[Start | None]):
         self._timeline = message.timeline
         lanes = self.query_one(ProcessLanes)
         if lanes.window == message.window:
-            span = message.timeline.span
-            lanes.show_picture(message.picture, span, message.pass_span, self._labels())
+            active = message.timeline.active
+            lanes.show_picture(message.picture, active, message.pass_span, self._labels())
             self._fit(sum(len(lane.rows) for lane in message.picture.lanes))
             self._ask_neighbours()
+            is_short = self._recording.event_count <= _SUMMED_AT_ONCE
+            if self._sums is None and message.picture.is_read and is_short:
+                self.action_sum()
         is_other = lanes.window != message.window or message.picture.columns != lanes.columns
         if self._is_stale or is_other or not message.picture.is_read:
             self._ask()
