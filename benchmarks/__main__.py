@@ -117,11 +117,12 @@ class Bench:
         return results
 
     def viewing(self) -> dict[str, viewing.Viewing]:
-        """Of one long trace."""
+        """By trace."""
         torch.set_num_threads(1)
         found = viewing.measure(quick=self.quick)
-        self.console.print(report.viewing(found), "")
-        return {"1 backward pass": found}
+        for title, each in found.items():
+            self.console.print(report.viewing(title, each), "")
+        return found
 
     def provenance(self) -> dict[str, provenance.Cost]:
         """By graph."""

@@ -140,6 +140,27 @@ def record_sequences(path: Path, sequences: int) -> None:
         (loss + 0 * torch.zeros((), requires_grad=True).sqrt()).backward()
 
 
+def record_run(path: Path, passes: int) -> None:
+    """Record the steps of a small perceptron, some 530 events each, one of them with a NaN."""
+    import torch
+    from torch import nn
+
+    import agviz
+
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (nn.Linear(8, 8), nn.Tanh())]
+    model = nn.Sequential(*layers, nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with agviz.trace(path=path):
+        for step in range(passes):
+            optimizer.zero_grad()
+            is_wrong = step == passes // 3
+            loss = model(torch.randn(4, 8)).square().mean() * (float("nan") if is_wrong else 1.0)
+            loss.backward()
+            if not is_wrong:
+                optimizer.step()
+
+
 def _sequence(cell: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
     import torch
 

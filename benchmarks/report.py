@@ -145,14 +145,15 @@ def explaining(results: Mapping[str, Explained]) -> Table:
     return table
 
 
-def viewing(found: Viewing) -> Table:
+def viewing(title: str, found: Viewing) -> Table:
     """One row per kind of key."""
-    table = _table(f"agviz view: {found.events:,} events, {found.nodes:,} nodes; ms")
+    counts = f"{found.events:,} events, {found.nodes:,} nodes, {found.passes:,} passes"
+    table = _table(f"agviz view, {title}: {counts}; ms")
     for column in ("first change", "p95", "last change", "p95", "CPU"):
         table.add_column(column, justify="right")
     first, whole = 1e3 * found.first_screen_s, 1e3 * found.all_read_s
     table.add_row("first screen, since the process was started", f"{first:,.0f}")
-    table.add_row("the whole graph read", f"{whole:,.0f}")
+    table.add_row("all norms and the whole graph read", f"{whole:,.0f}")
     for key, times in found.keys.items():
         table.add_row(f"key: {key}", *(f"{each:.1f}" for each in times))
     table.add_row("peak memory of the process, MB", f"{found.peak_mb:.0f}")

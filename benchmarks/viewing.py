@@ -1,6 +1,8 @@
 """How quickly the terminal UI opens a long trace, and answers each key, in a terminal.
 
-``agviz view`` runs behind a pseudo-terminal of 120 by 40. Measured are the time until the first
+``python -m benchmarks.viewing FILE…`` measures traces that are there already. ``agviz view`` runs
+behind a pseudo-terminal of 120 by 40; it opens with the passes of the run, and then shows one of
+them. Measured are the time until the first
 screen since the process was started, and the time from a key until the first and until the last of
 what comes of it on the screen; that includes the turns at which Textual paints. CPU time is that of
 all threads of the process.
@@ -24,11 +26,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from agviz.traces.reader import Trace
-from benchmarks.reading import record_sequences
+from agviz.tui.screens.tour import TOURS
+from agviz.tui.settings import Settings
+from benchmarks.reading import record_run, record_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_RUN_KEYS: Final = {
+    "run: j": ("g", *("j",) * 20),
+    "run: page down": ("g", *("pagedown",) * 10),
+    "run: G and g": ("G", "g") * 5,
+    "run: x": ("g", *("x",) * 5, *("X",) * 5),
+    "run: sort": ("s",) * 6,
+}
+"""What is typed while the passes are shown, by what it is called."""
 _KEYS: Final = {
     "n": ("n",) * 30,
     "N": ("N",) * 15,
@@ -39,7 +51,7 @@ _KEYS: Final = {
     "j": ("g", *("j",) * 20),
     "page down": ("g", *("pagedown",) * 20),
     "page of events": ("3", "g", *("pagedown",) * 20, "2"),
-    "another panel": ("1", "2", "3", "4", "5") * 4,
+    "another panel": ("1", "2", "3", "4", "5", "6", "7") * 3,
     "x": ("2", *("x", "g", "u") * 5),
     "search": ("/", "m", "m", "enter", *(".",) * 10),
 }
@@ -80,39 +92,44 @@ def _p95(taken: Sequence[float]) -> float:
 
 
 class Viewing(NamedTuple):
-    """One trace in the terminal UI."""
+    """A trace in the terminal UI."""
 
     events: int
     nodes: int
+    passes: int
     first_screen_s: float
+    """Until the passes are listed."""
     all_read_s: float
-    """Until the whole outline of the graph was read; keys are answered meanwhile, too."""
+    """Until all norms are, and the outline of the pass that opens; keys are answered meanwhile."""
     peak_mb: float
     keys: dict[str, Latency]
 
 
-def measure(*, quick: bool) -> Viewing:
-    """One backward pass of a million events (40,000 where it is to be quick)."""
+def measure(*, quick: bool) -> dict[str, Viewing]:
+    """A pass of a million events, and 3,000 passes of 400 (40,000, and 100, to be quick)."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "t.agviz")
-        record_sequences(path, 8 if quick else 185)
-        return view(path)
+        one, run = Path(folder, "one.agviz"), Path(folder, "run.agviz")
+        record_sequences(one, 8 if quick else 185)
+        record_run(run, 100 if quick else 3_000)
+        return {"one backward pass": view(one), "a run": view(run)}
 
 
 def view(path: Path) -> Viewing:
     """The terminal UI on a trace."""
     with Trace.open(path) as trace:
-        task = max(trace.graph_tasks, key=lambda task: task.nodes)
-        events, nodes = trace.event_count(task.id), task.nodes
+        passes = trace.graph_tasks
+        events, nodes = trace.event_count(), sum(task.nodes for task in passes)
     with Terminal([sys.executable, "-m", "agviz", "view", str(path)]) as terminal:
         began = time.perf_counter()
-        first_screen = terminal.wait_for(b"done of") - began
+        first_screen = terminal.wait_for(b" by number") - began
         all_read = terminal.wait_until_idle() - began
-        keys = {}
-        for kind, typed in _KEYS.items():
-            taken = [answer for key in typed if (answer := terminal.press(key)) is not None]
-            keys[kind] = Latency.of(taken)
-        return Viewing(events, nodes, first_screen, all_read, terminal.peak_bytes() / 1e6, keys)
+        keys = {kind: terminal.answers(typed) for kind, typed in _RUN_KEYS.items()}
+        terminal.press("enter")
+        terminal.wait_until_idle()
+        keys |= {kind: terminal.answers(typed) for kind, typed in _KEYS.items()}
+        peak = terminal.peak_bytes() / 1e6
+        found = {kind: latency for kind, latency in keys.items() if latency is not None}
+        return Viewing(events, nodes, len(passes), first_screen, all_read, peak, found)
 
 
 class Terminal:
@@ -129,6 +146,9 @@ class Terminal:
         self._folder = tempfile.TemporaryDirectory()
         environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
         environment["XDG_CONFIG_HOME"] = self._folder.name
+        settings = Settings.read(Path(self._folder.name, "agviz"))
+        for name in TOURS:
+            settings.take_tour(name)
         self._program = subprocess.Popen(
             command, stdin=other, stdout=other, stderr=other, env=environment
         )
@@ -179,6 +199,11 @@ class Terminal:
             first = first or last
         return (first, last, self._cpu_ms() - cpu) if first else None
 
+    def answers(self, typed: Sequence[str]) -> Latency | None:
+        """Of several keys; None: none changed anything."""
+        taken = [answer for key in typed if (answer := self.press(key)) is not None]
+        return Latency.of(taken) if taken else None
+
     def peak_bytes(self) -> int:
         """The most memory that the program had."""
         status = Path(f"/proc/{self._program.pid}/status").read_text(encoding="ascii")
@@ -191,3 +216,18 @@ class Terminal:
     def _read(self, patience: float) -> bytes:
         ready, _, _ = select.select([self._side], [], [], patience)
         return os.read(self._side, 1 << 16) if ready else b""
+
+
+def main() -> None:
+    """Measure traces that are named, and print a table of each."""
+    from rich.console import Console
+
+    from benchmarks import report
+
+    console = Console(width=100)
+    for name in sys.argv[1:]:
+        console.print(report.viewing(name, view(Path(name))), "")
+
+
+if __name__ == "__main__":
+    main()

@@ -167,16 +167,20 @@ def test_explaining_is_measured_on_traces_that_need_it() -> None:
 
 @pytest.mark.slow
 def test_viewing_is_measured_in_a_terminal() -> None:
-    found = viewing.measure(quick=True)
-    assert found.events > 40_000
-    assert found.nodes > 4_000
-    assert 0 < found.first_screen_s <= found.all_read_s
-    assert 20 < found.peak_mb < 200
-    for latency in found.keys.values():
-        assert 0 < latency.first <= latency.first_p95 <= latency.last_p95
-        assert latency.first <= latency.last <= latency.last_p95
-        assert latency.cpu > 0
-    assert report.viewing(found).row_count == len(found.keys) + 3
+    results = viewing.measure(quick=True)
+    assert [found.passes for found in results.values()] == [1, 100]
+    for title, found in results.items():
+        assert found.events > 40_000
+        assert found.nodes > 4_000
+        assert 0 < found.first_screen_s <= found.all_read_s
+        assert 20 < found.peak_mb < 200
+        assert {"run: sort", "n", "search"} <= found.keys.keys()
+        assert ("run: j" in found.keys) == (found.passes > 1)
+        for latency in found.keys.values():
+            assert 0 < latency.first <= latency.first_p95 <= latency.last_p95
+            assert latency.first <= latency.last <= latency.last_p95
+            assert latency.cpu > 0
+        assert report.viewing(title, found).row_count == len(found.keys) + 3
 
 
 @pytest.mark.slow
