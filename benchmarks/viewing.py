@@ -224,9 +224,9 @@ def main() -> None:
 
     from benchmarks import report
 
-    console = Console(width=100)
+    console = Console(width=160)
     for name in sys.argv[1:]:
-        console.print(report.viewing(name, view(Path(name))), "")
+        console.print(report.viewing(Path(name).name, view(Path(name))), "")
 
 
 if __name__ == "__main__":
