@@ -41,7 +41,11 @@ RUN = (
     Shot("view-run-80x24", 80, 24, DARK),
     Shot("view-run-120x40", 120, 40, DARK),
     Shot("view-run-200x60-light", 200, 60, LIGHT),
-    Shot("view-source", 120, 40, DARK, ("enter", "6")),
+    Shot("view-source", 120, 40, DARK, ("enter", "f4")),
+    Shot("view-timeline", 120, 40, DARK, ("enter", "f5")),
+    Shot("view-compare", 120, 40, DARK, ("d",)),
+    Shot("view-flow", 120, 40, DARK, ("k", "L")),
+    Shot("view-modules", 120, 40, DARK, ("enter", "7", "E")),
 )
 """Of all passes of a run, one of which has a square root of zero."""
 
