@@ -360,7 +360,7 @@ def test_it_stops_where_a_planted_nan_appears_and_says_why(
     start(terminal, tmp_path, PLANTED)
     terminal.type("c")
     screen = terminal.wait_for(lambda screen: "non-finite" in screen and "■ T0 at" in screen)
-    assert "at NonFiniteChecked of SqrtBackward0 · non-finite · program.py:9" in screen
+    assert "check: SqrtBackward0 · non-finite · program.py:9" in screen
     terminal.type("4")
     screen = terminal.wait_for(lambda screen: "Tensors at this stop" in screen)
     terminal.wait_for(lambda screen: "Inf" in screen and "saved result" in screen)

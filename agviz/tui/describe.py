@@ -44,6 +44,8 @@ SHORT: Final[dict[type[e.Event], str]] = {
     e.InferenceWithdrawn: "withdrawn",
 }
 """A word for each kind of event."""
+WORDS: Final = {kind.__name__: word for kind, word in SHORT.items()}
+"""The same by the name of its class."""
 
 
 def describe(event: e.Event, recording: LoadedPass) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of event

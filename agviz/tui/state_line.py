@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len
 
 from agviz.traces.nodes import short_name
+from agviz.tui.describe import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -29,8 +30,9 @@ def stopped(
         holds_one: whether a stop holds its own thread only.
         width: cells that there are; 0: that is not known.
     """
-    before = "before" if stop.is_before_a_node else f"at {stop.event} of"
-    what = f"{before} {short_name(stop.name)}" if stop.name else f"at {stop.event}"
+    event = WORDS[stop.event]
+    before = "before" if stop.is_before_a_node else f"{event}:"
+    what = f"{before} {short_name(stop.name)}" if stop.name else event
     numbers = ", ".join(str(number) for number in stop.breakpoints)
     why = " and ".join(stop.reasons).replace("breakpoint", f"breakpoint {numbers}")
     others = f"{stopped_threads} threads stopped" if stopped_threads > 1 else ""
