@@ -116,6 +116,8 @@ def test_every_key_is_answered(
     command = [sys.executable, "-m", "agviz", "run", "-o", "trace.agviz", "program.py"]
     subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True)
     terminal.type(f"{sys.executable} -m agviz view trace.agviz; echo left with $?", "Enter")
+    terminal.wait_for(lambda screen: " by number" in screen)
+    terminal.type("Enter")
     terminal.wait_for(lambda screen: "event 0/" in screen and "reading …" not in screen)
     typist = Typist(terminal)
 
@@ -163,6 +165,13 @@ def test_every_key_is_answered(
     for key, text in (("b", "nothing"), ("!", "its tensors are"), ("B", "nothing")):
         typist.shows(key, text=text)
         typist.shows("y", text="Copied: ")
+
+    # One panel alone is what a narrow screen shows anyway. Other screens, and back.
+    for key, text in (("p", "by number"), ("T", "timeline of the process"), ("L", "flow to")):
+        typist.shows(key, text=text)
+        typist.answer("Escape", to=lambda screen: re.search("event [0-9]", screen) is not None)
+    for key, text in (("7", "━ Modules ━"), ("6", "━ Source ━"), ("2", "━ Graph ━")):
+        typist.shows(key, text=text)
 
     # The command line, the palette, help.
     typist.changes(":")
