@@ -10,6 +10,7 @@ import torch
 
 from agviz.analysis.failure import failed_graph_tasks
 from agviz.analysis.verdict import verdicts
+from agviz.cli.summary import gather
 from agviz.debugger.breakpoints import parse
 from agviz.debugger.client import RefusedError
 from agviz.errors import AgvizError
@@ -135,6 +136,8 @@ def test_a_pass_goes_back_and_ends_as_if_it_had_not(tmp_path: Path) -> None:
             assert before.message == "it was run again from PowBackward0 (node 1) on"
             assert (again.error, again.executed) == ("", rest[0].executed)
             assert failed_graph_tasks(trace) == []
+            summed_up = gather(trace, None, 5)
+            assert (summed_up["graph_tasks"]["failed"], summed_up["errors"]) == (0, [])
             (said,) = verdicts(trace)
             assert "All came to their end but 1 that went back and ran on as the next" in (
                 said.paragraph
@@ -284,7 +287,7 @@ def test_what_can_not_be_gone_back_to_is_said_in_a_sentence(tmp_path: Path) -> N
         )
         client.until(first.graph_task, -1)
         client.next_stop()
-        assert "this is one at GraphTaskFinished" in refusals(client)
+        assert "this stop is at none" in refusals(client)
         client.go_on()
         finish(debuggee)
 

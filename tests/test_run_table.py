@@ -70,7 +70,6 @@ def test_rows_have_the_loss_and_the_norm_that_torch_has(tmp_path: Path, *, zeroe
     assert len(rows) == _STEPS
     assert [row.loss for row in rows] == pytest.approx(losses, rel=1e-6, nan_ok=True)
     assert [row.norm for row in rows] == pytest.approx(norms, rel=1e-5, nan_ok=True)
-    assert [row.steps for row in rows] == [int(step != _BREAKS) for step in range(_STEPS)]
     assert rows[_BREAKS].mark is PassMark.NON_FINITE
     assert all(row.mark is None for step, row in enumerate(rows) if step != _BREAKS)
     assert all(row.took_ns and row.forward_ns and row.forward_ns > 0 for row in rows)

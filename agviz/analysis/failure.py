@@ -47,12 +47,13 @@ def failed_graph_tasks(trace: Trace) -> list[GraphTaskRow]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    failed = {
-        task.id: task
-        for task in trace.graph_tasks
-        if task.status is GraphTaskStatus.FAILED and task.error != GONE_BACK
-    }
+    failed = {task.id: task for task in trace.graph_tasks if has_raised(task)}
     return [task for task in failed.values() if task.parent not in failed]
+
+
+def has_raised(task: GraphTaskRow) -> bool:
+    """Whether a graph task failed; one that was left so that it goes back did not."""
+    return task.status is GraphTaskStatus.FAILED and task.error != GONE_BACK
 
 
 def failing(

@@ -54,8 +54,6 @@ class RunRow(NamedTuple):
     """From the first call of a module to the call of backward; None: not known."""
     took_ns: int | None
     """None: it did not end."""
-    steps: int
-    """Steps of optimizers between its beginning and that of the next."""
     norm: float | None
     """Euclidean norm of all gradients that leaves had after it; NaN where one is not finite; None:
     not measured, or not yet read."""
@@ -134,7 +132,6 @@ class RunTable:
         self._marks: Mapping[int, PassMark] = marks(trace)
         self._losses = trace.losses()
         self._forwards = trace.forwards()
-        self._steps = trace.step_counts()
 
     @property
     def tasks(self) -> list[GraphTaskRow]:
@@ -154,7 +151,6 @@ class RunTable:
             loss=self._losses.get(task.id),
             forward_ns=None if begun is None else task.begin_ns - begun,
             took_ns=None if task.end_ns is None else task.end_ns - task.begin_ns,
-            steps=self._steps.get(task.id, 0),
             norm=None if square is None else math.sqrt(square),
             change=self._changes.get(task.id),
         )

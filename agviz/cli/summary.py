@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agviz.analysis.contradiction import contradiction
 from agviz.analysis.counters import counter_series
 from agviz.analysis.coverage import coverage
+from agviz.analysis.failure import has_raised
 from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import marks, verdicts
@@ -24,7 +25,7 @@ from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console, styled, write
 from agviz.traces.inferred import LEGEND, MARK, UNSEEN, withdrawals
 from agviz.traces.reader import Trace
-from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
+from agviz.traces.rows import GraphTaskRow, NodeRow, NodeStatus
 from agviz.words.health import nonfinite
 from agviz.words.units import backward_passes, duration, plural, size
 from agviz_engine.engines import NATIVE
@@ -108,7 +109,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "graph_tasks": {
             "count": len(tasks),
             "reentrant": sum(task.parent >= 0 for task in tasks),
-            "failed": sum(task.status is GraphTaskStatus.FAILED for task in tasks),
+            "failed": sum(has_raised(task) for task in tasks),
             "total_ns": wall,
             "shown": [_graph_task(task, unusual.get(task.id)) for task in shown_tasks],
         },
@@ -151,7 +152,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
                 ],
                 "why": _why(trace, task.id),
             }
-            for task in [task for task in tasks if task.status is GraphTaskStatus.FAILED][:top]
+            for task in [task for task in tasks if has_raised(task)][:top]
         ],
     }
 

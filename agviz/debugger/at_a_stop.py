@@ -196,9 +196,7 @@ def _place(stop: Stop) -> tuple[GraphTask, NodeRef]:
 
 def _check_before(stop: Stop, what: str) -> None:
     if not stop.is_before_a_node:
-        raise AgvizError(
-            f"{what} only before a node runs, and this is a stop at {type(stop.event).__name__}"
-        )
+        raise AgvizError(f"{what} only at a stop before a node runs; stop before one first")
 
 
 def _tensors(stop: Stop) -> Iterator[tuple[m.TensorKind, str, Tensor]]:

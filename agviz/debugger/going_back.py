@@ -71,8 +71,8 @@ def way_back(stop: Stop, node: int | None) -> tuple[WayBack, GoBack]:
     task = stop.live.graph_task
     if task is None or not isinstance(stop.event, _FROM) or task.id != stop.event.graph_task:
         raise AgvizError(
-            f"a pass goes back from a stop at one of its nodes, and this is one at"
-            f" {type(stop.event).__name__}"
+            "a pass goes back from a stop at one of its nodes, and this stop is at none;"
+            " stop before a node first"
         )
     if task.history is None:
         raise AgvizError(

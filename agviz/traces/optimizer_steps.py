@@ -43,16 +43,6 @@ class OptimizerStep(NamedTuple):
         )
 
 
-def counts(database: Database) -> dict[int, int]:
-    """How many steps there were between the beginning of a pass and of the next, by pass.
-
-    Raises:
-        agviz.errors.TraceError: the file is damaged.
-    """
-    rows = database.integers("SELECT graph_task, count(*) FROM optimizer_step GROUP BY graph_task")
-    return dict(cast("list[tuple[int, int]]", rows))
-
-
 def read(database: Database, contents: Contents) -> list[OptimizerStepRow]:
     """In order of time.
 

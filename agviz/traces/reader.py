@@ -429,10 +429,6 @@ class Trace:
         """When optimizers stepped, in order of time; whatever was chosen, all are recorded."""
         return optimizer_steps.read(self._database, self._contents())
 
-    def step_counts(self) -> dict[int, int]:
-        """Steps of optimizers between the beginning of each outermost pass and of the next."""
-        return optimizer_steps.counts(self._database)
-
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""
         return dumps.read(self._database, self._contents())
