@@ -203,3 +203,24 @@ def test_a_pass_that_went_back_is_not_wrong(tmp_path: Path) -> None:
         assert [row.mark for row in table] == [PassMark.WENT_BACK, None]
         assert table.marked() == [False, False]
         assert table.first_marked is None
+
+
+async def test_the_list_grows_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "growing.agviz"
+    weight = torch.ones(3, requires_grad=True)
+    with agviz.trace(path=path) as recording:
+        weight.square().sum().backward()
+        assert len(recording.trace.graph_tasks) == 1  # which brings all to the file
+        app = begun(path)
+        async with app.run_test(size=(120, 40)) as pilot:
+            screen = await opened(pilot)
+            rows = screen.query_one(RunList)
+            assert rows.line_count == 1
+            weight.square().sum().backward()
+            norm = f"{math.sqrt(48):.4g}"
+            for _ in range(100):
+                await pilot.pause(0.05)
+                if any(norm in line for line in lines(screen, RunList)):
+                    break
+            assert rows.line_count == 2
+            assert norm in lines(screen, RunList)[2]

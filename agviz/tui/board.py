@@ -104,6 +104,8 @@ class Board:
         for screen in self.screen.app.screen_stack:
             if isinstance(screen, TaskPicker):
                 screen.renew(message.tasks, message.marks)
+            elif isinstance(screen, RunScreen):
+                screen.renew()
 
     def choose_task(self) -> None:
         """Open the choice of graph tasks."""

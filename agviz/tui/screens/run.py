@@ -80,6 +80,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         self._reader = reader
         self._table: RunTable | None = None
         self._is_measured = True
+        self._is_reading = True
         self._order = ORDERS[0]
         self._words = ""
         self._marked: int | None = None
@@ -111,19 +112,26 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         """Share out the room."""
         self._fit()
 
+    def renew(self) -> None:
+        """Take over what has come to a file that grows."""
+        if self._table is not None and not self._is_reading:
+            self._is_reading = True
+            self._reader.ask(read_run(self._table), self._take_run)
+
     # What the reader thread found.
 
     def _take_run(self, message: RunRead) -> None:
         """Show what is known, and go on."""
         if not self.is_attached:
             return
+        self._is_reading = not message.is_read
         is_first = self._table is None
         self._table, self._is_measured = message.table, message.can_be_judged
         self.query_one(RunChart).show_charts(message.charts)
         if is_first or (self._order == ORDERS[0] and not self._words):
             self._show(range(len(message.table)))
+        self._fit()
         if is_first:
-            self._fit()
             first = message.table.first_marked
             here = message.table.place(self._recording.key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
