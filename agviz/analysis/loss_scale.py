@@ -65,8 +65,10 @@ def skipped(trace: Trace, graph_task: int, nonfinite: Container[int]) -> Skipped
         agviz.errors.TraceError: the file is damaged.
     """
     scale = loss_scale(trace, graph_task)
-    steps = [step for step in trace.optimizer_steps() if step.graph_task >= graph_task]
-    if not scale or not steps:
+    if not scale:
+        return None
+    steps = trace.optimizer_steps(graph_task)
+    if not steps:
         return None
     passes = [task for task in trace.graph_tasks if task.parent < 0 and task.id > graph_task]
     changed = min((step.graph_task for step in steps if not step.is_guarded), default=None)

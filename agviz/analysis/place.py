@@ -46,6 +46,6 @@ def backward_pass(trace: Trace, graph_task: int) -> str:
     if count == 1:
         which = "the only one"
     recorded = " recorded" if trace.meta.choice else ""
-    steps = sum(step.graph_task < number for step in trace.optimizer_steps())
+    steps = trace.optimizer_steps_before(number)
     after = f", after {plural(steps, 'optimizer step')}" if steps else ""
     return f"backward pass {number} ({which}{recorded}{after})"

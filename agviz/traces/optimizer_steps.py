@@ -43,8 +43,20 @@ class OptimizerStep(NamedTuple):
         )
 
 
-def read(database: Database, contents: Contents) -> list[OptimizerStepRow]:
-    """In order of time.
+def count_before(database: Database, graph_task: int) -> int:
+    """How many returned before a graph task began.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    (row,) = database.integers(
+        "SELECT count(*) FROM optimizer_step WHERE graph_task < ?", graph_task
+    )
+    return row[0]
+
+
+def read(database: Database, contents: Contents, since: int = -1) -> list[OptimizerStepRow]:
+    """In order of time; those after the beginning of graph task ``since``.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
@@ -52,7 +64,8 @@ def read(database: Database, contents: Contents) -> list[OptimizerStepRow]:
     start_ns = contents.meta.start_ns
     rows = database.numbers(
         "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded"
-        " FROM optimizer_step ORDER BY id"
+        " FROM optimizer_step WHERE graph_task >= ? ORDER BY id",
+        since,
     )
     found = []
     for number, begin, t, thread, graph_task, name, is_guarded in rows:

@@ -425,9 +425,17 @@ class Trace:
         """
         return dumps.raised(self._database, self._contents(), graph_task)
 
-    def optimizer_steps(self) -> list[OptimizerStepRow]:
-        """When optimizers stepped, in order of time; whatever was chosen, all are recorded."""
-        return optimizer_steps.read(self._database, self._contents())
+    def optimizer_steps(self, since: int = -1) -> list[OptimizerStepRow]:
+        """When optimizers stepped, in order of time; whatever was chosen, all are recorded.
+
+        Args:
+            since: those after the beginning of this graph task; -1: all of them.
+        """
+        return optimizer_steps.read(self._database, self._contents(), since)
+
+    def optimizer_steps_before(self, graph_task: int) -> int:
+        """How many optimizer steps there were before a graph task began."""
+        return optimizer_steps.count_before(self._database, graph_task)
 
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""
