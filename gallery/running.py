@@ -21,7 +21,7 @@ SCRIPT: Final = "train.py"
 """What every program is called where it runs, so that no name tells its cause."""
 LIMIT: Final = 90.0
 """Seconds after which a program that should end is killed."""
-PATIENCE: Final = 12.0
+PATIENCE: Final = 10.0
 """Seconds after which a program that should hang counts as hanging."""
 
 
