@@ -8,7 +8,7 @@ torch.manual_seed(0)
 q_net = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2))
 optimizer = torch.optim.Adam(q_net.parameters())
 memory = []
-for _ in range(10):
+for _ in range(6):
     state = torch.randn(3)
     q = q_net(state).max()
     memory.append((q, torch.randn(())))  # CAUSE

@@ -14,6 +14,6 @@ def block(x):
 
 
 x = torch.randn(4, 6, requires_grad=True)
-out = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)  # CAUSE
+out = checkpoint(block, x, use_reentrant=True, preserve_rng_state=False)  # CAUSE
 out.square().mean().backward()
 print("passes agree:", torch.equal(*seen))
