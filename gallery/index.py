@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -66,9 +67,19 @@ class Program(NamedTuple):
         return self.path.read_text(encoding="utf-8").replace(MARK, "")
 
     def lines(self) -> tuple[int, ...]:
-        """The numbers of the lines that are the cause: an answer has to name one of them."""
+        """The numbers of the lines that are the cause: an answer has to name one of them.
+
+        Where a statement that is marked takes several lines, they are all of them.
+        """
         text = self.path.read_text(encoding="utf-8")
-        return tuple(n for n, line in enumerate(text.splitlines(), 1) if line.endswith(MARK))
+        marked = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(MARK)]
+        found = set(marked)
+        for part in ast.walk(ast.parse(text)):
+            if isinstance(part, ast.stmt) and not hasattr(part, "body"):
+                rows = range(part.lineno, (part.end_lineno or part.lineno) + 1)
+                if any(n in rows for n in marked):
+                    found.update(rows)
+        return tuple(sorted(found))
 
 
 def load(path: Path = HERE / "index.toml") -> tuple[Program, ...]:

@@ -25,6 +25,10 @@ PATIENCE: Final = 10.0
 """Seconds after which a program that should hang counts as hanging."""
 
 
+_TEARDOWN: Final = "terminate called without an active exception"
+"""What gloo aborts with now and then when its processes end, after all work is done."""
+
+
 class Ended(NamedTuple):
     """What a process left."""
 
@@ -32,6 +36,11 @@ class Ended(NamedTuple):
     """Its exit code, None where it was killed at the limit."""
     out: str
     err: str
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it came to its end without an exception."""
+        return self.code == 0 or (self.code is not None and _TEARDOWN in self.err)
 
 
 def alone(program: Program) -> Ended:
@@ -46,7 +55,7 @@ def shows(program: Program, ended: Ended) -> bool:
         return ended.code is None and program.sign.search(ended.out) is not None
     if program.manner == "raises":
         return ended.code not in {None, 0} and program.sign.search(ended.err) is not None
-    return ended.code == 0 and program.sign.search(ended.out) is not None
+    return ended.is_well and program.sign.search(ended.out) is not None
 
 
 def limit(program: Program) -> float:

@@ -91,7 +91,7 @@ def _under(program: Program, first: str) -> Answer:
         ended = run([sys.executable, SCRIPT], at, limit(program))
     text = ended.err
     forward = _FORWARD.search(text)
-    if program.is_healthy and ended.code == 0 and forward is None:
+    if program.is_healthy and ended.is_well and forward is None:
         return Answer("")
     if forward is None or "returned nan" not in text:
         return Answer(text)  # of other errors torch says that the cause may lie anywhere later
