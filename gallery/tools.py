@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from gallery.index import HERE
 from gallery.judge import Answer, lines_in
 from gallery.running import LIMIT, SCRIPT, folder, limit, run
 
@@ -98,13 +100,19 @@ def _under(program: Program, first: str) -> Answer:
     return Answer(text, lines_in(forward[1])[-1:])
 
 
-def torchlens(program: Program) -> Answer:  # noqa: ARG001
-    """TorchLens has no way to be asked."""
-    return Answer(
-        "",
-        cant="TorchLens (2.36) traces one call of a module that is handed to it; it runs no script "
-        "and answers no question about a backward pass",
-    )
+def torchlens(program: Program) -> Answer:
+    """What TorchLens' NaN report finds in the modules that the program calls."""
+    if find_spec("torchlens") is None:
+        return Answer("", cant="not installed; pip install torchlens leaves torch as it is")
+    if program.kind not in {"non-finite", "healthy"}:
+        return Answer(
+            "", cant="it is handed a module and its input, and of these can only be asked for NaN"
+        )
+    with folder(program, "import lens; ") as at:
+        shutil.copy(HERE / "lens.py", at)
+        ended = run([sys.executable, SCRIPT], at, limit(program))
+    text = "\n".join(row for row in ended.err.splitlines() if row.startswith("TorchLens: "))
+    return Answer(text, lines_in(text))
 
 
 TOOLS: Final[dict[str, Callable[[Program], Answer]]] = {

@@ -133,7 +133,7 @@ def test_tools_are_asked_alike() -> None:
     anomaly = TOOLS["anomaly"](program)
     assert "returned nan values" in anomaly.text
     assert len(anomaly.claimed) == 1
-    assert TOOLS["torchlens"](program).cant
+    assert TOOLS["torchlens"](_program("zero_grad_forgotten")).cant
 
 
 def test_command_line_refuses_what_is_not_there() -> None:
