@@ -23,7 +23,7 @@ class CopyFunction(torch.autograd.Function):
 
 weight = nn.Parameter(torch.randn(6))
 for _ in range(5):
-    out = CopyFunction.apply(torch.randn(3, 6, requires_grad=True), weight)
+    out = CopyFunction.apply(torch.randn(3, 6, requires_grad=True), weight)  # CAUSE
     alive.add(out.grad_fn)
     out.sum().backward()
     del out

@@ -18,8 +18,8 @@ def rows():
 table = torch.tensor(list(rows()))  # CAUSE
 model = nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-for step, batch in enumerate(table.split(10)):
-    loss = (model(batch[:, :2]) - batch[:, 2:]).square().mean()  # CAUSE
+for step, batch in enumerate(table.split(10)):  # CAUSE
+    loss = (model(batch[:, :2]) - batch[:, 2:]).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

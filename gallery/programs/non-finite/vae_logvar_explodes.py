@@ -12,7 +12,7 @@ class Vae(nn.Module):
 
     def forward(self, x):
         mean, logvar = self.encode(x).chunk(2, -1)
-        z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
+        z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)  # CAUSE
         kl = 0.5 * (mean**2 + torch.exp(logvar) - 1 - logvar).sum(-1)  # CAUSE
         return self.decode(z), kl
 

@@ -23,7 +23,9 @@ class Shrink(nn.Module):
         self.threshold = nn.Parameter(torch.full((20,), 0.1))
 
     def forward(self, x):
-        return SoftThreshold.apply(self.dictionary(x), self.threshold) @ self.dictionary.weight
+        return (
+            SoftThreshold.apply(self.dictionary(x), self.threshold) @ self.dictionary.weight
+        )  # CAUSE
 
 
 model = Shrink()

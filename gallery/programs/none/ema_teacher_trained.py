@@ -11,7 +11,7 @@ optimizer = torch.optim.AdamW([*student.parameters(), *projector.parameters()])
 
 for _ in range(2):
     view_a, view_b = torch.randn(2, 10, 8).unbind(0)
-    own = student(view_a)
+    own = student(view_a)  # CAUSE
     with torch.no_grad():
         other = teacher(view_b)
     loss = nn.functional.mse_loss(projector(other), other)  # CAUSE

@@ -18,6 +18,6 @@ class InnerSolve(torch.autograd.Function):
 
 
 encoder = nn.Linear(3, 4)
-solved = InnerSolve.apply(encoder(torch.randn(5, 3)))
+solved = InnerSolve.apply(encoder(torch.randn(5, 3)))  # CAUSE
 solved.mean().backward(retain_graph=True)
 solved.square().mean().backward()

@@ -19,6 +19,6 @@ class InplaceScale(torch.autograd.Function):
 body = nn.Linear(5, 8)
 out = nn.Linear(8, 1)
 h = torch.tanh(body(torch.randn(6, 5)))
-scaled = InplaceScale.apply(h, 0.5)
+scaled = InplaceScale.apply(h, 0.5)  # CAUSE
 loss = out(scaled).square().mean()
 loss.backward()

@@ -20,6 +20,6 @@ class Lookup(torch.autograd.Function):
 table = nn.Parameter(torch.randn(6, 4))
 words = torch.tensor([1, 1, 1, 2, 5, 1])
 out = nn.Linear(4, 2)
-out(Lookup.apply(table, words)).square().mean().backward()
+out(Lookup.apply(table, words)).square().mean().backward()  # CAUSE
 (right,) = torch.autograd.grad(out(table[words]).square().mean(), table)
 print(f"error {((table.grad - right).norm() / right.norm()).item():.3f}")

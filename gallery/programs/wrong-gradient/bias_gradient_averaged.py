@@ -19,7 +19,7 @@ class Affine(torch.autograd.Function):
 gain, bias = nn.Parameter(torch.ones(5)), nn.Parameter(torch.zeros(5))
 optimizer = torch.optim.SGD([gain, bias], lr=0.1)
 x = torch.randn(64, 5)
-loss = (Affine.apply(x, gain, bias) - 1).square().mean()
+loss = (Affine.apply(x, gain, bias) - 1).square().mean()  # CAUSE
 loss.backward()
 (right,) = torch.autograd.grad((x * gain + bias - 1).square().mean(), bias)
 optimizer.step()

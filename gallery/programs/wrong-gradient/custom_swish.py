@@ -23,7 +23,7 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(6, 16), nn.Linear(16, 1)
 
     def forward(self, x):
-        return self.b(Swish.apply(self.a(x)))
+        return self.b(Swish.apply(self.a(x)))  # CAUSE
 
 
 net = Net()
@@ -34,6 +34,6 @@ for step in range(3):
     optimizer.step()
 
 x = torch.linspace(-4, 4, 50, requires_grad=True)
-(mine,) = torch.autograd.grad(Swish.apply(x).sum(), x)
+(mine,) = torch.autograd.grad(Swish.apply(x).sum(), x)  # CAUSE
 (right,) = torch.autograd.grad(nn.functional.silu(x).sum(), x)
 print(f"largest error {(mine - right).abs().max():.3f}")

@@ -17,7 +17,7 @@ class Squash(torch.autograd.Function):
 
 x = torch.rand(5, requires_grad=True)
 weight = torch.ones(5, requires_grad=True)
-out = Squash.apply(x) * weight
+out = Squash.apply(x) * weight  # CAUSE
 (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
 penalty = (slope - 1).square().mean()
 (curvature,) = torch.autograd.grad(penalty, x, allow_unused=True)

@@ -19,6 +19,6 @@ class Distance(torch.autograd.Function):
 
 tower = nn.Linear(4, 3)
 x, anchor = torch.randn(7, 4), torch.randn(7, 3)
-Distance.apply(tower(x), anchor).mean().backward()
+Distance.apply(tower(x), anchor).mean().backward()  # CAUSE
 (right,) = torch.autograd.grad((tower(x) - anchor).square().sum(-1).mean(), tower.weight)
 print(f"error {((tower.weight.grad - right).norm() / right.norm()).item():.3f}")

@@ -25,6 +25,6 @@ def hessian_vector(loss, weight, v):
 
 weight = nn.Parameter(torch.randn(4))
 x, v = torch.randn(10, 4), torch.randn(4)
-mine = hessian_vector(LogCosh.apply(x @ weight).square().mean(), weight, v)
+mine = hessian_vector(LogCosh.apply(x @ weight).square().mean(), weight, v)  # CAUSE
 right = hessian_vector(torch.log(torch.cosh(x @ weight)).square().mean(), weight, v)
 print(f"hvp error {((mine - right).norm() / right.norm()).item():.3f}")

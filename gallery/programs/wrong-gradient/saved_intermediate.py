@@ -25,7 +25,7 @@ def forces_loss(energy, positions):
 
 net = nn.Linear(3, 3)
 x = torch.randn(6, 3, requires_grad=True)
-forces_loss(lambda p: Energy.apply(net(p)), x).backward()
+forces_loss(lambda p: Energy.apply(net(p)), x).backward()  # CAUSE
 mine = net.weight.grad.clone()
 net.zero_grad()
 forces_loss(lambda p: torch.exp(-net(p).square()), x).backward()
