@@ -4,20 +4,23 @@ from torch import nn
 torch.manual_seed(0)
 
 
-class RmsNorm(nn.Module):
+class EnergyGate(nn.Module):
+    """Weights features by their share of the energy."""
+
     def __init__(self, width):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(width))
 
     def forward(self, x):
-        power = (x * x).mean(-1, keepdim=True)  # CAUSE
-        return x / (power + 1e-4).sqrt() * self.gain
+        energy = x * x  # CAUSE
+        share = energy / energy.sum(-1, keepdim=True)
+        return x * share * self.gain
 
 
-block = nn.Sequential(nn.Linear(8, 8), RmsNorm(8), nn.Linear(8, 1)).half()
+block = nn.Sequential(nn.Linear(8, 8), EnergyGate(8), nn.Linear(8, 1)).half()
 x = torch.randn(4, 8).half()
 x[1] *= 900
-loss = (block(x) - 1).square().float().mean()
+loss = (block(x) - 1).float().square().mean()
 loss.backward()
 print("loss", loss.item())
 print("grads finite", all(bool(p.grad.isfinite().all()) for p in block.parameters()))
