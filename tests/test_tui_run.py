@@ -16,6 +16,7 @@ from torch import nn
 import agviz
 from agviz.analysis.run_table import RunTable
 from agviz.analysis.verdict import PassMark
+from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.panels.run import RunAnswer, RunChart, RunList
@@ -63,8 +64,12 @@ async def opened(pilot: Pilot[None]) -> RunScreen:
         await pilot.pause(0.05)
         screen = pilot.app.screen
         if isinstance(screen, RunScreen) and screen.judged is not None:
-            row = screen.query_one(RunList).run_row
-            if row is not None and row.norm is not None and row.task.id == screen.judged:
+            rows = screen.query_one(RunList)
+            row = rows.run_row
+            bottom = rows.scroll_offset.y + rows.content_size.height - rows.header_height
+            is_seen = rows.scroll_offset.y <= rows.cursor < bottom
+            is_read = row is not None and row.norm is not None and row.task.id == screen.judged
+            if is_read and is_seen:
                 return screen
     raise AssertionError("nothing was said about a pass")
 
@@ -138,13 +143,16 @@ async def test_rows_are_sorted_and_filtered(path: Path) -> None:
                 if rows.border_subtitle != before:
                     break
             seen.append([rows.place_of(line) for line in range(rows.line_count)])
-        by_verdict, by_time, by_loss, by_norm, by_change, by_number = seen
+        by_verdict, by_time, by_loss, by_norm, by_change, by_nodes, by_number = seen
         assert by_number == [*range(PASSES)]
         assert by_verdict == [WRONG, *(place for place in range(PASSES) if place != WRONG)]
         assert by_loss[0] == 3
         assert by_norm[:2] == [WRONG, 3]
         assert by_change[0] in {WRONG, WRONG + 1}
         assert sorted(by_time) == by_number
+        with Trace.open(path) as trace:
+            nodes = [trace.graph_tasks[place].nodes for place in by_nodes]
+        assert nodes == sorted(nodes, reverse=True)
         await pilot.press("slash", *"nan")
         for _ in range(40):
             await pilot.pause(0.05)
