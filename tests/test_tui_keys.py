@@ -34,9 +34,9 @@ from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.modules import ModulesPanel
 from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
-from agviz.tui.panels.run import RunAnswer
 from agviz.tui.panels.source import SourcePanel
 from agviz.tui.panels.threads import Threads
+from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.run import RunScreen
@@ -521,9 +521,9 @@ async def test_a_file_without_a_pass_says_what_is_known(tmp_path: Path) -> None:
         pass
     async with opened(first, tmp_path / "second.agviz", size=(120, 40)) as pilot:
         await press(pilot, "p")
-        assert "failed" in " ".join(lines(pilot.app.screen.query_one(RunAnswer)))
+        assert "failed" in " ".join(lines(pilot.app.screen.query_one(WhatHappened)))
         await press(pilot, "tab", "j")
-        said = " ".join(lines(pilot.app.screen.query_one(RunAnswer)))
+        said = " ".join(lines(pilot.app.screen.query_one(WhatHappened)))
         assert "failed" not in said
         with Trace.open(tmp_path / "second.agviz") as told:
             assert verdicts(told)[0].heading in said

@@ -19,7 +19,8 @@ from agviz.analysis.verdict import PassMark
 from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
-from agviz.tui.panels.run import RunAnswer, RunChart, RunList
+from agviz.tui.panels.run import RunChart, RunList
+from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.run_reading import ORDERS
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
@@ -91,7 +92,7 @@ async def test_it_opens_at_the_first_pass_that_is_not_good(
         listed = lines(screen, RunList)
         (line,) = [line for line in listed if line.startswith("!")]
         assert "NaN" in line
-        said = "\n".join(lines(screen, RunAnswer))
+        said = "\n".join(lines(screen, WhatHappened))
         assert said.startswith("✗ sqrt at zero, in SqrtBackward0")
         assert "test_tui_run.py:" in said
         assert "Add a small eps under the root" in " ".join(said.split())
@@ -173,7 +174,7 @@ async def test_the_next_wrong_pass_and_what_is_said_of_a_good_one(path: Path) ->
         await pilot.press("g")
         screen = await opened(pilot)
         assert screen.query_one(RunList).place == 0
-        assert lines(screen, RunAnswer)[0].startswith("✓ nothing unusual in backward pass")
+        assert lines(screen, WhatHappened)[0].startswith("✓ nothing unusual in backward pass")
         await pilot.press("x")
         await opened(pilot)
         assert screen.query_one(RunList).place == WRONG

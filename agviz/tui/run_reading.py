@@ -6,6 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.run_shape import said_of_pass, said_of_run
 from agviz.analysis.run_table import RunTable, bucketed
 from agviz.analysis.verdict import is_measured, verdicts
 from agviz.tui.answers import with_beside
@@ -57,6 +58,8 @@ class PassJudged(NamedTuple):
     """None: the whole run."""
     verdicts: tuple[Verdict, ...]
     """The worst first; never none."""
+    shape: tuple[str, ...]
+    """What it is made of, in sentences."""
 
 
 def read_run(table: RunTable | None) -> Callable[[Trace], RunRead]:
@@ -116,7 +119,9 @@ def judge(graph_task: int | None) -> Callable[[Trace], PassJudged]:
     def question(trace: Trace) -> PassJudged:
         found = verdicts(trace, graph_task)
         is_of_run = graph_task is None or any(verdict.is_found for verdict in found)
-        return PassJudged(graph_task, found if is_of_run else with_beside(trace, found))
+        said = found if is_of_run else with_beside(trace, found)
+        shape = said_of_run(trace) if graph_task is None else said_of_pass(trace, graph_task)
+        return PassJudged(graph_task, said, tuple(shape))
 
     return question
 

@@ -17,7 +17,8 @@ from agviz.tui.model import Key
 from agviz.tui.modes import ModeBar, ModeScreen
 from agviz.tui.panels.files import FileList, FileRow
 from agviz.tui.panels.panel import Panels
-from agviz.tui.panels.run import RunAnswer, RunChart, RunList
+from agviz.tui.panels.run import RunChart, RunList
+from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
 from agviz.tui.screens.flow import FlowScreen
@@ -109,7 +110,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             yield FileList(id="run-files")
             yield RunChart(id="run-chart")
             yield RunList(id="run-list")
-            yield RunAnswer(id="run-answer")
+            yield WhatHappened(id="run-answer")
         yield Input(
             compact=True, placeholder="words: failed, nan, #31, a parameter", id="run-words"
         )
@@ -128,6 +129,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def on_resize(self) -> None:
         """Share out the room."""
         self._fit()
+        self.call_after_refresh(self._show_title)
 
     def renew(self, files: Sequence[FileRow]) -> None:
         """Take over what has come to files that grow."""
@@ -188,10 +190,10 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         """Say what happened, unless the cursor has gone on."""
         row = self.query_one(RunList).run_row
         if row is None and message.graph_task is None:
-            self.query_one(RunAnswer).show_verdicts(message.verdicts)
+            self.query_one(WhatHappened).show_verdicts(message.verdicts, message.shape)
         elif row is not None and message.graph_task in {None, row.task.id}:
             self.judged = row.task.id
-            self.query_one(RunAnswer).show_verdicts(message.verdicts)
+            self.query_one(WhatHappened).show_verdicts(message.verdicts, message.shape)
 
     # What the user does.
 
@@ -200,7 +202,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         self.file = self.query_one(FileList).cursor
         self._table, self._marked, self.judged, self._is_reading = None, None, None, True
         self.query_one(RunList).show_marked(None)
-        self.query_one(RunAnswer).show_verdicts(())
+        self.query_one(WhatHappened).show_verdicts(())
         self._ask(read_run(None), self._take_run)
 
     def on_run_list_moved(self) -> None:
@@ -382,8 +384,9 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             wrong = sum(table.marked())
             if wrong:
                 facts.append(f"{wrong:,} not good")
-        if meta.torch:
-            # Where there is no room for it, it is left out as a whole.
-            facts.append(f"torch\N{NO-BREAK SPACE}{clean(meta.torch)}")
         line.append(" · ".join(filter(None, facts)))
-        self.query_one("#run-title", Static).update(line)
+        title = self.query_one("#run-title", Static)
+        torch = f" · torch {clean(meta.torch)}"
+        if meta.torch and line.cell_len + len(torch) <= title.content_size.width:
+            line.append(torch)
+        title.update(line)
