@@ -40,6 +40,8 @@ _AROUND: Final = 4
 _FACTS: Final = 13
 """Lines that what happened and the rank's own facts have at least, with their borders."""
 _LEAST: Final = 5
+_LOW: Final = 20
+"""Lines below which only the lanes and the rank's own facts have room."""
 _ZOOM: Final = Binding.Group("Passes shown", compact=True)
 
 
@@ -232,6 +234,7 @@ class RanksScreen(Screen[None]):
         window, lanes = self.window, self.query_one(RankLanes)
         if window is None:
             return
+        self.query_one(WhatHappened).display = self.size.height >= _LOW
         if is_more:
             lanes.show_window(window, self._works)
             room = self.size.height - _AROUND - _FACTS + 2
