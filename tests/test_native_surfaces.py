@@ -319,6 +319,7 @@ async def test_the_terminal_marks_what_is_inferred(native: Path) -> None:
     app = AgvizApp([native])
     async with app.run_test(size=(140, 40)) as pilot:
         session = await begin(pilot)
+        await press(pilot, "5", "2")
         session.reader.load(Key(0, 0))
         session = await settle(pilot)
         assert "~ native engine, observed" in session.query_one(Title).render().plain
@@ -341,6 +342,7 @@ async def test_the_terminal_shows_no_number_after_a_withdrawal(withdrawn: Path) 
     app = AgvizApp([withdrawn])
     async with app.run_test(size=(140, 40)) as pilot:
         session = await begin(pilot)
+        await press(pilot, "5", "2")
         session.reader.load(Key(0, 0))
         session = await settle(pilot)
         assert "inference withdrawn" in session.query_one(Title).render().plain
