@@ -10,6 +10,7 @@ all threads of the process.
 
 from __future__ import annotations
 
+import compileall
 import fcntl
 import os
 import pty
@@ -25,6 +26,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+import agviz
+import agviz_engine
 from agviz.traces.reader import Trace
 from agviz.tui.screens.tour import TOURS
 from agviz.tui.settings import Settings
@@ -116,6 +119,8 @@ def measure(*, quick: bool) -> dict[str, Viewing]:
 
 def view(path: Path) -> Viewing:
     """The terminal UI on a trace."""
+    for package in (agviz, agviz_engine):  # as pip does where it installs them
+        compileall.compile_dir(package.__path__[0], quiet=2)
     with Trace.open(path) as trace:
         passes = trace.graph_tasks
         events, nodes = trace.event_count(), sum(task.nodes for task in passes)
@@ -141,7 +146,7 @@ class Terminal:
         environment = {
             name: value
             for name, value in os.environ.items()
-            if name not in {"COLUMNS", "LINES", "NO_COLOR"}
+            if name not in {"COLUMNS", "LINES", "NO_COLOR", "PYTHONDONTWRITEBYTECODE"}
         }
         self._folder = tempfile.TemporaryDirectory()
         environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}

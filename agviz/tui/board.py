@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import GraphTaskRow
     from agviz.tui.comparing import PassPair
     from agviz.tui.flow_reading import StepPlace
-    from agviz.tui.model import View
+    from agviz.tui.model import LoadedPass, View
     from agviz.tui.reader_thread import Listed, ReaderThread, Start
 
 
@@ -66,6 +66,8 @@ class Board:
         """What is unusual about graph tasks of each file, by graph task."""
         self.together = Repaint(screen)
         self._draw = draw
+        self._is_stale = False
+        """Whether the view changed while another screen covered this one."""
 
     @property
     def shown(self) -> View:
@@ -75,10 +77,25 @@ class Board:
         return self.view
 
     def show(self, view: View) -> None:
-        """Show another view."""
+        """Show another view; where another screen covers this one, draw it once it is seen."""
         if view != self.view:
             self.view = view
-            self._draw(view)
+            if self._is_covered:
+                self._is_stale = True
+            else:
+                self._draw(view)
+
+    def uncovered(self) -> None:
+        """Draw what changed while another screen covered this one."""
+        if self._is_stale and self.view is not None:
+            self._is_stale = False
+            self._draw(self.view)
+
+    @property
+    def _is_covered(self) -> bool:
+        stack = self.screen.app.screen_stack
+        above = stack[stack.index(self.screen) + 1 :] if self.screen in stack else []
+        return any(not screen.is_modal for screen in above)
 
     def look_at(self, node: int | None, view: View) -> None:
         """Show ``view`` with another node selected, and what is known beside the recording."""
@@ -105,10 +122,15 @@ class Board:
             if isinstance(screen, RunScreen):
                 screen.renew(self._files())
 
-    def show_run(self) -> None:
-        """Show all passes of the files, to choose one of them."""
-        if self.view is not None:
-            screen = RunScreen(self.view.recording, self.reader, self._files())
+    def show_run(self, recording: LoadedPass | None = None) -> None:
+        """Show all passes of the files, to choose one of them.
+
+        Args:
+            recording: the pass that is open; None: the one that is shown, if there is one.
+        """
+        opened = recording or (self.view.recording if self.view else None)
+        if opened is not None:
+            screen = RunScreen(opened, self.reader, self._files())
             self.screen.app.push_screen(screen, self._leave_run)
 
     def _files(self) -> list[FileRow]:

@@ -399,7 +399,8 @@ class TraceScreen(Screen[None]):
         self.live.stopped_node.complete_python(message.text)
 
     def on_screen_resume(self) -> None:
-        """Offer a tour to whoever comes here first from the run."""
+        """Draw what changed behind another screen; offer a tour to whoever comes from the run."""
+        self.board.uncovered()
         self.offer_tour()
 
     def offer_tour(self, *, is_asked_for: bool = False) -> None:
