@@ -42,7 +42,7 @@ def test_a_folder_is_opened_rank_by_rank_without_what_is_no_trace(
     assert main(["view", str(tmp_path)]) == 0
     ((names, options),) = opened
     assert names == ["rank0.agviz", "rank9.agviz", "rank10.agviz"]
-    assert options["picks"] is True
+    assert options["lists"] is True
     (note,) = options["notes"]
     assert "rank3.agviz is not a trace of agviz" in note
 
@@ -51,7 +51,7 @@ def test_a_file_is_opened_at_once(
     tmp_path: Path, opened: list[tuple[list[str], dict[str, Any]]]
 ) -> None:
     assert main(["view", str(record(tmp_path / "one.agviz"))]) == 0
-    assert opened == [(["one.agviz"], {"picks": False, "notes": []})]
+    assert opened == [(["one.agviz"], {"lists": False, "notes": []})]
 
 
 def test_a_folder_without_traces_says_so(

@@ -22,10 +22,10 @@ from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.panels.compare import CompareAnswer, CompareList
+from agviz.tui.panels.files import FileList
 from agviz.tui.panels.run import RunList
 from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.run import RunScreen
-from agviz.tui.screens.tasks import TaskPicker
 from agviz.tui.text import plain
 from tests.tui_support import settle
 
@@ -349,8 +349,9 @@ async def test_a_side_opens_at_the_node_and_d_leads_back(files: list[Path]) -> N
             again = await compared(pilot)
             assert again.pair == screen.pair
             assert again.query_one(CompareList).cursor == row
-        await pilot.press("escape", "t")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TaskPicker))
+        await pilot.press("escape", "p")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
+        assert pilot.app.screen.query_one(FileList).line_count == len(files)
 
 
 async def test_a_run_compares_with_the_marked_pass(files: list[Path]) -> None:

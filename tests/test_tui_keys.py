@@ -28,6 +28,7 @@ from agviz.tui.hints import Hints
 from agviz.tui.keys import bindings
 from agviz.tui.model import State
 from agviz.tui.panels.events import Events
+from agviz.tui.panels.files import FileList
 from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.inspector import Inspector
 from agviz.tui.panels.modules import ModulesPanel
@@ -35,9 +36,10 @@ from agviz.tui.panels.panel import Panel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.source import SourcePanel
 from agviz.tui.panels.threads import Threads
+from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.screens.answer import Answer
 from agviz.tui.screens.help import Help
-from agviz.tui.screens.tasks import TaskPicker
+from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tour import TOURS
 from agviz.tui.settings import Settings
 from agviz.tui.title import PanelTab, Status, Title
@@ -489,18 +491,44 @@ async def test_graph_tasks_are_chosen(tmp_path: Path) -> None:
     first = record(tmp_path / "first.agviz", graph_tasks=3)
     second = record(tmp_path / "second.agviz", fail_at=12)
     async with opened(first, second) as pilot:
-        session = await press(pilot, "t", "g", "enter", "n", "n", "t")
-        assert isinstance(pilot.app.screen, TaskPicker)
-        await press(pilot, "j", "j", "enter")
+        session = await press(pilot, "p")
+        screen = pilot.app.screen
+        assert isinstance(screen, RunScreen)
+        assert screen.file == 1
+        await press(pilot, "tab", "k", "tab", "j", "j", "enter")
         assert view_of(session).recording.key == (0, 2)
         assert position(session) == 0
-        await press(pilot, "t", "j", "enter")
+        await press(pilot, "p", "tab", "j", "enter", "enter")
         assert view_of(session).recording.key == (1, 0)
-        assert started(await press(pilot, "n")) == 1
-        await press(pilot, "t", "escape")
+        await press(pilot, "p", "tab", "k", "escape")
         assert view_of(session).recording.key == (1, 0)
         await pilot.click(Title)
-        assert isinstance(pilot.app.screen, TaskPicker)
+        assert isinstance(pilot.app.screen, RunScreen)
+
+
+async def test_one_file_is_not_to_be_chosen(trace: Path) -> None:
+    async with opened(trace) as pilot:
+        await press(pilot, "p")
+        assert not pilot.app.screen.query_one(FileList).display
+        before = pilot.app.screen.focused
+        await press(pilot, "tab")
+        assert pilot.app.screen.focused is before
+
+
+async def test_a_file_without_a_pass_says_what_is_known(tmp_path: Path) -> None:
+    first = record(tmp_path / "first.agviz", fail_at=12)
+    with Recorder(tmp_path / "second.agviz"):
+        pass
+    async with opened(first, tmp_path / "second.agviz", size=(120, 40)) as pilot:
+        await press(pilot, "p")
+        assert "failed" in " ".join(lines(pilot.app.screen.query_one(WhatHappened)))
+        await press(pilot, "tab", "j")
+        said = " ".join(lines(pilot.app.screen.query_one(WhatHappened)))
+        assert "failed" not in said
+        with Trace.open(tmp_path / "second.agviz") as told:
+            assert verdicts(told)[0].heading in said
+        await press(pilot, "tab", "enter", "d", "m", "L")
+        assert isinstance(pilot.app.screen, RunScreen)
 
 
 async def test_edges_are_followed(trace: Path) -> None:
@@ -606,7 +634,7 @@ async def test_a_trace_without_a_backward_pass_says_so(tmp_path: Path) -> None:
     async with opened(path) as pilot:
         shown = pilot.app.export_screenshot().replace("&#160;", " ")
         assert "This trace holds no backward pass." in shown
-        await press(pilot, "n", "x", "slash", "t", "question_mark", "1")
+        await press(pilot, "n", "x", "slash", "p", "question_mark", "1")
         assert "This trace holds no backward pass." in shown
 
 
@@ -929,16 +957,19 @@ async def test_choices_are_kept_and_keys_are_read(tmp_path: Path, trace: Path) -
             Settings.read(folder)
 
 
-async def test_a_folder_of_traces_opens_with_a_choice(tmp_path: Path) -> None:
+async def test_a_folder_of_traces_opens_with_its_files(tmp_path: Path) -> None:
     paths = [record(tmp_path / f"rank{rank}.agviz") for rank in (0, 1)]
     app = AgvizApp(
-        paths, make_driver=partial(RecordedDriver, picks=True), notes=["rank2.agviz is empty"]
+        paths,
+        make_driver=partial(RecordedDriver, begins_with_run=True),
+        notes=["rank2.agviz is empty"],
     )
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         session = await settle(pilot)
-        assert isinstance(app.screen, TaskPicker)
+        assert isinstance(app.screen, RunScreen)
+        assert "rank1.agviz" in " ".join(lines(app.screen.query_one(FileList)))
         assert notices(session) == ["rank2.agviz is empty"]
-        await press(pilot, "j", "enter")
+        await press(pilot, "tab", "j", "enter", "enter")
         assert view_of(session).recording.key == (1, 0)
 
 

@@ -53,7 +53,7 @@ async def test_the_pass_that_is_shown_goes(tmp_path: Path) -> None:
             assert len(told) == 1
             assert "this backward pass is no longer in the file" in told[0]
             assert shown not in {task.id for task in session.board.tasks[0]}
-            for key in ("n", "N", "s", "S", "c", "C", "x", "g", "G", "w", "escape", "t", "escape"):
+            for key in ("n", "N", "s", "S", "c", "C", "x", "g", "G", "w", "escape", "p", "escape"):
                 session = await press(pilot, key)
             await press(pilot, "/", "a", "enter")
             session.reader.load(Key(0, session.board.tasks[0][-1].id))

@@ -86,14 +86,6 @@ def test_help(trace: Path, snap_compare: SnapCompare) -> None:
     assert snap_compare(app, terminal_size=(80, 24), run_before=typing("question_mark"))
 
 
-def test_the_choice_of_graph_tasks(tmp_path: Path, snap_compare: SnapCompare) -> None:
-    paths = [
-        record(tmp_path / "rank0.agviz", graph_tasks=3),
-        record(tmp_path / "rank1.agviz", fail_at=12),
-    ]
-    assert snap_compare(AgvizApp(paths), terminal_size=(80, 24), run_before=typing("t"))
-
-
 def test_a_failure(tmp_path: Path, snap_compare: SnapCompare) -> None:
     path = record(tmp_path / "failed.agviz", fail_at=12)
     assert snap_compare(AgvizApp([path]), terminal_size=(120, 40), run_before=typing("c", "E"))

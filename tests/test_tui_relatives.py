@@ -54,7 +54,9 @@ def notices(pilot: Pilot[None]) -> str:
 
 async def outermost(pilot: Pilot[None]) -> TraceScreen:
     """Go to the beginning of the pass that the user called."""
-    return await press(pilot, "t", "g", "enter")
+    session = await settle(pilot)
+    session.carry_out(f"task {session.board.tasks[0][0].id}")
+    return await settle(pilot)
 
 
 async def follow(pilot: Pilot[None], arrow: str) -> TraceScreen:

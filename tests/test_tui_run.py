@@ -16,9 +16,11 @@ from torch import nn
 import agviz
 from agviz.analysis.run_table import RunTable
 from agviz.analysis.verdict import PassMark
+from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
-from agviz.tui.panels.run import RunAnswer, RunChart, RunList
+from agviz.tui.panels.run import RunChart, RunList
+from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.run_reading import ORDERS
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
@@ -63,8 +65,12 @@ async def opened(pilot: Pilot[None]) -> RunScreen:
         await pilot.pause(0.05)
         screen = pilot.app.screen
         if isinstance(screen, RunScreen) and screen.judged is not None:
-            row = screen.query_one(RunList).run_row
-            if row is not None and row.norm is not None and row.task.id == screen.judged:
+            rows = screen.query_one(RunList)
+            row = rows.run_row
+            bottom = rows.scroll_offset.y + rows.content_size.height - rows.header_height
+            is_seen = rows.scroll_offset.y <= rows.cursor < bottom
+            is_read = row is not None and row.norm is not None and row.task.id == screen.judged
+            if is_read and is_seen:
                 return screen
     raise AssertionError("nothing was said about a pass")
 
@@ -86,7 +92,7 @@ async def test_it_opens_at_the_first_pass_that_is_not_good(
         listed = lines(screen, RunList)
         (line,) = [line for line in listed if line.startswith("!")]
         assert "NaN" in line
-        said = "\n".join(lines(screen, RunAnswer))
+        said = "\n".join(lines(screen, WhatHappened))
         assert said.startswith("✗ sqrt at zero, in SqrtBackward0")
         assert "test_tui_run.py:" in said
         assert "Add a small eps under the root" in " ".join(said.split())
@@ -138,13 +144,16 @@ async def test_rows_are_sorted_and_filtered(path: Path) -> None:
                 if rows.border_subtitle != before:
                     break
             seen.append([rows.place_of(line) for line in range(rows.line_count)])
-        by_verdict, by_time, by_loss, by_norm, by_change, by_number = seen
+        by_verdict, by_time, by_loss, by_norm, by_change, by_nodes, by_number = seen
         assert by_number == [*range(PASSES)]
         assert by_verdict == [WRONG, *(place for place in range(PASSES) if place != WRONG)]
         assert by_loss[0] == 3
         assert by_norm[:2] == [WRONG, 3]
         assert by_change[0] in {WRONG, WRONG + 1}
         assert sorted(by_time) == by_number
+        with Trace.open(path) as trace:
+            nodes = [trace.graph_tasks[place].nodes for place in by_nodes]
+        assert nodes == sorted(nodes, reverse=True)
         await pilot.press("slash", *"nan")
         for _ in range(40):
             await pilot.pause(0.05)
@@ -165,7 +174,7 @@ async def test_the_next_wrong_pass_and_what_is_said_of_a_good_one(path: Path) ->
         await pilot.press("g")
         screen = await opened(pilot)
         assert screen.query_one(RunList).place == 0
-        assert lines(screen, RunAnswer)[0].startswith("✓ nothing unusual in backward pass")
+        assert lines(screen, WhatHappened)[0].startswith("✓ nothing unusual in backward pass")
         await pilot.press("x")
         await opened(pilot)
         assert screen.query_one(RunList).place == WRONG

@@ -4,7 +4,7 @@ Shows the graph in the order in which its nodes ran, what each thread did in tim
 the dependency counts and queues at any moment. Press ? in it for the keys.
 
 Of two files, the first backward passes that differ are shown beside each other; escape leads to the
-files, and t lists the passes of both.
+files, and p lists the passes of both.
 
 Of a folder with a trace for each rank of a distributed program, all ranks are shown on one axis of
 time; enter opens one of them. Of any other folder all traces in it are opened. A trace that is
@@ -63,7 +63,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if ranks:
         return run_ranks(arguments.files[0], notes=notes)
-    return run(paths, picks=len(paths) > len(arguments.files), notes=notes)
+    return run(paths, lists=len(paths) > len(arguments.files), notes=notes)
 
 
 def _ranks(files: list[Path], notes: list[str]) -> bool:

@@ -246,19 +246,16 @@ def calm_the_collector() -> None:
     gc.set_threshold(20_000, 10, 50)
 
 
-def run(paths: Sequence[Path], *, picks: bool = False, notes: Sequence[str] = ()) -> int:
+def run(paths: Sequence[Path], *, lists: bool = False, notes: Sequence[str] = ()) -> int:
     """Open the terminal UI on trace files; return the exit code.
 
     Args:
         paths: the files.
-        picks: whether the user chooses a graph task first.
+        lists: whether two files, too, are listed first instead of held against each other.
         notes: sentences to be shown at the beginning.
     """
-    begins_with_run = len(paths) == 1 and not picks
-    compares = len(paths) == 2 and not picks
-    make_driver = partial(
-        RecordedDriver, picks=picks, begins_with_run=begins_with_run, compares=compares
-    )
+    compares = len(paths) == 2 and not lists
+    make_driver = partial(RecordedDriver, begins_with_run=not compares, compares=compares)
     return _run(AgvizApp(paths, Settings.read(), make_driver=make_driver, notes=notes))
 
 

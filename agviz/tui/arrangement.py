@@ -150,6 +150,10 @@ class Arrangement:
         else:
             self._share_place(shown)
 
+    def yield_queues(self) -> None:
+        """Have source or modules, where there are no device threads: queues hold little then."""
+        self._share_place(ModulesPanel if self._screen.has_class("-wide") else SourcePanel)
+
     def show_besides(self, name: str) -> None:
         """Have a panel seen where there is room for one only; whoever types keeps the focus."""
         if not self.shows_one:

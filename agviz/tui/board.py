@@ -13,12 +13,12 @@ from agviz.tui import command_line
 from agviz.tui.command_line import CommandError, number
 from agviz.tui.comparing import PairFound, first_pair, pair_with
 from agviz.tui.model import Key
+from agviz.tui.panels.files import FileRow
 from agviz.tui.repaint import Repaint
 from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.run import RunScreen
-from agviz.tui.screens.tasks import TaskPicker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -119,27 +119,27 @@ class Board:
         """Take over which graph tasks there are."""
         self.tasks, self.unusual = message.tasks, message.marks
         for screen in self.screen.app.screen_stack:
-            if isinstance(screen, TaskPicker):
-                screen.renew(message.tasks, message.marks)
-            elif isinstance(screen, RunScreen):
-                screen.renew()
-
-    def choose_task(self) -> None:
-        """Open the choice of graph tasks."""
-        if any(self.tasks):
-            current = self.view.recording.key if self.view else None
-            picker = TaskPicker(self.paths, self.tasks, self.unusual, current)
-            self.screen.app.push_screen(picker, self._open_task)
-            self.reader.judge()
+            if isinstance(screen, RunScreen):
+                screen.renew(self._files())
 
     def show_run(self, recording: LoadedPass | None = None) -> None:
-        """Show all passes of the file, to choose one of them.
+        """Show all passes of the files, to choose one of them.
 
         Args:
-            recording: the pass that is open; None: the one that is shown.
+            recording: the pass that is open; None: the one that is shown, if there is one.
         """
-        screen = RunScreen(recording or self.shown.recording, self.reader)
-        self.screen.app.push_screen(screen, self._leave_run)
+        opened = recording or (self.view.recording if self.view else None)
+        if opened is not None:
+            screen = RunScreen(opened, self.reader, self._files())
+            self.screen.app.push_screen(screen, self._leave_run)
+
+    def _files(self) -> list[FileRow]:
+        found = []
+        for path, tasks, marks in zip(self.paths, self.tasks, self.unusual, strict=False):
+            outermost = [row.id for row in tasks if row.parent < 0]
+            wrong = sum(number in marks and marks[number].is_wrong for number in outermost)
+            found.append(FileRow(path.name, len(outermost), wrong))
+        return found
 
     def compare_files(self) -> None:
         """Hold the first two files against each other: the first passes that differ."""
@@ -227,10 +227,6 @@ class Board:
     def _begin(self, start: Start | None) -> None:
         if start is not None:
             self.reader.begin(start)
-
-    def _open_task(self, key: Key | None) -> None:
-        if key is not None:
-            self.reader.load(key)
 
 
 def _as_it_is(view: View) -> View:

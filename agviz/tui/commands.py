@@ -156,13 +156,6 @@ def _set_theme(parts: ScreenParts, name: str) -> None:
         raise CommandError(f"There is no theme {name}; :theme lists them.")
 
 
-def _open_task(parts: ScreenParts, argument: str) -> None:
-    if argument:
-        parts.board.open_task(argument)
-    else:
-        parts.board.choose_task()
-
-
 def _toggle_breakpoint(parts: ScreenParts, _: str) -> None:
     focused = parts.arrangement.focused
     parts.live.breakpoints.toggle(focused.place if isinstance(focused, SourcePanel) else "")
@@ -506,10 +499,9 @@ COMMANDS: Final[tuple[Command, ...]] = (
         run=lambda parts, argument: parts.board.compare_with(argument),
     ),
     Command(
-        Keys("task.choose", "t", "Choose a graph task"),
-        Usage("task", "[N]", "open another graph task"),
+        verb=Usage("task", "N", "open a graph task by its number, reentrant ones included"),
         complete=_tasks,
-        run=_open_task,
+        run=lambda parts, argument: parts.board.open_task(argument),
     ),
     Command(Keys("copy", "y", "Copy"), run=lambda parts, _: parts.arrangement.copy()),
     Command(verb=Usage("theme", "[NAME]", "change the colours"), complete=_themes, run=_set_theme),

@@ -50,8 +50,7 @@ class RecordedDriver:
     Args:
         board: of the screen.
         arrangement: of its panels.
-        picks: whether the user chooses a graph task first.
-        begins_with_run: whether all passes of the run are shown first.
+        begins_with_run: whether all passes are listed first.
         compares: whether the first two files are held against each other first.
         rank: which was opened out of a folder of ranks; None: the files themselves were.
     """
@@ -61,7 +60,6 @@ class RecordedDriver:
         board: Board,
         arrangement: Arrangement,
         *,
-        picks: bool = False,
         begins_with_run: bool = False,
         compares: bool = False,
         rank: OpenedRank | None = None,
@@ -69,7 +67,6 @@ class RecordedDriver:
         self.board = board
         self.arrangement = arrangement
         self.offers: frozenset[Need] = frozenset() if rank is None else frozenset({"ranks"})
-        self._picks = picks
         self._begins_with_run = begins_with_run
         self._compares = compares
         self._rank = rank
@@ -231,8 +228,6 @@ class RecordedDriver:
         )
         if first is not None:
             board.reader.begin(self._start(message) or Start(first, -1, ""))
-            if self._picks:
-                board.screen.call_after_refresh(board.choose_task)
         elif message.is_growing:
             self.arrangement.say(
                 "No backward pass yet.\n\n"

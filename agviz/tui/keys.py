@@ -8,6 +8,7 @@ from textual.binding import Binding
 
 from agviz.tui.arrangement import PANELS
 from agviz.tui.panels.compare import CompareList
+from agviz.tui.panels.files import FileList
 from agviz.tui.panels.flow import FlowList
 from agviz.tui.panels.output import Output
 from agviz.tui.panels.process import ProcessLanes
@@ -24,7 +25,6 @@ from agviz.tui.screens.leave import Leave
 from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.ranks import RanksScreen
 from agviz.tui.screens.run import RunScreen
-from agviz.tui.screens.tasks import TaskList, TaskPicker
 from agviz.tui.screens.tour import Tour
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def bindings() -> dict[str, Binding]:
     """All bindings that have an id, by id."""
     owners: tuple[type[DOMNode], ...] = (TraceScreen, *PANELS, Output, Prompt, Help, Answer)
-    owners += (TaskPicker, TaskList, RunScreen, RunList, CompareScreen, CompareList)
+    owners += (RunScreen, RunList, FileList, CompareScreen, CompareList)
     owners += (FlowScreen, FlowList, ProcessScreen, ProcessLanes)
     owners += (Breakpoints, Leave, Tour, RanksScreen, RankLanes)
     return {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from textual.message import Message
 
 from agviz.errors import AgvizError
+from agviz.ranks.answers.across import rank_verdicts
 from agviz.ranks.folder import Folder
 from agviz.ranks.phases import Phase, Phases
 from agviz.ranks.run import Run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from agviz.analysis.verdict import Verdict
     from agviz.ranks.clocks import Clock
     from agviz.ranks.phases import ChosenRanks, Stretch
     from agviz.ranks.slow import RankWork
@@ -122,6 +124,14 @@ class RankWorkRead(Message):
     work: RankWork
 
 
+@dataclass
+class RanksJudged(Message):
+    """What is to be said of the whole run."""
+
+    verdicts: tuple[Verdict, ...]
+    """The worst first; never none."""
+
+
 class RanksReader(Worker):
     """Owns the run.
 
@@ -136,6 +146,7 @@ class RanksReader(Worker):
         self._wanted: Wanted | None = None
         self._phases: Phases | None = None
         self._longest: tuple[int, ...] = ()
+        self._is_judged = False
 
     def show(self, wanted: Wanted) -> None:
         """Read a window: posts :class:`RanksShown`, then :class:`RankWorkRead` for each line."""
@@ -176,10 +187,19 @@ class RanksReader(Worker):
         if self._phases is None:
             phases = self._phases = Phases(Run.read(Folder.open(self._path)))
             self._longest = _longest(phases)
+            self._is_judged = False
         window = self._window(self._phases, wanted)
         self._post(RanksShown(window))
+        if not self._is_judged:
+            self._is_judged = True
+            self._requests.put(self._judge)
         for line in window.lines:
             self._requests.put(lambda number=line.number: self._work(window, number))  # type: ignore[misc]
+
+    def _judge(self) -> None:
+        if self._phases is not None and self._wanted is not None:
+            found = rank_verdicts(self._phases.run)
+            self._post(RanksJudged(tuple(each.verdict for each in found)))
 
     def _work(self, window: RanksWindow, number: int) -> None:
         phases = self._phases

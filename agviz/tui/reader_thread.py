@@ -66,8 +66,8 @@ class Listed(Message):
     is_growing: bool
     """Whether a program writes to one of them."""
     marks: list[Mapping[int, PassMark]]
-    """What is unusual about graph tasks, file by file; of a file that grows, when it was opened or
-    that was last asked for."""
+    """What is unusual about graph tasks, file by file; of a file that grows, when it was last asked
+    for."""
     start: Start | None
     """Where to begin; None: at the beginning."""
     found: tuple[Verdict, ...]
@@ -273,10 +273,6 @@ class ReaderThread(Worker):
         """Leave it at that: posts :class:`Sought`."""
         self._requests.put(self._drop_search)
 
-    def judge(self) -> None:
-        """Look anew what is unusual: posts :class:`Listed`."""
-        self._requests.put(lambda: self._list(judges=True))
-
     def follow(self, *, on: bool) -> None:
         """Keep the playhead at the end of a graph task that goes on, or let it be."""
         self._requests.put(lambda: self._follow(on=on))
@@ -314,6 +310,12 @@ class ReaderThread(Worker):
     ) -> None:
         """Have a question answered about all files: posts :class:`Replied`."""
         self._requests.put(lambda: self._answer_of_files(question, then))
+
+    def ask_file(
+        self, file: int, question: Callable[[Trace], T], then: Callable[[T], None]
+    ) -> None:
+        """Have a question answered about one of the files: posts :class:`Replied`."""
+        self.ask_files(lambda traces: question(traces[file]), then)
 
     def add(self, path: Path, then: Callable[[int], None]) -> None:
         """Open another file beside the others: posts :class:`Replied` with its number."""
@@ -407,14 +409,14 @@ class ReaderThread(Worker):
         numbers = [task.id for task in trace.graph_tasks]
         return recording.key.graph_task in numbers and recording.is_of(trace.meta)
 
-    def _list(self, *, is_anew: bool = False, judges: bool = False) -> None:
+    def _list(self, *, is_anew: bool = False) -> None:
         tasks = [trace.graph_tasks for trace in self._traces]
         self._tasks = list(map(_extent, tasks))
         self._orders = [Order(rows) for rows in tasks]
         is_growing = any(trace.is_growing for trace in self._traces)
         files = range(len(self._traces))
         for file in files:
-            if is_anew or judges or file not in self._findings:
+            if is_anew or len(files) > 1 or file not in self._findings:
                 self._judge(file)
         marks = [self._findings[file].shown for file in files]
         start = self._start() if is_anew else None

@@ -6,6 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.run_shape import said_of_pass, said_of_run
 from agviz.analysis.run_table import RunTable, bucketed
 from agviz.analysis.verdict import is_measured, verdicts
 from agviz.tui.answers import with_beside
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from agviz.analysis.run_table import Bucket, RunRow
     from agviz.analysis.verdict import Verdict
     from agviz.traces.reader import Trace
-    from agviz.tui.model import LoadedPass
+    from agviz.traces.rows import Meta
 
 _PIECE_S: Final = 0.02
 """Norms are read for so long at once: a key may wait behind it."""
@@ -34,6 +35,8 @@ class RunRead(NamedTuple):
     table: RunTable
     charts: dict[str, list[Bucket]]
     """By name: loss, grad norm, time."""
+    meta: Meta
+    """Of the file."""
     is_read: bool
     """Whether there is nothing more to be read."""
     can_be_judged: bool
@@ -55,12 +58,14 @@ class PassJudged(NamedTuple):
     """None: the whole run."""
     verdicts: tuple[Verdict, ...]
     """The worst first; never none."""
+    shape: tuple[str, ...]
+    """What it is made of, in sentences."""
 
 
-def read_run(table: RunTable | None) -> Callable[[Trace, LoadedPass], RunRead]:
+def read_run(table: RunTable | None) -> Callable[[Trace], RunRead]:
     """Read on; None: from the beginning."""
 
-    def question(trace: Trace, _recording: LoadedPass) -> RunRead:
+    def question(trace: Trace) -> RunRead:
         found = table
         is_first = found is None
         if found is None:
@@ -75,18 +80,18 @@ def read_run(table: RunTable | None) -> Callable[[Trace, LoadedPass], RunRead]:
             "grad norm": bucketed(found.norms(), _COLUMNS),
             "time": bucketed(found.times(), _COLUMNS),
         }
-        return RunRead(found, charts, found.is_read, is_measured(trace))
+        return RunRead(found, charts, trace.meta, found.is_read, is_measured(trace))
 
     return question
 
 
-ORDERS: Final = ("number", "verdict", "time", "loss", "grad norm", "change")
+ORDERS: Final = ("number", "verdict", "time", "loss", "grad norm", "change", "nodes")
 
 
-def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace, LoadedPass], RunOrdered]:
+def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace], RunOrdered]:
     """Choose rows of which all ``words`` are said, and sort them: the largest first."""
 
-    def question(_trace: Trace, _recording: LoadedPass) -> RunOrdered:
+    def question(_trace: Trace) -> RunOrdered:
         wanted = words.lower().split()
         rows = [(place, row) for place, row in enumerate(table) if fits(row, wanted)]
         if order != "number":
@@ -96,10 +101,10 @@ def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace, Loade
     return question
 
 
-def place_in(row: RunRow, file: int) -> Callable[[Trace, LoadedPass], Start]:
+def place_in(row: RunRow, file: int) -> Callable[[Trace], Start]:
     """Where in a pass one sees what is unusual about it; its beginning, where nothing is."""
 
-    def question(trace: Trace, _recording: LoadedPass) -> Start:
+    def question(trace: Trace) -> Start:
         if row.mark is None or not row.mark.is_wrong:
             return Start(Key(file, row.task.id), -1, "")
         number, seq = marked_place(trace, row.task.id, row.mark)
@@ -108,13 +113,15 @@ def place_in(row: RunRow, file: int) -> Callable[[Trace, LoadedPass], Start]:
     return question
 
 
-def judge(graph_task: int | None) -> Callable[[Trace, LoadedPass], PassJudged]:
+def judge(graph_task: int | None) -> Callable[[Trace], PassJudged]:
     """What is to be said of one pass; None: of the whole run."""
 
-    def question(trace: Trace, _recording: LoadedPass) -> PassJudged:
+    def question(trace: Trace) -> PassJudged:
         found = verdicts(trace, graph_task)
         is_of_run = graph_task is None or any(verdict.is_found for verdict in found)
-        return PassJudged(graph_task, found if is_of_run else with_beside(trace, found))
+        said = found if is_of_run else with_beside(trace, found)
+        shape = said_of_run(trace) if graph_task is None else said_of_pass(trace, graph_task)
+        return PassJudged(graph_task, said, tuple(shape))
 
     return question
 
@@ -138,6 +145,8 @@ def _key(row: RunRow, order: str) -> float:
             return 0 if row.mark is not None and row.mark.is_wrong else 1
         case "time":
             return _first(None if row.took_ns is None else float(row.took_ns))
+        case "nodes":
+            return -row.task.nodes
         case "loss":
             return _first(row.loss)
         case "grad norm":

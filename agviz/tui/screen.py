@@ -261,6 +261,9 @@ class TraceScreen(Screen[None]):
             view = replace(view, found=(node, message.match.text))
         if before is not None and before.recording.key.file == recording.key.file:
             view = replace(view, thread=before.thread, busy=before.busy)
+        is_on_caller = all(thread.queue < 0 for thread in recording.threads.values())
+        if before is None and is_on_caller and not self.driver.goes_on and recording.is_over:
+            self.arrangement.yield_queues()
         if (
             before is not None
             and before.recording.key == recording.key

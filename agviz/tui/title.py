@@ -66,7 +66,7 @@ class Bar(Widget):
 
 
 class Title(Bar):
-    """File, graph task and how it ended; a click opens the choice of graph tasks."""
+    """File, graph task and how it ended; a click lists the passes."""
 
     def start(self, view: View) -> Text:
         """The program and the file."""
@@ -96,13 +96,13 @@ class Title(Bar):
         if recording.trouble:
             facts.insert(1, (-1, f"✗ {recording.trouble}"))
         if recording.siblings > 1:
-            facts.append((5, "t lists them"))
+            facts.append((5, "p lists them"))
         return facts
 
     async def on_click(self, event: events.Click) -> None:
-        """Open the choice."""
+        """List the passes."""
         event.stop()
-        await self.run_action("screen.command('task.choose')")
+        await self.run_action("screen.command('run.show')")
 
 
 class Status(Bar):

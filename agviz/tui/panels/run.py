@@ -1,4 +1,4 @@
-"""A whole run: a chart, a line for every backward pass, and what is to be said of one of them."""
+"""A whole run: a chart, and a line for every backward pass."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from agviz.analysis.outcome import Outcome
 from agviz.analysis.run_table import merged
 from agviz.analysis.verdict import PassMark
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.panels.panel import Panel
-from agviz.tui.text import Line, Span, left, right, tail, wrap
+from agviz.tui.text import Line, Span, left, right, tail
 from agviz.words.safe import clean
-from agviz.words.units import duration, plural
+from agviz.words.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.run_table import Bucket, RunRow, RunTable
-    from agviz.analysis.verdict import Verdict
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _NAME: Final = 10
@@ -37,11 +35,6 @@ _GLYPHS: Final = {
     PassMark.LOSS: ("!", "nonfinite"),
     PassMark.NOT_MEASURED: ("?", "muted"),
     PassMark.WENT_BACK: ("↶", "muted"),
-}
-_LOOKS: Final = {
-    Outcome.FOUND: "failed",
-    Outcome.NOTHING_UNUSUAL: "done",
-    Outcome.CANT_TELL: "nonfinite",
 }
 
 
@@ -114,7 +107,8 @@ class RunList(LineList):
         " finite, ● under way, ↶ went back and ran on as the next, ✓ came to its end, and all that"
         " was measured is finite, ? was not measured.\n\n"
         "Loss is what backward was called on, where that is one number. Grad norm is the Euclidean"
-        " norm of all gradients that leaves had afterwards. Forward is the time from the first call"
+        " norm of all gradients that leaves had afterwards. T is the thread that called it, where"
+        " several did. Forward is the time from the first call"
         " of a module to the call of backward. The largest change is that of the parameter whose"
         " gradient's norm differs most from the pass before: 10x is ten times it, /10 a tenth."
         " Below is what is to be said of the pass under the cursor. » is the pass that m marked: d"
@@ -138,6 +132,8 @@ class RunList(LineList):
         self._places: Sequence[int] = ()
         self._is_measured = True
         self._marked: int | None = None
+        self._most_thread: int | None = None
+        """The highest number of a thread that called one; None: a single one did."""
 
     def show_marked(self, graph_task: int | None) -> None:
         """Show with which pass others are compared."""
@@ -148,6 +144,8 @@ class RunList(LineList):
         """List these rows of a table."""
         before = self.place
         self._table, self._places, self._is_measured = table, places, is_measured
+        threads = {task.thread for task in table.tasks}
+        self._most_thread = max(threads) if len(threads) > 1 else None
         self.line_count = len(places)
         if before is not None:
             self.put_on(before)
@@ -179,8 +177,10 @@ class RunList(LineList):
 
     def header(self, width: int) -> Line:
         """Names of the columns."""
-        number, forward = self._widths(width)
-        text = f"   {right('#', number)}  {left('call', 8)}{right('loss', 10)} "
+        number, forward, thread = self._widths(width)
+        text = f"   {right('#', number)}  {left('call', 8)}"
+        text += f" {left('T', thread - 1)}" if thread else ""
+        text += f"{right('loss', 10)} "
         text += f"{right('grad norm', 10)} {right('time', 8)} "
         if forward:
             text += f"{right('forward', 8)} {right('nodes', 7)} "
@@ -191,12 +191,13 @@ class RunList(LineList):
         if self._table is None:
             return []
         row = self._table[self._places[index]]
-        number, forward = self._widths(width)
+        number, forward, thread = self._widths(width)
         line = [
             Span("»" if row.task.id == self._marked else " ", "match"),
             self._glyph(row),
             Span(f" {right(f'{row.task.id:,}', number)}  ", "number"),
             Span(left("backward" if row.task.accumulate_grad else "grad", 8), "name"),
+            Span(f" {left(f'T{row.task.thread}', thread - 1)}" if thread else "", "number"),
             _value("loss", row.loss, 10),
             Span(" "),
             _value("grad norm", row.norm, 10),
@@ -217,9 +218,13 @@ class RunList(LineList):
         if self.run_row is not None:
             self.post_message(self.PassOpened())
 
-    def _widths(self, width: int) -> tuple[int, bool]:
-        last = 0 if self._table is None or not len(self._table) else self._table.tasks[-1].id
-        return max(4, len(f"{last:,}")), width >= _WIDE
+    def _widths(self, width: int) -> tuple[int, bool, int]:
+        """Of the number, whether forward and nodes have room, and of the thread (0: one alone)."""
+        tasks = () if self._table is None else self._table.tasks
+        last = tasks[-1].id if tasks else 0
+        most = self._most_thread
+        thread = 0 if most is None else len(f" T{most}")
+        return max(4, len(f"{last:,}")), width >= _WIDE, thread
 
     def _glyph(self, row: RunRow) -> Span:
         if row.mark is None:
@@ -229,48 +234,6 @@ class RunList(LineList):
 
 _WIDE: Final = 96
 """Cells from which on forward and nodes have room."""
-
-
-class RunAnswer(Panel):
-    """What is to be said of the pass under the cursor."""
-
-    HEADING = "What happened"
-    DRAWS = ()
-    HELP = ""
-    can_focus = False
-
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id)
-        self._verdicts: Sequence[Verdict] = ()
-        self._wrapped: tuple[int, list[Line]] = (0, [])
-
-    def show_verdicts(self, verdicts: Sequence[Verdict]) -> None:
-        """Say it; none: it is being found."""
-        self._verdicts = verdicts
-        self._wrapped = (0, [])
-        self.redraw()
-
-    def row(self, y: int, width: int) -> tuple[Line, str]:
-        """A line of it; the last says how many have no room."""
-        if self._wrapped[0] != width:
-            self._wrapped = width, [*self._lines(width - 2)]
-        lines = self._wrapped[1]
-        height = self.scrollable_content_region.height
-        if y == height - 1 and len(lines) > height:
-            more = plural(len(lines) - height + 1, "line")
-            return [Span(f" … {more} more: enter, then w", "muted")], ""
-        return (lines[y] if y < len(lines) else []), ""
-
-    def _lines(self, width: int) -> Iterator[Line]:
-        for verdict in self._verdicts:
-            look = _LOOKS[verdict.outcome]
-            heading = f"{verdict.outcome.glyph} {verdict.heading}"
-            yield from ([Span(f" {text}", look)] for text in wrap(clean(heading), width))
-            if verdict.line:
-                source = f"  {verdict.source}" if verdict.source else ""
-                yield [Span(f"   {verdict.line}", "place"), Span(source, "string")]
-            for paragraph in filter(None, (verdict.paragraph,)):
-                yield from ([Span(f"   {text}")] for text in wrap(paragraph, width - 2))
 
 
 def _value(name: str, value: float | None, width: int) -> Span:

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from agviz.tui.hints import Hints
 from agviz.tui.panels.panel import Panel, Panels
 from agviz.tui.panels.ranks import RankLanes, RankPanel
+from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.ranks_reader import Wanted
 from agviz.tui.screens.help import Help, keys_of
 from agviz.words.safe import clean
@@ -23,15 +24,24 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
+    from agviz.analysis.verdict import Verdict
     from agviz.ranks.slow import RankWork
-    from agviz.tui.ranks_reader import RanksReader, RanksShown, RanksWindow, RankWorkRead
+    from agviz.tui.ranks_reader import (
+        RanksJudged,
+        RanksReader,
+        RanksShown,
+        RanksWindow,
+        RankWorkRead,
+    )
     from agviz.tui.reader_thread import ReaderCrashed, ReadFailed
 
 _AROUND: Final = 4
 """Lines that are no lanes: title, hints, borders; the axis counts with the lanes."""
-_FACTS: Final = 8
-"""Lines that the rank's own facts have at least, with their borders."""
+_FACTS: Final = 13
+"""Lines that what happened and the rank's own facts have at least, with their borders."""
 _LEAST: Final = 5
+_LOW: Final = 20
+"""Lines below which only the lanes and the rank's own facts have room."""
 _ZOOM: Final = Binding.Group("Passes shown", compact=True)
 
 
@@ -75,6 +85,8 @@ class RanksScreen(Screen[None]):
         """What was asked for last."""
         self._wanted: Wanted | None = None
         """The same, with the number of the pass where it was left to the reader."""
+        self.verdicts: tuple[Verdict, ...] = ()
+        """What is said of the run; empty: it is being found."""
         self._works: dict[int, RankWork] = {}
         self._longest = 0
 
@@ -83,12 +95,14 @@ class RanksScreen(Screen[None]):
         yield Static("", id="ranks-title", markup=False)
         with Panels(id="ranks"):
             yield RankLanes(id="rank-lanes")
+            yield WhatHappened(id="ranks-answer")
             yield RankPanel(id="rank-facts")
         yield Hints(id="hints")
 
     def on_mount(self) -> None:
         """Begin with the pass with the longest wait."""
         self.query_one("#ranks-title", Static).update(self._title())
+        self.query_one(WhatHappened).more = "agviz explain says all"
 
     def on_resize(self) -> None:
         """Fold anew where there is another number of lines."""
@@ -107,6 +121,11 @@ class RanksScreen(Screen[None]):
         self._show()
         if is_first:
             self.refresh_bindings()
+
+    def on_ranks_judged(self, message: RanksJudged) -> None:
+        """Say what happened in the whole run."""
+        self.verdicts = message.verdicts
+        self.query_one(WhatHappened).show_verdicts(message.verdicts)
 
     def on_rank_work_read(self, message: RankWorkRead) -> None:
         """Show its device threads, and which nodes took long."""
@@ -215,6 +234,7 @@ class RanksScreen(Screen[None]):
         window, lanes = self.window, self.query_one(RankLanes)
         if window is None:
             return
+        self.query_one(WhatHappened).display = self.size.height >= _LOW
         if is_more:
             lanes.show_window(window, self._works)
             room = self.size.height - _AROUND - _FACTS + 2

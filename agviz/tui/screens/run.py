@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -15,8 +15,10 @@ from agviz.tui.comparing import PairFound, pair_with
 from agviz.tui.hints import Hints
 from agviz.tui.model import Key
 from agviz.tui.modes import ModeBar, ModeScreen
+from agviz.tui.panels.files import FileList, FileRow
 from agviz.tui.panels.panel import Panels
-from agviz.tui.panels.run import RunAnswer, RunChart, RunList
+from agviz.tui.panels.run import RunChart, RunList
+from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
 from agviz.tui.screens.flow import FlowScreen
@@ -26,15 +28,18 @@ from agviz.words.safe import clean
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
 
     from agviz.analysis.run_table import RunTable
+    from agviz.traces.reader import Trace
     from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import LoadedPass
     from agviz.tui.reader_thread import ReaderThread
     from agviz.tui.run_reading import PassJudged, RunOrdered, RunRead
+
+T = TypeVar("T")
 
 _AROUND: Final = 2
 """Lines that are no panels: title and hints."""
@@ -53,13 +58,15 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
 
     Args:
         recording: the pass that is open.
-        reader: the thread that reads the file.
+        reader: the thread that reads the files.
+        files: that were opened.
     """
 
     MODE = "Run"
     AUTO_FOCUS = "#run-list"
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "files", "Files", tooltip="Files, or passes", id="run.files"),
         Binding("x", "wrong(1)", "Next not good", id="run.next-wrong"),
         Binding("X", "wrong(-1)", "Previous not good", show=False, id="run.previous-wrong"),
         Binding("L", "flow", "Flow", id="run.flow"),
@@ -74,10 +81,16 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         Binding("q", "app.quit", "Quit", id="run.quit"),
     ]
 
-    def __init__(self, recording: LoadedPass, reader: ReaderThread) -> None:
+    def __init__(
+        self, recording: LoadedPass, reader: ReaderThread, files: Sequence[FileRow]
+    ) -> None:
         super().__init__()
         self._recording = recording
         self._reader = reader
+        self._files = files
+        self.file = recording.key.file
+        """Of which the passes are listed."""
+        self._meta = recording.meta
         self._table: RunTable | None = None
         self._is_measured = True
         self._is_reading = True
@@ -94,9 +107,10 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             yield Static("", id="run-title", markup=False)
             yield ModeBar("Run")
         with Panels(id="run"):
+            yield FileList(id="run-files")
             yield RunChart(id="run-chart")
             yield RunList(id="run-list")
-            yield RunAnswer(id="run-answer")
+            yield WhatHappened(id="run-answer")
         yield Input(
             compact=True, placeholder="words: failed, nan, #31, a parameter", id="run-words"
         )
@@ -105,48 +119,68 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def on_mount(self) -> None:
         """Read, and begin at the first pass that is not good."""
         self.query_one(Input).display = False
+        files = self.query_one(FileList)
+        files.display = len(self._files) > 1
+        files.show_files(self._files)
+        files.put_cursor(self.file)
         self._show_title()
-        self._reader.ask(read_run(None), self._take_run)
+        self._ask(read_run(None), self._take_run)
 
     def on_resize(self) -> None:
         """Share out the room."""
         self._fit()
+        self.call_after_refresh(self._show_title)
 
-    def renew(self) -> None:
-        """Take over what has come to a file that grows."""
+    def renew(self, files: Sequence[FileRow]) -> None:
+        """Take over what has come to files that grow."""
+        if not self.is_attached:
+            return
+        self._files = files
+        self.query_one(FileList).show_files(files)
         if self._table is not None and not self._is_reading:
             self._is_reading = True
-            self._reader.ask(read_run(self._table), self._take_run)
+            self._ask(read_run(self._table), self._take_run)
 
     # What the reader thread found.
 
+    def _ask(self, question: Callable[[Trace], T], then: Callable[[T], None]) -> None:
+        """Have a question answered about the file, unless another one is listed by then."""
+        file = self.file
+
+        def take(answer: T) -> None:
+            if self.is_attached and file == self.file:
+                then(answer)
+
+        self._reader.ask_file(file, question, take)
+
     def _take_run(self, message: RunRead) -> None:
         """Show what is known, and go on."""
-        if not self.is_attached:
-            return
         self._is_reading = not message.is_read
         is_first = self._table is None
         self._table, self._is_measured = message.table, message.can_be_judged
+        self._meta = message.meta
         self.query_one(RunChart).show_charts(message.charts)
         if is_first or (self._order == ORDERS[0] and not self._words):
             self._show(range(len(message.table)))
         self._fit()
         if is_first:
             first = message.table.first_marked
-            here = message.table.place(self._recording.key.graph_task)
+            here = None
+            if self.file == self._recording.key.file:
+                here = message.table.place(self._recording.key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
             self._mark_place()
-            self._reader.ask(judge(None), self._take_verdicts)
+            self._ask(judge(None), self._take_verdicts)
             self.post_message(Tour.Offered("run", lambda _: None))
         if not message.is_read:
-            self._reader.ask(read_run(message.table), self._take_run)
+            self._ask(read_run(message.table), self._take_run)
         elif self._order != ORDERS[0] or self._words:
             self._list()
         self._show_title()
 
     def _take_order(self, message: RunOrdered) -> None:
         """Show the rows that are wanted, unless others are by now."""
-        if self.is_attached and (message.order, message.words) == (self._order, self._words):
+        if (message.order, message.words) == (self._order, self._words):
             self._show(message.places)
             if message.order != ORDERS[0]:
                 self.query_one(RunList).action_cursor_to(0)
@@ -154,14 +188,22 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
 
     def _take_verdicts(self, message: PassJudged) -> None:
         """Say what happened, unless the cursor has gone on."""
-        if not self.is_attached:
-            return
         row = self.query_one(RunList).run_row
-        if row is not None and message.graph_task in {None, row.task.id}:
+        if row is None and message.graph_task is None:
+            self.query_one(WhatHappened).show_verdicts(message.verdicts, message.shape)
+        elif row is not None and message.graph_task in {None, row.task.id}:
             self.judged = row.task.id
-            self.query_one(RunAnswer).show_verdicts(message.verdicts)
+            self.query_one(WhatHappened).show_verdicts(message.verdicts, message.shape)
 
     # What the user does.
+
+    def on_file_list_file_chosen(self) -> None:
+        """List the passes of another file."""
+        self.file = self.query_one(FileList).cursor
+        self._table, self._marked, self.judged, self._is_reading = None, None, None, True
+        self.query_one(RunList).show_marked(None)
+        self.query_one(WhatHappened).show_verdicts(())
+        self._ask(read_run(None), self._take_run)
 
     def on_run_list_moved(self) -> None:
         """Ask what happened in the pass under the cursor, once it rests there."""
@@ -173,11 +215,10 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         """Look at a pass, where it is unusual if it is."""
         row = self.query_one(RunList).run_row
         if row is not None:
-            self._reader.ask(place_in(row, self._recording.key.file), self._open)
+            self._ask(place_in(row, self.file), self._open)
 
     def _open(self, start: Start) -> None:
-        if self.is_attached:
-            self.dismiss(start)
+        self.dismiss(start)
 
     def on_input_changed(self, message: Input.Changed) -> None:
         """List what fits."""
@@ -187,6 +228,17 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def on_input_submitted(self) -> None:
         """Go on in the list."""
         self.query_one(RunList).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the list of files where there are several."""
+        return (
+            len(self._files) > 1 if action == "files" else super().check_action(action, parameters)
+        )
+
+    def action_files(self) -> None:
+        """Go from the files to the passes, or back."""
+        files, passes = self.query_one(FileList), self.query_one(RunList)
+        (passes if files.has_focus else files).focus()
 
     def action_wrong(self, by: int) -> None:
         """Go to the next or previous pass that is not good."""
@@ -211,12 +263,15 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         if row is None or row.change is None:
             self.notify("No parameter is known here whose gradient changed.")
             return
+        if self.file != self._recording.key.file:
+            self.notify("Open a pass of this file first (enter); L follows a gradient in it.")
+            return
         target = FlowTarget(row.task.id, row.change.parameter)
         self.app.push_screen(FlowScreen(self._recording, self._reader, target), self._open_place)
 
     def _open_place(self, place: StepPlace | None) -> None:
         if place is not None and self.is_attached:
-            key = Key(self._recording.key.file, place.graph_task)
+            key = Key(self.file, place.graph_task)
             self.dismiss(Start(key, -1 if place.seq is None else place.seq, ""))
 
     def action_sort(self) -> None:
@@ -252,7 +307,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         row = self.query_one(RunList).run_row
         if row is not None:
             other = None if self._marked == row.task.id else self._marked
-            key = Key(self._recording.key.file, row.task.id)
+            key = Key(self.file, row.task.id)
             self._reader.ask_files(pair_with(key, other), self._compare)
 
     def _compare(self, found: PairFound) -> None:
@@ -271,16 +326,16 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
 
     def action_help(self) -> None:
         """Explain the columns and the keys."""
-        of_list, everywhere = keys_of(self, self.query_one(RunList))
-        self.app.push_screen(
-            Help(RunList.HEADING, RunList.HELP, [("Keys", of_list + everywhere)], ())
-        )
+        files = self.query_one(FileList)
+        panel = files if files.has_focus else self.query_one(RunList)
+        of_list, everywhere = keys_of(self, panel)
+        self.app.push_screen(Help(panel.HEADING, panel.HELP, [("Keys", of_list + everywhere)], ()))
 
     # Drawing.
 
     def _list(self) -> None:
         if self._table is not None:
-            self._reader.ask(order_run(self._table, self._order, self._words), self._take_order)
+            self._ask(order_run(self._table, self._order, self._words), self._take_order)
 
     def _mark_place(self) -> int | None:
         """Mark in the chart where the cursor is."""
@@ -294,15 +349,21 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         if self._table is None or row is None or self.query_one(RunList).place != place:
             return
         if self.judged != row.task.id:
-            self._reader.ask(judge(row.task.id), self._take_verdicts)
+            self._ask(judge(row.task.id), self._take_verdicts)
 
     def _fit(self) -> None:
         """Share out the lines: what happened gets those that the passes do not need."""
         count = 0 if self._table is None else len(self._table)
         chart = self.query_one(RunChart)
-        chart.display = count > 1
+        is_tall = self.size.height >= _TALL
+        chart.display = count > 1 and (is_tall or len(self._files) < 2)
+        files = self.query_one(FileList)
+        of_files = min(len(self._files) + 2, max(_LEAST, self.size.height // 5))
+        files.styles.height = of_files
         room = self.size.height - _AROUND - (_CHART if chart.display else 0)
-        share = _SHARE if self.size.height >= _TALL else _SHARE_OF_LOW
+        if files.display:
+            room -= of_files
+        share = _SHARE if is_tall else _SHARE_OF_LOW
         self.query_one(RunList).styles.height = min(count + 3, max(_LEAST, int(room * share)))
 
     def _show(self, places: Sequence[int]) -> None:
@@ -314,8 +375,8 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             rows.subtitle(f"{len(places):,}{of} by {self._order}{reading}")
 
     def _show_title(self) -> None:
-        meta, table = self._recording.meta, self._table
-        line = Text.assemble(("agviz", "bold"), f"  {clean(PurePath(self._recording.path).name)}  ")
+        meta, table, name = self._meta, self._table, self._files[self.file].name
+        line = Text.assemble(("agviz", "bold"), f"  {clean(name)}  ")
         line.no_wrap, line.overflow = True, "ellipsis"
         facts = [clean(PurePath(meta.script).name)]
         if table is not None:
@@ -323,8 +384,9 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             wrong = sum(table.marked())
             if wrong:
                 facts.append(f"{wrong:,} not good")
-        if meta.torch:
-            # Where there is no room for it, it is left out as a whole.
-            facts.append(f"torch\N{NO-BREAK SPACE}{clean(meta.torch)}")
         line.append(" · ".join(filter(None, facts)))
-        self.query_one("#run-title", Static).update(line)
+        title = self.query_one("#run-title", Static)
+        torch = f" · torch {clean(meta.torch)}"
+        if meta.torch and line.cell_len + len(torch) <= title.content_size.width:
+            line.append(torch)
+        title.update(line)
