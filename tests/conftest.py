@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -42,6 +43,21 @@ def no_history(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     """What a test types at a prompt is neither the user's nor that of another test."""
     place = tmp_path_factory.getbasetemp() / f"state-{next(_numbers)}"
     monkeypatch.setenv("XDG_STATE_HOME", str(place))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def has_toured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No tour comes between a test and the terminal UI, as on the first start of a user."""
+    settings = tmp_path_factory.mktemp("config")
+    (settings / "agviz").mkdir()
+    (settings / "agviz" / "toured").write_text("run pass program\n")
+    before = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = str(settings)
+    yield
+    if before is None:
+        del os.environ["XDG_CONFIG_HOME"]
+    else:
+        os.environ["XDG_CONFIG_HOME"] = before
 
 
 @pytest.fixture(autouse=True)
