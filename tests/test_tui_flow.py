@@ -169,7 +169,8 @@ async def test_panels_that_share_a_place_take_turns(
             seen.append([session.query_one(kind).display for kind in kinds].index(True))
             assert sum(session.query_one(kind).display for kind in kinds) == 1
             await press(pilot, "v")
-        assert seen == [*range(shared), 0]
+        # on a CPU recording the queues hold little, and the panel after them comes first
+        assert seen == [*range(1, shared), 0, 1]
 
 
 @pytest.mark.parametrize("size", SIZES)
