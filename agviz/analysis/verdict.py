@@ -15,6 +15,8 @@ from agviz.analysis.coverage import coverage
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
 from agviz.analysis.hang import Hang
+from agviz.analysis.hook_growth import hook_growth
+from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
+    from agviz.analysis.hook_growth import HookGrowth
+    from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
     from agviz.analysis.refused import RefusedCall
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
-Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss"
+Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | HookGrowth"
 """What a verdict is made of, besides gradients that are not finite."""
 
 
@@ -217,6 +221,10 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield of_failure(lost, trace)
     if explained is not None and not explained.is_harmless:
         yield of_explanation(explained)
+    if graph_task is None:
+        for growing in (kept_graphs(trace), hook_growth(trace)):
+            if growing is not None:
+                yield of_failure(growing, trace)
 
 
 def _others(trace: Trace, wrong: Failure) -> str:
