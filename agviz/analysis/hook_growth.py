@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import parsed, with_functions
-from agviz.traces.rows import Frame, visible
+from agviz.analysis.code_search import line_of_call
+from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.traces.hook_counts import HookCount
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
 _LEAST_RISES: Final = 3
 
@@ -80,17 +80,10 @@ def hook_growth(trace: Trace) -> HookGrowth | None:
 
 
 def _frame(trace: Trace, last: HookCount) -> Frame | None:
-    defined = visible(last.definition)
-    call = visible(trace.call_site(last.graph_task))
-    for file in dict.fromkeys(each.file for each in (defined, call) if each is not None):
-        lines = {
-            (node.lineno, function)
-            for function, node in with_functions(parsed(trace.source(file)))
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr.startswith("register_")
-            and node.func.attr.endswith("hook")
-        }
-        if len(lines) == 1:
-            return Frame(file, *lines.pop(), False, "")
-    return defined or call
+    call = trace.call_site(last.graph_task)
+    registered = line_of_call(
+        trace,
+        (*last.definition, *call),
+        lambda name: name.startswith("register_") and name.endswith("hook"),
+    )
+    return registered or visible(last.definition) or visible(call)

@@ -145,7 +145,7 @@ def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame |
     if holder.kind == CONTAINER and call is not None:
         for file in dict.fromkeys(each.file for each in (call, made) if each is not None):
             if (line := _adding(trace.source(file), holder.name)) is not None:
-                return Frame(file, *line, False, "")
+                return Frame(file, *line, False)
     return made
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from agviz.analysis.coverage import coverage
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
+from agviz.analysis.graph_growth import graph_growth
 from agviz.analysis.hang import Hang
 from agviz.analysis.hook_growth import hook_growth
 from agviz.analysis.kept_graphs import kept_graphs
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
+    from agviz.analysis.graph_growth import GraphGrowth
     from agviz.analysis.hook_growth import HookGrowth
     from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.loss import NonFiniteLoss
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
-Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | HookGrowth"
+Basis: TypeAlias = (
+    "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
+)
 """What a verdict is made of, besides gradients that are not finite."""
 
 
@@ -222,7 +226,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     if explained is not None and not explained.is_harmless:
         yield of_explanation(explained)
     if graph_task is None:
-        for growing in (kept_graphs(trace), hook_growth(trace)):
+        for growing in (kept_graphs(trace), graph_growth(trace), hook_growth(trace)):
             if growing is not None:
                 yield of_failure(growing, trace)
 

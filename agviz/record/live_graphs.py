@@ -94,7 +94,7 @@ class LiveGraphs:
         """Optimizer steps so far."""
 
     def begin(self, task: GraphTask) -> LiveGraphsLook | None:
-        """An outermost call of backward begins; what is alive of those before, where it is time to look."""
+        """An outermost call of backward begins; what is alive of earlier ones, at times."""
         if self._is_off:
             return None
         try:

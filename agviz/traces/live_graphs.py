@@ -98,9 +98,10 @@ def read(database: Database, contents: Contents) -> list[LiveGraphsLook]:
         "SELECT id, graph_task, passes, created, steps, alive, alive_steps"
         " FROM live_graphs ORDER BY id"
     )
-    return [LiveGraphsLook(*_seven(row), tuple(holders.get(row[0], ()))) for row in rows]
-
-
-def _seven(row: tuple[int, ...]) -> tuple[int, int, int, int, int, int, int]:
-    number, graph_task, passes, created, steps, alive, alive_steps = row
-    return number, graph_task, passes, created, steps, alive, alive_steps
+    looks = []
+    for number, graph_task, passes, created, steps, alive, alive_steps in rows:
+        counts = passes, created, steps, alive, alive_steps
+        looks.append(
+            LiveGraphsLook(number, graph_task, *counts, holders=tuple(holders.get(number, ())))
+        )
+    return looks
