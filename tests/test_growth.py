@@ -188,7 +188,26 @@ def hook_on_a_weight_each_step(training: Training) -> None:
         training.first.weight.register_hook(lambda grad: grad.clamp(-1, 1))  # cause: 0.weight
 
 
+def pixel_by_pixel(training: Training) -> None:
+    gamma = nn.Parameter(torch.tensor(0.8))
+    image = torch.rand(32, 32)
+    pixels = []
+    for place in range(32 * 32):
+        pixels.append(image[place // 32, place % 32] ** gamma)  # cause: loop  # noqa: PERF401
+    (torch.stack(pixels) - 0.5).square().mean().backward()
+    assert training.model
+
+
+def slice_by_slice(training: Training) -> None:
+    out = torch.zeros(120, 8)
+    for step in range(120):
+        out[step] = training.first(torch.randn(4))  # cause: CopySlices
+    out.square().mean().backward()
+
+
 GROWING = (
+    pixel_by_pixel,
+    slice_by_slice,
     running_sum,
     average_in_an_object,
     list_of_losses,
@@ -312,7 +331,34 @@ def weight_norm_once(training: Training) -> None:
         pass
 
 
+def outputs_of_a_recurrence_in_a_buffer(training: Training) -> None:
+    cell, out, state = nn.GRUCell(4, 32), torch.zeros(40, 6, 32), torch.zeros(6, 32)
+    for step in range(40):
+        state = cell(torch.randn(6, 4), state)
+        out[step] = state
+    out.square().mean().backward()
+    assert training.model
+
+
+def long_recurrence(training: Training) -> None:
+    state = torch.zeros(4, requires_grad=True)
+    for _ in range(400):
+        state = (state + torch.randn(4)).tanh() * 0.9
+    training.model(state).sum().backward()
+
+
+def penalty_on_each_parameter(training: Training) -> None:
+    more = nn.ModuleList(nn.Linear(3, 3) for _ in range(300))
+    loss = training.loss()
+    for parameter in more.parameters():
+        loss = loss + parameter.square().sum()
+    loss.backward()
+
+
 HEALTHY = (
+    outputs_of_a_recurrence_in_a_buffer,
+    long_recurrence,
+    penalty_on_each_parameter,
     numbers_only,
     last_loss_kept,
     losses_first_then_backward,

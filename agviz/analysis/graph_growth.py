@@ -24,7 +24,7 @@ _LEAST_PASSES: Final = 4
 _LEAST_RISES: Final = 3
 _LEAST_GROWTH: Final = 1.2
 """The last graph beside the first."""
-_MOST_NODES: Final = 200_000
+_MOST_NODES: Final = 20_000
 """A larger graph is not read."""
 _SHARE: Final = 0.5
 """Of the growth that one cause has to explain."""

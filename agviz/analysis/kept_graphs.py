@@ -72,7 +72,9 @@ class KeptGraphs:
             yield "Where only its value is needed, add loss.item() or loss.detach()."
         elif holder.kind == CONTAINER:
             yield f"It holds tensors with their graphs. {grows}"
-            yield "Put in loss.item() or loss.detach(), or empty it after each step."
+            if self.look.created:
+                yield "With create_graph=True, gradients that hooks are given have graphs, too."
+            yield "Put in what .item() or .detach() gives, or empty it after each step."
         elif holder.kind == GRADIENT:
             yield (
                 "backward(create_graph=True) gives .grad a graph of its own, and parameter and"

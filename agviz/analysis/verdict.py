@@ -22,6 +22,7 @@ from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.refused import refused
+from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
     from agviz.analysis.refused import RefusedCall
+    from agviz.analysis.slow_shape import SlowShape
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
@@ -48,6 +50,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
+    " | SlowShape"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -229,6 +232,9 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         for growing in (kept_graphs(trace), graph_growth(trace), hook_growth(trace)):
             if growing is not None:
                 yield of_failure(growing, trace)
+    slow = slow_shape(trace, graph_task)
+    if slow is not None:
+        yield of_failure(slow, trace)
 
 
 def _others(trace: Trace, wrong: Failure) -> str:

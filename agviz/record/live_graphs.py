@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz")
 
 _KEY: Final = "agviz_pass"
-_MOST_MARKED: Final = 64
+_MOST_MARKED: Final = 32
 """Nodes of a pass, evenly spread, that hold its token."""
 _EACH_UNTIL: Final = 8
 """Looks are taken at each pass up to this one, then at 12, 16, 24, 32 and so on."""
@@ -113,15 +113,17 @@ class LiveGraphs:
         """Put a token on nodes that were made since the pass before, and have none."""
         import torch
 
-        refs = [ref for ref in task.nodes if not ref.is_accumulate_grad]
-        numbers = task.nodes[-1].columns(refs)[1] if refs else []
         made_before = self._number
         self._number = torch._C._autograd._get_sequence_nr()
-        if max(numbers, default=-1) < made_before:
+        roots = (ref for ref, _ in task.root_edges if not ref.is_accumulate_grad)
+        if max((ref.sequence_nr for ref in roots), default=-1) < made_before:
             return  # of several losses that were computed first, and then differentiated
         token = _Token(self.steps)
-        for ref in refs[:: max(1, len(refs) // _MOST_MARKED)]:
-            metadata = getattr(ref.node, "metadata", None)
+        nodes = task.nodes
+        for place in range(0, len(nodes), len(nodes) // _MOST_MARKED + 1):
+            if nodes[place].is_accumulate_grad:
+                continue
+            metadata = getattr(nodes[place].node, "metadata", None)
             if metadata is not None and _KEY not in metadata:
                 metadata[_KEY] = token
                 self._tokens.add(token)
