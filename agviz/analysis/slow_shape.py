@@ -97,14 +97,16 @@ def slow_shape(trace: Trace, graph_task: int | None = None) -> SlowShape | None:
     task = max(tasks, key=lambda task: task.nodes, default=None)
     if task is None or not _LEAST_WRITES <= task.nodes <= _MOST_NODES:
         return None
-    nodes = trace.nodes(task.id)
-    return _writes(task, nodes) or _loop(task, nodes)
+    labels = trace.node_labels(task.id, 0, task.nodes)
+    if sum(label.name == _WRITE for label in labels) >= _LEAST_WRITES:
+        return _writes(task, trace.nodes(task.id))
+    if task.nodes >= max(_LEAST_NODES, _TIMES_AS_WIDE * trace.node(task.id, 0).topological_nr):
+        return _loop(task, trace.nodes(task.id))
+    return None
 
 
 def _writes(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
     by_line = Counter(node.frame for node in nodes if node.short_name == _WRITE)
-    if not by_line:
-        return None
     frame, count = by_line.most_common(1)[0]
     sizes = [_numbers(node) for node in nodes if node.short_name == _WRITE and node.frame == frame]
     if count < _LEAST_WRITES or sum(sizes) < _SHARE * sum(map(_numbers, nodes)):
@@ -114,8 +116,6 @@ def _writes(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
 
 
 def _loop(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
-    if task.nodes < max(_LEAST_NODES, _TIMES_AS_WIDE * nodes[0].topological_nr):
-        return None
     by_line = Counter(node.frame for node in nodes if node.frame is not None)
     if not by_line:
         return None
