@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from agviz.analysis.coverage import coverage
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
+from agviz.analysis.graph_growth import graph_growth
 from agviz.analysis.hang import Hang
+from agviz.analysis.hook_growth import hook_growth
+from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.refused import refused
+from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
@@ -30,9 +34,13 @@ if TYPE_CHECKING:
 
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
+    from agviz.analysis.graph_growth import GraphGrowth
+    from agviz.analysis.hook_growth import HookGrowth
+    from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
     from agviz.analysis.refused import RefusedCall
+    from agviz.analysis.slow_shape import SlowShape
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
@@ -40,7 +48,10 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
-Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss"
+Basis: TypeAlias = (
+    "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
+    " | SlowShape"
+)
 """What a verdict is made of, besides gradients that are not finite."""
 
 
@@ -217,6 +228,13 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield of_failure(lost, trace)
     if explained is not None and not explained.is_harmless:
         yield of_explanation(explained)
+    if graph_task is None:
+        for growing in (kept_graphs(trace), graph_growth(trace), hook_growth(trace)):
+            if growing is not None:
+                yield of_failure(growing, trace)
+    slow = slow_shape(trace, graph_task)
+    if slow is not None:
+        yield of_failure(slow, trace)
 
 
 def _others(trace: Trace, wrong: Failure) -> str:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from agviz.traces.distributed import OfRank
     from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
+    from agviz.traces.hook_counts import HookCount
+    from agviz.traces.live_graphs import LiveGraphsLook
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
@@ -156,7 +158,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | OfRank"
+    " | ForwardCalls | OfRank | LiveGraphsLook | HookCount"
 )
 """What goes to the file next to the rows of events."""
 
@@ -509,7 +511,9 @@ class Writer:
         | OptimizerStep
         | Held
         | ForwardCalls
-        | OfRank,
+        | OfRank
+        | LiveGraphsLook
+        | HookCount,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))
