@@ -40,8 +40,21 @@ class BackwardTwice:
 
     @property
     def frame(self) -> Frame | None:
-        """The line to look at: the first call of backward; else where the node was made."""
-        return self.first_call or self.node.frame
+        """The line to look at.
+
+        What of an earlier step the graph leads into, where one line calls backward in each; else
+        the first call of backward; else where the node was made.
+        """
+        return self._carried or self.first_call or self.node.frame
+
+    @property
+    def _carried(self) -> Frame | None:
+        """The line of the program that made what an earlier step left, where steps are alike."""
+        if self.entry is None or self.call is None or self.call != self.first_call:
+            return None
+        outside, inside = ([f for f in node.stack if not f.hidden] for node in self.entry)
+        apart = (made for made, other in zip(inside, outside, strict=False) if made != other)
+        return next(apart, inside[-1] if inside else None)
 
     @property
     def heading(self) -> str:
@@ -66,10 +79,12 @@ class BackwardTwice:
         yield f"Backward pass {self.first}{called} had released it."
         if self.entry is not None:
             outside, inside = self.entry
+            carried = self._carried
+            within = f", within {carried}" if carried not in {None, inside.frame} else ""
             yield (
                 f"{plural(self.shared, 'node')} of {self.nodes:,} are in both graphs: they come in"
                 f" where {place(outside)}{made_at(outside)} uses what {place(inside)}"
-                f"{made_at(inside)} gave."
+                f"{made_at(inside)}{within} gave."
             )
 
     def _remedy(self) -> str:

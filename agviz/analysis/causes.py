@@ -21,6 +21,8 @@ class Cause(StrEnum):
     DATA = "data"
     """``Tensor.data``."""
     NO_GRAD = "no_grad"
+    SAMPLED = "sampled"
+    """A distribution's ``sample``, which runs without gradients."""
     INFERENCE_MODE = "inference_mode"
     INTEGER = "integer"
     """What came out were integers or truth values: argmax, a comparison, ``long()``."""
@@ -84,6 +86,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.DETACH: "Remove the detach, or detach only what the loss does not train.",
     Cause.DATA: "Use the tensor itself instead of its .data.",
     Cause.NO_GRAD: "Run that part outside of torch.no_grad() if it is to be trained.",
+    Cause.SAMPLED: "Use rsample(), the reparametrised sample, where the distribution has one; "
+    "else a score-function estimator (log_prob).",
     Cause.INFERENCE_MODE: "Run that part outside of torch.inference_mode() if it is to be trained.",
     Cause.INTEGER: "Use a differentiable relaxation there (softmax, sigmoid, Gumbel-softmax, a "
     "straight-through estimator).",

@@ -74,6 +74,12 @@ class GradientRow(NamedTuple):
     beside: str = ""
     """Beside what its norm is next to nothing, in words."""
 
+    def at(self, frame: Frame | None) -> GradientRow:
+        """The same with a line to look at; None leaves it as it is."""
+        if frame is None:
+            return self
+        return self._replace(frame=frame, line=str(frame))
+
     @property
     def is_there(self) -> bool:
         """Whether it has a gradient of use, as far as that was measured."""

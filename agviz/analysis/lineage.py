@@ -33,6 +33,7 @@ _LEAVES_TORCH: Final = {
     "__complex__",
 }  # fmt: skip
 _MAKES_ANEW: Final = {"tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor"}
+_DISTRIBUTIONS: Final = "torch/distributions/"
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _NEVER: Final = 1 << 62
 
@@ -323,7 +324,11 @@ def _cut(call: _Call, made: _State) -> Cut:
     elif made.is_inference:
         cause = Cause.INFERENCE_MODE
     elif not op.grad_enabled:
-        cause = Cause.NO_GRAD
+        is_sampled = any(
+            frame.function == "sample" and _DISTRIBUTIONS in frame.file.replace("\\", "/")
+            for frame in op.stack
+        )
+        cause = Cause.SAMPLED if is_sampled else Cause.NO_GRAD
     else:
         cause = Cause.NOT_DIFFERENTIABLE
     return Cut(cause, op, place, made.dtype)

@@ -23,6 +23,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.DETACH: "cut by {op}()",
     Cause.DATA: "cut by .data",
     Cause.NO_GRAD: "used under torch.no_grad()",
+    Cause.SAMPLED: "cut by sample(), which draws under torch.no_grad()",
     Cause.INFERENCE_MODE: "used under torch.inference_mode()",
     Cause.INTEGER: "cut by {op}(), which gives {dtype}",
     Cause.NEW_TENSOR: "cut by {name}(), which copies values only",

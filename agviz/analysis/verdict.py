@@ -21,6 +21,7 @@ from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
+from agviz.analysis.program_error import program_error
 from agviz.analysis.refused import refused
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
+    from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.slow_shape import SlowShape
     from agviz.traces.reader import Trace
@@ -50,7 +52,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
-    " | SlowShape"
+    " | SlowShape | ProgramError"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -264,6 +266,8 @@ def _beside_passes(trace: Trace) -> Iterator[Verdict]:
     call = refused(trace)
     if call is not None:
         yield of_failure(call, trace)
+    elif (ending := program_error(trace)) is not None:
+        yield of_failure(ending, trace)
     under_way = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
     is_inside = any(task.status in under_way for task in trace.graph_tasks)
     between = None if is_inside else outside(trace)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
+from agviz.analysis.code_search import assignment, definition
 from agviz.analysis.faint import Faintness
 from agviz.analysis.gradients import GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
@@ -300,7 +301,10 @@ class _Why:
         zeros = ""
         if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
             zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
-        return by_node(parameter, gradient, graph_task, end, op, zeros)
+        row = by_node(parameter, gradient, graph_task, end, op, zeros)
+        if end is not None and end.cause is Cause.HOOK and row.frame is None:
+            return row.at(definition(self._trace, end.hook))
+        return row
 
     def _zeros(self, row: ForwardTensorRow) -> str:
         """What a tensor is that held zeros only; empty where it did not, or it is not known."""
@@ -337,7 +341,11 @@ class _Why:
                 parameter, Cause.NOT_REACHED, graph_task=number, details=self._evidence(parameter)
             )
         has_inputs = last is not None and last.inputs > 0
-        return not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        if row.cause is Cause.UNUSED and row.frame is None:
+            owner = [part for part in parameter.name.split(".")[:-1] if not part.isdigit()]
+            return row.at(assignment(self._trace, owner[-1])) if owner else row
+        return row
 
     def _evidence(self, parameter: ParameterRow) -> tuple[str, ...]:
         """What the graph says of the module that owns a parameter which it does not hold."""
