@@ -76,6 +76,10 @@ class Cause(StrEnum):
     """It is practically zero, because its term of the loss is."""
     SHIFT = "shift"
     """It is practically zero, because what it adds to is normalised afterwards."""
+    DIFFERENCE = "difference"
+    """What it adds cancels in the loss, which takes differences only."""
+    NO_ELEMENTS = "no_elements"
+    """What depended on it had no elements in these passes: nothing was routed there."""
     UNKNOWN = "unknown"
 
 
@@ -116,6 +120,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     "rescales gradients, as Adam does, takes rounding noise for one.",
     Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",
     Cause.SHIFT: "Nothing is lost by leaving it out (bias=False).",
+    Cause.NO_ELEMENTS: "Look at what chooses (a router, an index, a split) if such batches are to "
+    "train it.",
     Cause.NON_FINITE: "Ask agviz explain where that began.",
 }
 """What to do about it, in a sentence, where there is anything to do."""

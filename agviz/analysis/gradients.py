@@ -37,7 +37,13 @@ _WHAT: Final[dict[GradientWord, str]] = {
 }
 """What is wrong with a gradient."""
 _WITH_NORM: Final = frozenset({"some", "faint"})
-_INTENDED: Final = {Cause.FROZEN, Cause.EMPTY, Cause.SHIFT}
+_INTENDED: Final = {
+    Cause.FROZEN,
+    Cause.EMPTY,
+    Cause.SHIFT,
+    Cause.DIFFERENCE,
+    Cause.NO_ELEMENTS,
+}
 """Causes that are no fault in themselves."""
 
 

@@ -23,7 +23,7 @@ from agviz.analysis.phrases import (
 )
 from agviz.analysis.place import backward_pass
 from agviz.analysis.untrained import LAST_PASSES
-from agviz.analysis.vanishing import GradientValue, Vanishing
+from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.verdict import PassMark, marks
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
@@ -301,10 +301,20 @@ class _Why:
         zeros = ""
         if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
             zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
+        if end is not None and self._is_difference(parameter, end):
+            end = end._replace(cause=Cause.DIFFERENCE)
         row = by_node(parameter, gradient, graph_task, end, op, zeros)
         if end is not None and end.cause is Cause.HOOK and row.frame is None:
             return row.at(definition(self._trace, end.hook))
         return row
+
+    def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
+        """Whether a bias cancels where the weight of its module does not."""
+        if end.cause is not Cause.CANCELLED or not end.node.is_leaf:
+            return False
+        module, _, own = parameter.name.rpartition(".")
+        weight = self._found.get(f"{module}.weight".lstrip("."))
+        return own == "bias" and weight is not None and weight.value is GradientValue.SOME
 
     def _zeros(self, row: ForwardTensorRow) -> str:
         """What a tensor is that held zeros only; empty where it did not, or it is not known."""
