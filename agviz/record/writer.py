@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
     from agviz.traces.run_facts import ForwardCalls
     from agviz.traces.stacks import SourceReader
+    from agviz.traces.step_facts import StepRow
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -79,6 +80,8 @@ FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
 _SEQUENCE_NR: Final = 2
 _MODULE: Final = 8
+_PARAMETER: Final = 7
+"""Among the columns of nodes, without the module's."""
 _NODE_TEXTS: Final = (1, 7, 8, 9)
 _HEALTH_COLUMNS: Final = NUMBERS - 1
 _EDGE_FIELDS: Final = 4
@@ -112,6 +115,11 @@ class Graph(NamedTuple):
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
     see :mod:`agviz.record.journal`."""
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """Their names by node, empty where there is none; only one where it is the same for all."""
+        return self.nodes[_PARAMETER]
 
 
 class Origins(NamedTuple):
@@ -156,7 +164,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | OfRank"
+    " | ForwardCalls | OfRank | StepRow"
 )
 """What goes to the file next to the rows of events."""
 
@@ -509,7 +517,8 @@ class Writer:
         | OptimizerStep
         | Held
         | ForwardCalls
-        | OfRank,
+        | OfRank
+        | StepRow,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))
