@@ -390,7 +390,7 @@ CREATE TABLE step_sample (
                                    -- or not finite
     norm REAL,                     -- the same of itself; NULL: not finite
     change REAL,                   -- of what the step changed; NULL: not finite
-    between REAL,                  -- where it was written after the last measured step: of what it
+    net REAL,                      -- where it was written after the last measured step: of what it
                                    -- had changed since that was called; NULL: it was not written,
                                    -- or that is not known
     PRIMARY KEY (step, number)

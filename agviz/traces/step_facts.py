@@ -172,7 +172,7 @@ class StepSampleRow(NamedTuple):
     """Of the parameter itself then."""
     change: float | None
     """Of what the step changed."""
-    between: float | None
+    net: float | None
     """Where it was written after the last measured step: of what it had changed since that was
     called. None also where it was not, or that is not known."""
 
@@ -270,7 +270,7 @@ def samples(database: Database, contents: Contents) -> list[StepSampleRow]:
     """
     order = "FROM step_sample ORDER BY step, number"
     which = database.integers(f"SELECT step, parameter {order}")  # noqa: S608 - ours
-    norms = database.reals(f"SELECT gradient, norm, change, between {order}")  # noqa: S608 - ours
+    norms = database.reals(f"SELECT gradient, norm, change, net {order}")  # noqa: S608 - ours
     if len(which) != len(norms):
         raise database.damaged("a sample lacks a fact")
     if any(norm is not None and not 0 <= norm < math.inf for row in norms for norm in row):

@@ -28,7 +28,7 @@ class Measured(NamedTuple):
     """Of itself then."""
     change: float
     """Of what the step changed."""
-    between: float | None
+    net: float | None
     """Of what it had changed since the last measured step was called, where it was written after
     that step had returned; None: it was not, or that is not known."""
 
@@ -51,7 +51,7 @@ class Sample:
         self._before: list[Tensor] = []
         self._gradients: list[float | None] = []
         self._norms: list[float] = []
-        self._between: list[float | None] = []
+        self._net: list[float | None] = []
         self._last: _Last | None = None
 
     def called(self, parameters: Sequence[Tensor], identities: tuple[int, ...]) -> None:
@@ -74,7 +74,7 @@ class Sample:
         sample = [parameters[place] for place in self._places]
         with unseen():
             now = [parameter.detach() for parameter in sample]
-            self._between = self._since(now)
+            self._net = self._since(now)
             self._last = None
             if is_due:
                 grads = [parameter.grad for parameter in sample]
@@ -97,7 +97,7 @@ class Sample:
             now = [parameter.detach() for parameter in sample]
             changes = _norms(torch._foreach_sub(now, before))
         self._last = _Last(before, [parameter._version for parameter in sample])
-        columns = self._gradients, self._norms, changes, self._between
+        columns = self._gradients, self._norms, changes, self._net
         named = [names[place] for place in self._places]
         return [Measured(*row) for row in zip(named, *columns, strict=True)]
 
