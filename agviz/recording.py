@@ -25,13 +25,13 @@ from agviz.record.grad_mode import GradMode
 from agviz.record.leaving import Leaving
 from agviz.record.names import Names
 from agviz.record.optimizers import OptimizerSteps
-from agviz.record.steps.observer import StepObserver
 from agviz.record.options import Options
 from agviz.record.provenance import Provenance
 from agviz.record.ranks import place
 from agviz.record.ranks.conversions import Conversions
 from agviz.record.recorder import Recorder
 from agviz.record.ring_store import RingStore
+from agviz.record.steps.observer import StepObserver
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.signals import SignalListener
 from agviz.traces.reader import Trace

@@ -20,6 +20,7 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.refused import refused
 from agviz.analysis.source import source_line
+from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
     from agviz.analysis.refused import RefusedCall
+    from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
-Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss"
+Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss | StepFinding"
 """What a verdict is made of, besides gradients that are not finite."""
 
 
@@ -211,11 +213,15 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield replace(found, paragraph=f"{found.paragraph} {others}".rstrip())
     if graph_task is None:
         yield from _around_passes(trace, wrong)
+    steps = found_in_steps(trace) if graph_task is None else []
+    yield from (of_failure(found, trace) for found in steps)
     explained = explain(trace, graph_task) if is_measured(trace) else None
     lost = _loss(trace, graph_task, explained)
-    if lost is not None:
+    since = min((found.first_pass for found in steps if found.first_pass is not None), default=None)
+    if lost is not None and (since is None or lost.graph_task < since):
         yield of_failure(lost, trace)
-    if explained is not None and not explained.is_harmless:
+    is_new = explained is not None and (since is None or explained.graph_task < since)
+    if explained is not None and is_new and not explained.is_harmless:
         yield of_explanation(explained)
 
 
@@ -299,6 +305,8 @@ def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
         return replace(of_explanation(harmless), paragraph=said)
     missing = untrained(trace, graph_task)
     why = f" {missing}: agviz why says why." if missing else ""
+    note = note_on_steps(trace) if graph_task is None else ""
+    why += f" {note}." if note else ""
     return Verdict(
         outcome=Outcome.NOTHING_UNUSUAL,
         heading=f"nothing unusual in {what}",

@@ -254,12 +254,13 @@ def facts(database: Database) -> list[StepFactRow]:
     rates = database.reals("SELECT least_rate, most_rate, decay, eps FROM step_fact ORDER BY step")
     if len(counts) != len(rates):
         raise database.damaged("a step lacks a fact")
-    return [
-        StepFactRow(step, optimizer, *known, held, without, reached, bool(is_kept))
-        for (step, optimizer, held, without, reached, is_kept), known in zip(
-            counts, rates, strict=True
-        )
-    ]
+    found = []
+    for (step, optimizer, *tally, is_kept), known in zip(counts, rates, strict=True):
+        least, most, decay, eps = known
+        held, without, reached = tally
+        of_rates = least, most, decay, eps
+        found.append(StepFactRow(step, optimizer, *of_rates, held, without, reached, bool(is_kept)))
+    return found
 
 
 def samples(database: Database, contents: Contents) -> list[StepSampleRow]:
@@ -269,8 +270,8 @@ def samples(database: Database, contents: Contents) -> list[StepSampleRow]:
         agviz.errors.TraceError: the file is damaged.
     """
     order = "FROM step_sample ORDER BY step, number"
-    which = database.integers(f"SELECT step, parameter {order}")  # noqa: S608 - ours
-    norms = database.reals(f"SELECT gradient, norm, change, net {order}")  # noqa: S608 - ours
+    which = database.integers(f"SELECT step, parameter {order}")
+    norms = database.reals(f"SELECT gradient, norm, change, net {order}")
     if len(which) != len(norms):
         raise database.damaged("a sample lacks a fact")
     if any(norm is not None and not 0 <= norm < math.inf for row in norms for norm in row):
@@ -312,8 +313,8 @@ def unheld(database: Database, contents: Contents) -> list[UnheldRow]:
         agviz.errors.TraceError: the file is damaged.
     """
     rows = database.integers(
-        "SELECT name, attribute, is_parameter, shape, passes, graph_task, node, is_moved FROM unheld"
-        " WHERE passes > 0 ORDER BY leaf"
+        "SELECT name, attribute, is_parameter, shape, passes, graph_task, node, is_moved"
+        " FROM unheld WHERE passes > 0 ORDER BY leaf"
     )
     return [
         UnheldRow(

@@ -5,6 +5,7 @@ What is in a plain list, tuple or dict, or is a plain tensor, is in no ``paramet
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -38,21 +39,17 @@ def _places(tensor: Tensor, value: Any) -> Iterator[str]:
     """Where it is in an attribute, as Python writes it behind the attribute's name."""
     from torch.nn import Module
 
-    if value is tensor:
-        yield ""
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value[:_MOST_ITEMS]):
-            if item is tensor:
-                yield f"[{number}]"
-            elif isinstance(item, Module):
-                yield from (f"[{number}].{name}" for name in _names(tensor, item))
+    items: list[tuple[str, Any]] = []
+    if isinstance(value, list | tuple):
+        items = [(f"[{number}]", item) for number, item in enumerate(value[:_MOST_ITEMS])]
     elif isinstance(value, dict):
-        for key, item in list(value.items())[:_MOST_ITEMS]:
-            if isinstance(key, str | int):
-                if item is tensor:
-                    yield f"[{key!r}]"
-                elif isinstance(item, Module):
-                    yield from (f"[{key!r}].{name}" for name in _names(tensor, item))
+        some = itertools.islice(value.items(), _MOST_ITEMS)
+        items = [(f"[{key!r}]", item) for key, item in some if isinstance(key, str | int)]
+    for place, item in [("", value), *items]:
+        if item is tensor:
+            yield place
+        elif place and isinstance(item, Module):
+            yield from (f"{place}.{name}" for name in _names(tensor, item))
 
 
 def _names(tensor: Tensor, module: Module) -> Iterator[str]:

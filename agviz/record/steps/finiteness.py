@@ -27,9 +27,7 @@ class Suspect(NamedTuple):
     is_buffer: bool
 
 
-def not_finite(
-    modules: Iterable[tuple[str, Module]], *, waits_for_devices: bool
-) -> list[Suspect]:
+def not_finite(modules: Iterable[tuple[str, Module]], *, waits_for_devices: bool) -> list[Suspect]:
     """The parameters and buffers of modules some of whose elements are NaN or infinite.
 
     Buffers that are infinite on purpose (masks) are no suspects: only NaN counts in buffers.
@@ -58,8 +56,10 @@ def not_finite(
                 break
             tensor = found.tensor.detach()
             wide = tensor.dtype if tensor.element_size() >= 4 else torch.float32
-            total = tensor.sum(dtype=wide) if found.is_buffer else torch.linalg.vector_norm(
-                tensor, ord=math.inf, dtype=wide
+            total = (
+                tensor.sum(dtype=wide)
+                if found.is_buffer
+                else torch.linalg.vector_norm(tensor, ord=math.inf, dtype=wide)
             )
             alike = norms.setdefault((total.device, total.dtype), [])
             places.append(((total.device, total.dtype), len(alike)))

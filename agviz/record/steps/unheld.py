@@ -93,9 +93,9 @@ class UnheldLeaves:
             if found.passes == _TOLD and not leaf.name:
                 found.attribute = attribute_of(variable, self._modules())
             is_parameter = isinstance(variable, Parameter)
-            where = leaf.name, found.attribute, is_parameter, found.shape
+            what = leaf.name, found.attribute, is_parameter, found.shape
             at = found.passes, leaf.graph_task, leaf.node
-            yield UnheldLeaf(found.leaf, *where, *at, is_moved=found.is_moved)
+            yield UnheldLeaf(found.leaf, *what, *at, is_moved=found.is_moved)
 
     def _forget_dead(self) -> None:
         self._known = {
