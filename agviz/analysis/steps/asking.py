@@ -22,8 +22,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         return []
     run = Steps(trace)
     causes = [
-        *clearing.kept(run),
-        *clearing.cleared(run),
+        *(list(clearing.cleared(run)) or clearing.kept(run)),
         *holding.holding(run),
         *holding.held_twice(run),
         *rates.rates(run),

@@ -235,7 +235,7 @@ def _left_out(run: Steps) -> StepFinding | None:
     """A minority that belongs to what is held: part of a module, one of several alike, the end."""
     named = [row.name for row in run.unheld if row.name]
     held = {row.name for each in run.optimizers for row in each.held if row.name}
-    if not named or len(named) >= len(held):
+    if not named or len(named) > len(held):
         return None
     owners = {name.rpartition(".")[0] for name in held}
     parts = [name for name in named if name.rpartition(".")[0] in owners]
@@ -244,9 +244,9 @@ def _left_out(run: Steps) -> StepFinding | None:
     is_last = bool(order) and set(order[-len(named) :]) == set(named)
     if len(parts) == len(named):
         why = "others of the same modules are held"
-    elif len(alike) == len(named):
+    elif len(alike) == len(named) < len(held):
         why = "modules of the same kind before them are held"
-    elif is_last:
+    elif is_last and len(named) < len(held):
         why = f"all {len(held):,} before them are held"
     else:
         return None

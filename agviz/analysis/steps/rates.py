@@ -25,6 +25,10 @@ _GROWN: Final = 1e3
 """By so much the loss has grown from its least where it diverges and nothing breaks."""
 _GROWN_TO_BREAK: Final = 30.0
 """The same where it then is not finite."""
+_GROWN_BESIDES: Final = 10.0
+"""By so much it has grown without its largest jump: a hard batch is no divergence."""
+_LEAST_CHANGE: Final = 0.02
+"""Of a parameter's norm, by some step, where one is known: a loss that steps make grow moves it."""
 _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
 
@@ -104,6 +108,8 @@ def diverging(run: Steps) -> Iterator[StepFinding]:
             told += f"; in backward pass {run.first_wrong} it or its gradients are not finite"
     rate, decay = _rate(each), _decay(each)
     change = _change(each)
+    if change is not None and change < _LEAST_CHANGE:
+        return
     evidence = (
         ()
         if change is None
@@ -151,6 +157,9 @@ def _growth(run: Steps) -> tuple[list[int], list[float]] | None:
     tail = known[least:]
     first, last = tail[0][1], tail[-1][1]
     if len(tail) < _LEAST or first <= 0:
+        return None
+    powers = [math.log(max(b[1], first) / max(a[1], first)) for a, b in itertools.pairwise(tail)]
+    if sum(powers) - max(powers) < math.log(_GROWN_BESIDES):
         return None
     rises = sum(b[1] > a[1] for a, b in itertools.pairwise(tail))
     start = known[0][1]

@@ -192,6 +192,7 @@ class StepObserver:
         held = _held(optimizer)
         if of.passes != self._passes:  # a closure has called backward inside of the step
             self._find_gradients(of, held)
+            of.is_kept = of.kept.is_kept
         rows: list[StepRow] = []
         if of.step < 0:
             stepped = None if self._provenance is None else self._provenance.here()
