@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.analysis.steps import clearing, holding, rates, spoiling, undoing
-from agviz.analysis.steps.run import Steps
+from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from agviz.analysis.steps.finding import StepFinding
@@ -20,7 +20,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     """
     if trace.meta.partial or trace.left_out:
         return []
-    run = Steps(trace)
+    run = RunSteps(trace)
     causes = [
         *(list(clearing.cleared(run)) or clearing.kept(run)),
         *holding.holding(run),
@@ -41,4 +41,4 @@ def note_on_steps(trace: Trace) -> str:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    return "" if trace.meta.partial or trace.left_out else holding.note(Steps(trace))
+    return "" if trace.meta.partial or trace.left_out else holding.note(RunSteps(trace))

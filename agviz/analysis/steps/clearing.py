@@ -11,14 +11,14 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import Stepping, Steps
+    from agviz.analysis.steps.run import Stepping, RunSteps
 
 _LEAST_KEPT: Final = 3
-"""Steps, besides half of them: one step on old gradients is an accident, or a test."""
+"""RunSteps, besides half of them: one step on old gradients is an accident, or a test."""
 _LEAST_CLEARED: Final = 3
 
 
-def kept(run: Steps) -> Iterator[StepFinding]:
+def kept(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers whose gradients pile up from step to step."""
     for each in run.optimizers:
         count = sum(taken.fact.is_kept for taken in each.steps)
@@ -49,7 +49,7 @@ def kept(run: Steps) -> Iterator[StepFinding]:
         )
 
 
-def cleared(run: Steps) -> Iterator[StepFinding]:
+def cleared(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that find no gradient, or only zeros, though passes lead to what they hold."""
     for each in run.optimizers:
         if len(each.steps) < _LEAST_CLEARED:
@@ -76,7 +76,7 @@ def cleared(run: Steps) -> Iterator[StepFinding]:
         )
 
 
-def _are_zero(run: Steps, each: Stepping) -> bool:
+def _are_zero(run: RunSteps, each: Stepping) -> bool:
     """Whether all gradients that were measured at steps are zero, and were not in the passes."""
     last = None
     arrived = 0

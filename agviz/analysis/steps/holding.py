@@ -12,7 +12,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import Stepping, Steps
+    from agviz.analysis.steps.run import Stepping, RunSteps
     from agviz.traces.step_facts import HeldParameterRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
@@ -20,7 +20,7 @@ _FEW: Final = 8
 """Parameters of no module; more are a model whose forward is not called as a module."""
 
 
-def holding(run: Steps) -> Iterator[StepFinding]:
+def holding(run: RunSteps) -> Iterator[StepFinding]:
     """What gets gradients in pass after pass, never moves, and is in no optimizer by mistake."""
     if not run.optimizers:
         return
@@ -29,7 +29,7 @@ def holding(run: Steps) -> Iterator[StepFinding]:
         yield found
 
 
-def without_gradient(run: Steps) -> Iterator[StepFinding]:
+def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers to whose parameters no pass leads, though passes lead to others."""
     for each in run.optimizers:
         if len(each.steps) < 2 or any(
@@ -57,7 +57,7 @@ def without_gradient(run: Steps) -> Iterator[StepFinding]:
         )
 
 
-def held_twice(run: Steps) -> Iterator[StepFinding]:
+def held_twice(run: RunSteps) -> Iterator[StepFinding]:
     """Two optimizers that move the same parameters after the same passes."""
     several = run.optimizers
     for number, second in enumerate(several):
@@ -83,7 +83,7 @@ def held_twice(run: Steps) -> Iterator[StepFinding]:
             return
 
 
-def note(run: Steps) -> str:
+def note(run: RunSteps) -> str:
     """What gets gradients that no optimizer uses, in a sentence without its full stop; or empty."""
     names = [row.name for row in run.unheld if row.name]
     if names:
@@ -109,7 +109,7 @@ def _at(each: Stepping) -> str:
     return "" if each.made is None else f" (line {each.made.line})"
 
 
-def _replaced(run: Steps) -> StepFinding | None:
+def _replaced(run: RunSteps) -> StepFinding | None:
     """An optimizer that was made before some of the parameters were."""
     named = [row for row in run.unheld if row.name]
     names = {row.name for row in named}
@@ -150,7 +150,7 @@ def _pairs(stale: Sequence[HeldParameterRow], named: Sequence[UnheldRow]) -> lis
     return found
 
 
-def _unregistered(run: Steps) -> StepFinding | None:
+def _unregistered(run: RunSteps) -> StepFinding | None:
     """What is in a module, but not as a parameter or as a module."""
     inside = [row for row in run.unheld if not row.name and row.attribute]
     free = [row for row in run.unheld if not row.name and not row.attribute and row.is_parameter]
@@ -203,7 +203,7 @@ def _unregistered(run: Steps) -> StepFinding | None:
     return None
 
 
-def _unfrozen(run: Steps) -> StepFinding | None:
+def _unfrozen(run: RunSteps) -> StepFinding | None:
     """What did not require a gradient at first, and now gets one in vain."""
     named = {row.name for row in run.unheld if row.name}
     if not named:
@@ -231,7 +231,7 @@ def _unfrozen(run: Steps) -> StepFinding | None:
     )
 
 
-def _left_out(run: Steps) -> StepFinding | None:
+def _left_out(run: RunSteps) -> StepFinding | None:
     """A minority that belongs to what is held: part of a module, one of several alike, the end."""
     named = [row.name for row in run.unheld if row.name]
     held = {row.name for each in run.optimizers for row in each.held if row.name}

@@ -14,11 +14,11 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import Stepping, Steps
+    from agviz.analysis.steps.run import Stepping, RunSteps
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
-"""Steps from which a rule is drawn."""
+"""RunSteps from which a rule is drawn."""
 _NOTHING: Final = 1e-4
 """Of the largest rate of the run: a schedule ends there, but does not stay there for a third."""
 _GROWN: Final = 1e3
@@ -33,7 +33,7 @@ _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
 
 
-def rates(run: Steps) -> Iterator[StepFinding]:
+def rates(run: RunSteps) -> Iterator[StepFinding]:
     """Rates of 0, and rates that fall to nothing long before the end."""
     for each in run.optimizers:
         most = [taken.fact.most_rate for taken in each.steps]
@@ -79,7 +79,7 @@ def _set(by: str) -> str:
     return f", set {by.rstrip()}" if by else ""
 
 
-def _per_batch(run: Steps, lines: Sequence[Frame]) -> str:
+def _per_batch(run: RunSteps, lines: Sequence[Frame]) -> str:
     if not lines:
         return "Look at what sets it."
     return (
@@ -88,7 +88,7 @@ def _per_batch(run: Steps, lines: Sequence[Frame]) -> str:
     )
 
 
-def diverging(run: Steps) -> Iterator[StepFinding]:
+def diverging(run: RunSteps) -> Iterator[StepFinding]:
     """A loss that grows from step to step, until it breaks or the run ends."""
     if not run.optimizers:
         return
@@ -139,7 +139,7 @@ def diverging(run: Steps) -> Iterator[StepFinding]:
     )
 
 
-def _growth(run: Steps) -> tuple[list[int], list[float]] | None:
+def _growth(run: RunSteps) -> tuple[list[int], list[float]] | None:
     """The passes, and their losses, from the least loss on that grows from there to the end."""
     stop = run.first_wrong
     call = run.trace.call_site(run.passes[-1].id)[-1:] if run.passes else ()

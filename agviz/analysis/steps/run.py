@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
 
 
-class Taken(NamedTuple):
+class TakenStep(NamedTuple):
     """One step, with what its optimizer held and found."""
 
     step: OptimizerStepRow
@@ -34,7 +34,7 @@ class Stepping(NamedTuple):
     """One optimizer and its steps, at least one."""
 
     optimizer: OptimizerRow
-    steps: list[Taken]
+    steps: list[TakenStep]
     held: list[HeldParameterRow]
     """What it held when that was told last."""
 
@@ -54,7 +54,7 @@ class Stepping(NamedTuple):
         return self.optimizer.frame
 
 
-class Steps:
+class RunSteps:
     """All of them in a trace.
 
     Args:
@@ -74,10 +74,10 @@ class Steps:
         samples: dict[int, list[StepSampleRow]] = {}
         for row in self.trace.step_samples():
             samples.setdefault(row.step, []).append(row)
-        taken: dict[int, list[Taken]] = {}
+        taken: dict[int, list[TakenStep]] = {}
         for fact in self.trace.step_facts():
             if fact.step in self.rows:
-                one = Taken(self.rows[fact.step], fact, samples.get(fact.step, ()))
+                one = TakenStep(self.rows[fact.step], fact, samples.get(fact.step, ()))
                 taken.setdefault(fact.optimizer, []).append(one)
         held: dict[int, dict[int, list[HeldParameterRow]]] = {}
         for parameter in self.trace.held_parameters():
@@ -123,7 +123,7 @@ class Steps:
         wrong = [*self.trace.nonfinite_roots()[:1], *self.trace.nonfinite_results()[:1]]
         return min(wrong, default=None)
 
-    def pass_before(self, taken: Taken, last: Taken | None) -> GraphTaskRow | None:
+    def pass_before(self, taken: TakenStep, last: TakenStep | None) -> GraphTaskRow | None:
         """The only pass between a step and the last one of its optimizer; None: there are others.
 
         Args:

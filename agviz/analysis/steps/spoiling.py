@@ -14,7 +14,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import Stepping, Steps
+    from agviz.analysis.steps.run import Stepping, RunSteps
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
@@ -23,7 +23,7 @@ _SMALLEST: Final = {"float16": 2.0**-25, "bfloat16": 2.0**-134}
 _STATISTICS: Final = ("running_mean", "running_var")
 
 
-def spoilt(run: Steps) -> Iterator[StepFinding]:
+def spoilt(run: RunSteps) -> Iterator[StepFinding]:
     """Parameters that were finite, with finite gradients, before a step."""
     rows = run.trace.not_finite()
     wrong = [row for row in rows if not row.is_buffer]
@@ -57,7 +57,7 @@ def spoilt(run: Steps) -> Iterator[StepFinding]:
     )
 
 
-def _why(run: Steps, by: Stepping, without_grad: int, names: list[str]) -> str:
+def _why(run: RunSteps, by: Stepping, without_grad: int, names: list[str]) -> str:
     eps = by.steps[-1].fact.eps
     dtypes = {row.dtype for row in by.held if row.name in names}
     half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
@@ -90,7 +90,7 @@ def _why(run: Steps, by: Stepping, without_grad: int, names: list[str]) -> str:
     )
 
 
-def buffers(run: Steps) -> Iterator[StepFinding]:
+def buffers(run: RunSteps) -> Iterator[StepFinding]:
     """Running statistics that are NaN though every gradient was finite."""
     if run.first_wrong is not None:
         return
@@ -117,7 +117,7 @@ def buffers(run: Steps) -> Iterator[StepFinding]:
     )
 
 
-def _forward_of(run: Steps, module: str) -> Frame | None:
+def _forward_of(run: RunSteps, module: str) -> Frame | None:
     if not run.passes:
         return None
     last = run.passes[-1].id
@@ -127,7 +127,7 @@ def _forward_of(run: Steps, module: str) -> Frame | None:
     return visible(run.trace.call_site(last))
 
 
-def never_steps(run: Steps) -> Iterator[StepFinding]:
+def never_steps(run: RunSteps) -> Iterator[StepFinding]:
     """A loss scale under which every pass overflows, so that a GradScaler skips every step."""
     passes = run.passes
     if len(passes) < _LEAST or run.rows:

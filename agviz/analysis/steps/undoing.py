@@ -1,4 +1,4 @@
-"""Steps that change next to nothing: taken back afterwards, or made of nothing before."""
+"""RunSteps that change next to nothing: taken back afterwards, or made of nothing before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import Stepping, Steps
+    from agviz.analysis.steps.run import Stepping, RunSteps
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
@@ -26,7 +26,7 @@ _STILL: Final = 1e-5
 _MOST_OPS: Final = 2_000
 
 
-def set_back(run: Steps) -> Iterator[StepFinding]:
+def set_back(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers whose steps something takes back."""
     for each in run.optimizers:
         shares: list[float] = []
@@ -58,7 +58,7 @@ def set_back(run: Steps) -> Iterator[StepFinding]:
         )
 
 
-def shrunk(run: Steps) -> Iterator[StepFinding]:
+def shrunk(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that get next to nothing of the gradients, so that parameters stand still."""
     for each in run.optimizers:
         left = _left(run, each)
@@ -101,7 +101,7 @@ class _Left(NamedTuple):
     scale: float
 
 
-def _left(run: Steps, each: Stepping) -> _Left | None:
+def _left(run: RunSteps, each: Stepping) -> _Left | None:
     changes = [
         row.change / row.norm
         for taken in each.steps
@@ -134,7 +134,7 @@ def _left(run: Steps, each: Stepping) -> _Left | None:
     return _Left(steps, max(shares), max(changes), scale)
 
 
-def _writer(run: Steps, name: str) -> Frame | None:
+def _writer(run: RunSteps, name: str) -> Frame | None:
     """The line that wrote to a parameter last, where the program's torch functions are recorded."""
     if not name or not run.trace.meta.check_forward or len(run.passes) < 2:
         return None

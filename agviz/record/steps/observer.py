@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
-from agviz.record.steps.sample import Sample
+from agviz.record.steps.sample import StepSample
 from agviz.record.steps.unheld import Reached, UnheldLeaves
 from agviz.traces.step_facts import (
     HeldParameters,
@@ -51,7 +51,7 @@ class _Optimizer:
     def __init__(self, number: int, made: Callable[[], tuple[Frame, ...]] | None) -> None:
         self.number = number
         self.made = made
-        self.sample = Sample()
+        self.sample = StepSample()
         self.kept = KeptGradients()
         self.told: tuple[Any, ...] | None = None
         self.names: list[str] = []
@@ -112,10 +112,12 @@ class StepObserver:
 
     def stop(self) -> None:
         """Leave torch as it was found, unless somebody has replaced it since."""
+        if self._ours is None:
+            return
         from torch.optim import Optimizer
 
         kind: Any = Optimizer
-        if self._ours is not None and kind._patch_step_function is self._ours:
+        if kind._patch_step_function is self._ours:
             kind._patch_step_function = self._own
 
     def called(self, optimizer: Any) -> None:
@@ -274,14 +276,14 @@ class StepObserver:
 
     def _look(self, graph_task: int) -> list[StepRow]:
         self._looks += 1
-        if self._looks > _MOST_LOOKS and graph_task != NO_GRAPH_TASK:
+        is_end = graph_task == NO_GRAPH_TASK
+        if not self._passes or (self._looks > _MOST_LOOKS and not is_end):
             return []
         written: dict[int, tuple[int, int, int]] = {}
         for of in list(self._optimizers.values()):
             for identity, version in zip(of.identities, of.versions, strict=False):
                 written[identity] = of.number, of.step, version
         rows: list[StepRow] = []
-        is_end = graph_task == NO_GRAPH_TASK
         found = not_finite(self._names.roots(), waits_for_devices=not is_end)
         for number, (name, tensor, is_buffer) in enumerate(found):
             optimizer, step, version = written.get(id(tensor), (-1, -1, -1))

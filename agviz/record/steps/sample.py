@@ -41,7 +41,7 @@ class _Last(NamedTuple):
     """After it."""
 
 
-class Sample:
+class StepSample:
     """The parameters that are measured of one optimizer; holds copies of them, never themselves."""
 
     def __init__(self) -> None:
