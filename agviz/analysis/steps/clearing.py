@@ -11,10 +11,10 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import Stepping, RunSteps
+    from agviz.analysis.steps.run import RunSteps, Stepping
 
 _LEAST_KEPT: Final = 3
-"""RunSteps, besides half of them: one step on old gradients is an accident, or a test."""
+"""Steps, besides half of them: one step on old gradients is an accident, or a test."""
 _LEAST_CLEARED: Final = 3
 
 

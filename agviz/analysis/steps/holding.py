@@ -12,7 +12,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import Stepping, RunSteps
+    from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.step_facts import HeldParameterRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")

@@ -14,11 +14,11 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import Stepping, RunSteps
+    from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
-"""RunSteps from which a rule is drawn."""
+"""Steps from which a rule is drawn."""
 _NOTHING: Final = 1e-4
 """Of the largest rate of the run: a schedule ends there, but does not stay there for a third."""
 _GROWN: Final = 1e3

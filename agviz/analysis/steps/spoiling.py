@@ -14,7 +14,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import Stepping, RunSteps
+    from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3

@@ -1,4 +1,4 @@
-"""RunSteps that change next to nothing: taken back afterwards, or made of nothing before."""
+"""Steps that change next to nothing: taken back afterwards, or made of nothing before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import Stepping, RunSteps
+    from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
