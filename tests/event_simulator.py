@@ -145,6 +145,7 @@ def live_view(task: SimulatedTask) -> Live:
         dependencies=task.dependencies,
         fan_in=[],
         threaded=any(node.device >= 0 for node in task.nodes),
+        accumulate_grad=False,
     )
     return Live(facts)  # type: ignore[arg-type]
 

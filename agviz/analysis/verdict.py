@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from agviz.analysis.coverage import coverage
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
+from agviz.analysis.graph_growth import graph_growth
 from agviz.analysis.hang import Hang
+from agviz.analysis.hook_growth import hook_growth
+from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.refused import refused
+from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.untrained import untrained
@@ -31,18 +35,26 @@ if TYPE_CHECKING:
 
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
+    from agviz.analysis.graph_growth import GraphGrowth
+    from agviz.analysis.hook_growth import HookGrowth
+    from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
     from agviz.analysis.refused import RefusedCall
+    from agviz.analysis.slow_shape import SlowShape
     from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
 
+_NEVER: Final = 2**63 - 1
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
-Basis: TypeAlias = "Failure | RefusedCall | Outside | NonFiniteLoss | StepFinding"
+Basis: TypeAlias = (
+    "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
+    " | SlowShape | StepFinding"
+)
 """What a verdict is made of, besides gradients that are not finite."""
 
 
@@ -217,12 +229,20 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     yield from (of_failure(found, trace) for found in steps)
     explained = explain(trace, graph_task) if is_measured(trace) else None
     lost = _loss(trace, graph_task, explained)
-    since = min((found.first_pass for found in steps if found.first_pass is not None), default=None)
-    if lost is not None and (since is None or lost.graph_task < since):
+    consequences = min(
+        (found.first_pass for found in steps if found.first_pass is not None), default=_NEVER
+    )
+    if lost is not None and lost.graph_task < consequences:
         yield of_failure(lost, trace)
-    is_new = explained is not None and (since is None or explained.graph_task < since)
-    if explained is not None and is_new and not explained.is_harmless:
-        yield of_explanation(explained)
+    if explained is not None and explained.graph_task < consequences:
+        yield from [] if explained.is_harmless else [of_explanation(explained)]
+    if graph_task is None:
+        for growing in (kept_graphs(trace), graph_growth(trace), hook_growth(trace)):
+            if growing is not None:
+                yield of_failure(growing, trace)
+    slow = slow_shape(trace, graph_task)
+    if slow is not None:
+        yield of_failure(slow, trace)
 
 
 def _others(trace: Trace, wrong: Failure) -> str:

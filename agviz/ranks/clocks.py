@@ -3,6 +3,11 @@
 Processes of one host share the monotonic clock. Hosts do not: their wall clocks say roughly how far
 they are apart, and where backward passes end together, because the last collective in them lets go
 of all ranks at once, that says it better. What is left is given as an error.
+
+Note [Bounds of a clock]
+Ranks end a pass soon after its last collective lets go of them, which says how far their clocks are
+apart. How soon, nobody knows. What is certain is the order: no rank ends the pass before all have
+joined. So each collective bounds the offset from both sides, and the error reaches to the bounds.
 """
 
 from __future__ import annotations
@@ -29,15 +34,22 @@ class Clock(NamedTuple):
     """``monotonic``, ``collectives`` or ``wall``."""
 
 
+class Awaited(NamedTuple):
+    """A collective that a rank awaited, on its own clock: Note [Bounds of a clock]."""
+
+    joined_ns: int
+    end_ns: int
+    """When its backward pass had ended, which awaits the collective."""
+
+
 def clocks(
-    ranks: Sequence[RankFile], releases: Mapping[int, Mapping[Key, int]]
+    ranks: Sequence[RankFile], awaited: Mapping[int, Mapping[Key, Awaited]]
 ) -> dict[int, Clock]:
     """The clock of each rank.
 
     Args:
         ranks: of one run.
-        releases: by rank and collective, when a collective that waits for all had let go of the
-            rank, on its own clock.
+        awaited: by rank and collective, those that waited for all ranks.
     """
     first = ranks[0]
     hosts: dict[object, Clock] = {}
@@ -48,7 +60,7 @@ def clocks(
         if clock is None:
             same = host == _host(first)
             alike = [other.number for other in ranks if _host(other) == host]
-            clock = Clock(0, 0, "monotonic") if same else _apart(first, rank, alike, releases)
+            clock = Clock(0, 0, "monotonic") if same else _apart(first, rank, alike, awaited)
             hosts[host] = clock
         found[rank.number] = clock
     return found
@@ -63,21 +75,25 @@ def _apart(
     first: RankFile,
     rank: RankFile,
     alike: Sequence[int],
-    releases: Mapping[int, Mapping[Key, int]],
+    awaited: Mapping[int, Mapping[Key, Awaited]],
 ) -> Clock:
-    reference = releases.get(first.number, {})
-    apart = sorted(
-        reference[key] - time_ns
+    reference = awaited.get(first.number, {})
+    both = [
+        (reference[key], other)
         for number in alike
-        for key, time_ns in releases.get(number, {}).items()
+        for key, other in awaited.get(number, {}).items()
         if key in reference
-    )
-    if apart:
-        middle = int(median(apart))
-        # Not the quartiles: on a busy machine the releases that a rank observes late come in rows.
-        error = max(apart[-1] - middle, middle - apart[0])
-        return Clock(middle, error, "collectives")
-    wall = (rank.meta.started_unix_ns - rank.meta.start_ns) - (
-        first.meta.started_unix_ns - first.meta.start_ns
-    )
-    return Clock(wall, None, "wall")
+    ]
+    if not both:
+        wall = (rank.meta.started_unix_ns - rank.meta.start_ns) - (
+            first.meta.started_unix_ns - first.meta.start_ns
+        )
+        return Clock(wall, None, "wall")
+    apart = sorted(here.end_ns - there.end_ns for here, there in both)
+    least = max(here.joined_ns - there.end_ns for here, there in both)
+    most = min(here.end_ns - there.joined_ns for here, there in both)
+    offset = int(median(apart))
+    if least <= most:
+        offset = min(max(offset, least), most)
+    error = max(offset - least, most - offset, apart[-1] - offset, offset - apart[0])
+    return Clock(offset, error, "collectives")

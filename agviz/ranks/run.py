@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.ranks.clocks import clocks
+from agviz.ranks.clocks import Awaited, clocks
 from agviz.ranks.facts import facts
 from agviz.ranks.median import median
 from agviz.traces.nodes import undisturbed
@@ -99,7 +99,7 @@ class Run:
         for file, trace in folder.traces():
             with undisturbed():
                 found[file.number] = facts(file, trace)
-        return cls(folder, found, clocks(folder.ranks, {n: _releases(r) for n, r in found.items()}))
+        return cls(folder, found, clocks(folder.ranks, {n: _awaited(r) for n, r in found.items()}))
 
     def on_one_clock(self, rank: int, time_ns: int) -> int:
         """A time of a rank's own clock, on that of the first rank."""
@@ -130,10 +130,15 @@ class Run:
         return sorted(found, key=lambda meeting: min(meeting.joined.values()))
 
 
-def _releases(rank: RankFacts) -> dict[Key, int]:
-    """When the last collective of each pass had let go of a rank: that one it has to await."""
+def _awaited(rank: RankFacts) -> dict[Key, Awaited]:
+    """The last collective of each pass, which a rank has to await before the pass can end."""
     last = {one.ordinal: one for one in rank.joined if one.is_inside and waits_for_all(one)}
-    return {one.key: one.release_ns for one in last.values()}
+    ends = {one.ordinal: one.end_ns for one in rank.passes}
+    return {
+        one.key: Awaited(one.time_ns, end_ns)
+        for one in last.values()
+        if (end_ns := ends.get(one.ordinal)) is not None
+    }
 
 
 def waits_for_all(one: Joined) -> bool:

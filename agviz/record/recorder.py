@@ -26,6 +26,8 @@ from agviz.record import roots
 from agviz.record.copies import MOST_BYTES, Copier
 from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
+from agviz.record.hook_counts import HookCounts
+from agviz.record.live_graphs import LiveGraphs
 from agviz.record.modified import modified
 from agviz.record.ranks import place
 from agviz.record.ranks.black_box import BlackBox
@@ -157,6 +159,8 @@ class Recorder(Instrument):
         self._start_ns = time.monotonic_ns()
         files = None if provenance is None else provenance.files
         self._watchdog = Watchdog(self._start_ns, timeout, files)
+        self._live_graphs = LiveGraphs(self._stack_of_node, self._name_of)
+        self._hook_counts = HookCounts()
         self._copier = Copier(max_values_bytes, self.store.make_room) if values == "full" else None
         torch = sys.modules.get("torch")
         facts: dict[str, Any] = {
@@ -327,6 +331,7 @@ class Recorder(Instrument):
             name = type(optimizer).__name__
             times = since_ns, None if begun is None or begun < 0 else begun
             self._introduce(thread)
+            self._live_graphs.steps += 1
             self.store.side(
                 OptimizerStep(self._outermost, number, *times, thread, name, is_guarded)
             )
@@ -379,6 +384,8 @@ class Recorder(Instrument):
         """Keep the graph as well, while its nodes are alive."""
         self.journal(codec.row_of(event))
         if live.graph_task is not None and self.wants(event.graph_task):
+            if event.graph_task == self._outermost:
+                self._look_for_growth(live.graph_task)
             graph = self._graph(live.graph_task)
             self.store.side(graph)
             if event.nodes > _LARGE_GRAPH:
@@ -595,6 +602,25 @@ class Recorder(Instrument):
                 return self._names.owner(tensor) or ""
         except RuntimeError:  # one of an exotic kind has no memory that could be asked for
             return ""
+
+    def _look_for_growth(self, task: GraphTask) -> None:
+        """Keep, now and then, what must not become more with every pass."""
+        alive = self._live_graphs.begin(task) if task.accumulate_grad else None
+        if alive is not None:
+            self.store.side(alive)
+        if self._names is not None:
+            hooks = self._hook_counts.begin(task.id, self._names)
+            if hooks is not None:
+                self.store.side(hooks)
+
+    def _name_of(self, parameter: Tensor) -> str | None:
+        return None if self._names is None else self._names.parameter(parameter)
+
+    def _stack_of_node(self, node: Any) -> tuple[Frame, ...]:
+        """Where a node was made, outermost frame first; empty where that is not known."""
+        if self._provenance is None:
+            return ()
+        return self._provenance.resolve([self._provenance.captured(node)])[0]
 
     def _memory(self, tensor: Tensor) -> int:
         """Number of its storage among those of torch functions; -1: none, or none is known."""

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from agviz.traces.distributed import OfRank
     from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
+    from agviz.traces.hook_counts import HookCount
+    from agviz.traces.live_graphs import LiveGraphsLook
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
@@ -164,7 +166,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | OfRank | StepRow"
+    " | ForwardCalls | OfRank | LiveGraphsLook | HookCount | StepRow"
 )
 """What goes to the file next to the rows of events."""
 
@@ -518,6 +520,8 @@ class Writer:
         | Held
         | ForwardCalls
         | OfRank
+        | LiveGraphsLook
+        | HookCount
         | StepRow,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):

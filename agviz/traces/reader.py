@@ -18,8 +18,10 @@ from agviz.traces import (
     health,
     held,
     hook_calls,
+    hook_counts,
     last_moment,
     left_out,
+    live_graphs,
     native_calls,
     nonfinite,
     optimizer_steps,
@@ -91,8 +93,10 @@ if TYPE_CHECKING:
     from agviz.traces.events import NodeBegun, Place
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
+    from agviz.traces.hook_counts import HookCount
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
+    from agviz.traces.live_graphs import LiveGraphsLook
     from agviz.traces.nodes import EdgeNorm, NodeIdentity, NodeLabel, PlacedNode, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
@@ -441,6 +445,14 @@ class Trace:
             since: those after the beginning of this graph task; -1: all of them.
         """
         return optimizer_steps.read(self._database, self._contents(), since)
+
+    def live_graphs(self) -> list[LiveGraphsLook]:
+        """How many graphs were alive when some later passes began, in order of time."""
+        return live_graphs.read(self._database, self._contents())
+
+    def hook_counts(self) -> list[HookCount]:
+        """How many hooks modules and parameters had when some passes began, in order of time."""
+        return hook_counts.read(self._database, self._contents())
 
     def optimizer_steps_before(self, graph_task: int) -> int:
         """How many optimizer steps there were before a graph task began."""

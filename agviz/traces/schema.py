@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -435,6 +435,41 @@ CREATE TABLE not_finite (
     step INTEGER NOT NULL,         -- optimizer_step that wrote to it last; -1: something else did
     PRIMARY KEY (graph_task, number)
 ) WITHOUT ROWID""",
+    # How many graphs of passes were alive when a later pass began, at some of them.
+    "live_graphs": """
+CREATE TABLE live_graphs (
+    id INTEGER PRIMARY KEY,        -- in order of time, from 0
+    graph_task INTEGER NOT NULL,   -- the pass that was about to run
+    passes INTEGER NOT NULL,       -- graphs of the passes before it
+    created INTEGER NOT NULL,      -- those of them with create_graph=True
+    steps INTEGER NOT NULL,        -- optimizer steps before it
+    alive INTEGER NOT NULL,        -- those of the graphs that were alive
+    alive_steps INTEGER NOT NULL   -- different numbers of optimizer steps before their passes
+)""",
+    # What kept most of them alive, where that was looked for.
+    "graph_holder": """
+CREATE TABLE graph_holder (
+    look INTEGER NOT NULL,         -- live_graphs
+    number INTEGER NOT NULL,       -- from 0
+    kind INTEGER NOT NULL,         -- string: "tensor", "container", "gradient", "closure"
+    name INTEGER NOT NULL,         -- string, of the variable, Class.attribute or function; 0: none
+    what INTEGER NOT NULL,         -- string, type of the container; 0: it is none
+    reached INTEGER NOT NULL,      -- graphs that it keeps
+    stack INTEGER NOT NULL,        -- stack that made the tensor, or the function's definition
+    PRIMARY KEY (look, number)
+) WITHOUT ROWID""",
+    # How many hooks modules and parameters had when a pass began, at some of them.
+    "hook_count": """
+CREATE TABLE hook_count (
+    id INTEGER PRIMARY KEY,        -- in order of time, from 0
+    graph_task INTEGER NOT NULL,   -- the pass that was about to run
+    passes INTEGER NOT NULL,       -- passes before it
+    hooks INTEGER NOT NULL,        -- of all modules and parameters
+    most INTEGER NOT NULL,         -- of the one that has most
+    owner INTEGER NOT NULL,        -- string, name of that; 0: the outermost module, or none
+    hook INTEGER NOT NULL,         -- string, name of its last hook; 0: none
+    definition INTEGER NOT NULL    -- stack of the one frame where that is defined; 0: not known
+)""",
     # Of a process among several of one program (rank is in meta), from here to pause: the process
     # groups in which collectives were called.
     "process_group": """

@@ -1,0 +1,61 @@
+"""Looking for lines in the source that a trace holds, by what is written there."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from agviz.traces.rows import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agviz.traces.reader import Trace
+
+
+def parsed(source: Sequence[str]) -> ast.Module:
+    """The syntax tree of a file; an empty one where it is not Python."""
+    try:
+        return ast.parse("\n".join(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def with_functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """All nodes in the order of the text, each with the name of the function in which it is."""
+    waiting: list[tuple[str, ast.AST]] = [("<module>", tree)]
+    while waiting:
+        function, node = waiting.pop()
+        yield function, node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        waiting += [(function, child) for child in reversed(list(ast.iter_child_nodes(node)))]
+
+
+def line_of_call(trace: Trace, stack: Sequence[Frame], fits: Callable[[str], bool]) -> Frame | None:
+    """The one line of the files of a stack that calls a function or method whose name fits.
+
+    Where several lines do, the one in a function of the stack; None: none, or still several.
+
+    Args:
+        trace: holds the files.
+        stack: frames, innermost last.
+        fits: is given the last part of a name.
+    """
+    shown = [frame for frame in reversed(stack) if not frame.hidden]
+    for file in dict.fromkeys(frame.file for frame in shown):
+        found = list(dict.fromkeys(_calls(file, trace.source(file), fits)))
+        inside = {frame.function for frame in shown if frame.file == file}
+        for some in (found, [frame for frame in found if frame.function in inside]):
+            if len(some) == 1:
+                return some[0]
+    return None
+
+
+def _calls(file: str, source: Sequence[str], fits: Callable[[str], bool]) -> Iterator[Frame]:
+    for function, node in with_functions(parsed(source)):
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if fits(name):
+                yield Frame(file, node.lineno, function, False)

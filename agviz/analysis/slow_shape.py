@@ -1,0 +1,131 @@
+"""Graphs that are slow by their shape: writes into slices, and loops over elements.
+
+Both are judged by what backward has to do, not by times, which differ from machine to machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, GraphTaskRow, NodeRow
+
+_LEAST_WRITES: Final = 64
+_WRITE: Final = "CopySlices"
+_LEAST_NODES: Final = 1_000
+_MOST_NODES: Final = 20_000
+"""A larger graph is not read."""
+_SHARE: Final = 0.5
+"""Of all numbers that go through the pass, or of all nodes, that are the line's."""
+_TINY: Final = 64
+"""Numbers in the gradients of most of a loop's nodes."""
+_TIMES_AS_WIDE: Final = 8
+"""Is a graph whose nodes mostly do not depend on each other, than it is deep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowShape:
+    """A line whose nodes make most of the work of a pass, needlessly."""
+
+    graph_task: int
+    frame: Frame | None
+    count: int
+    """Nodes of the line."""
+    of: int
+    """Nodes of the pass."""
+    written: int
+    """Numbers in the buffer that is written into; 0: it is a loop over elements."""
+
+    @property
+    def heading(self) -> str:
+        """What there is so much of."""
+        if self.written:
+            return (
+                f"{self.count:,} writes into slices make most of the work of backward pass"
+                f" {self.graph_task}"
+            )
+        return (
+            f"one line makes {self.count:,} of the {self.of:,} nodes of backward pass"
+            f" {self.graph_task}"
+        )
+
+    @property
+    def paragraph(self) -> str:
+        """Why that is slow, and what to do."""
+        if self.written:
+            return (
+                "In backward each such write (CopySlices) copies the gradient of the whole buffer,"
+                f" {self.written:,} numbers, {self.count:,} times: the cost grows with the square"
+                " of the length. Collect the parts in a list, and make the buffer once with"
+                " torch.stack or torch.cat."
+            )
+        return (
+            "They are small, a few numbers each, and mostly do not depend on each other: a Python"
+            " loop over elements. Each node costs microseconds in forward and backward, whatever"
+            " its size. Do the whole tensor at once: an elementwise function, indexing by a tensor,"
+            " or torch.vmap."
+        )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield f"{self.count:,} of {self.of:,} nodes were made at {self.frame}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "slow_shape",
+            "graph_task": self.graph_task,
+            "writes": bool(self.written),
+            "count": self.count,
+            "nodes": self.of,
+        }
+
+
+def slow_shape(trace: Trace, graph_task: int | None = None) -> SlowShape | None:
+    """A line that makes most of the largest pass, or of the one asked about, slow; None: none does.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    tasks = trace.graph_tasks if graph_task is None else [trace.graph_task(graph_task)]
+    task = max(tasks, key=lambda task: task.nodes, default=None)
+    if task is None or not _LEAST_WRITES <= task.nodes <= _MOST_NODES:
+        return None
+    labels = trace.node_labels(task.id, 0, task.nodes)
+    if sum(label.name == _WRITE for label in labels) >= _LEAST_WRITES:
+        return _writes(task, trace.nodes(task.id))
+    if task.nodes >= max(_LEAST_NODES, _TIMES_AS_WIDE * trace.node(task.id, 0).topological_nr):
+        return _loop(task, trace.nodes(task.id))
+    return None
+
+
+def _writes(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
+    by_line = Counter(node.frame for node in nodes if node.short_name == _WRITE)
+    frame, count = by_line.most_common(1)[0]
+    sizes = [_numbers(node) for node in nodes if node.short_name == _WRITE and node.frame == frame]
+    if count < _LEAST_WRITES or sum(sizes) < _SHARE * sum(map(_numbers, nodes)):
+        return None
+    largest = max(sizes)
+    return SlowShape(graph_task=task.id, frame=frame, count=count, of=task.nodes, written=largest)
+
+
+def _loop(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
+    by_line = Counter(node.frame for node in nodes if node.frame is not None)
+    if not by_line:
+        return None
+    frame, count = by_line.most_common(1)[0]
+    sizes = sorted(_numbers(node) for node in nodes if node.frame == frame)
+    if count < max(_LEAST_NODES, _SHARE * task.nodes) or sizes[len(sizes) // 2] > _TINY:
+        return None
+    return SlowShape(graph_task=task.id, frame=frame, count=count, of=task.nodes, written=0)
+
+
+def _numbers(node: NodeRow) -> int:
+    """In the gradients that it receives."""
+    return sum(math.prod(shape) for shape in node.input_shapes or ())

@@ -1,0 +1,332 @@
+"""Graphs that outlive their backward pass: how many there are, and what keeps them.
+
+Each pass puts a token into the ``metadata`` of some of its nodes. torch keeps it as long as one of
+these, so the tokens that are left are those of graphs that something still holds. To find
+what does, all tensors that Python's garbage collector knows are followed back, once or twice in a
+recording; it takes some 100 ms in a program of a million objects.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import weakref
+from collections import deque
+from types import CellType, FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from agviz.record.files import Files
+from agviz.traces.live_graphs import CLOSURE, CONTAINER, GRADIENT, TENSOR, Holder, LiveGraphsLook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from agviz.traces.rows import Frame
+    from agviz_engine.graph_task import GraphTask
+
+log = logging.getLogger("agviz")
+
+_KEY: Final = "agviz_pass"
+_MOST_MARKED: Final = 32
+"""Nodes of a pass, evenly spread, that hold its token."""
+_EACH_UNTIL: Final = 8
+"""Looks are taken at each pass up to this one, then at 12, 16, 24, 32 and so on."""
+_MOST_SEARCHES: Final = 2
+_TIMES_LATER: Final = 4
+"""Than the first is the second: what kept graphs at first may have been something else."""
+_MOST_TENSORS: Final = 20_000
+_MOST_NODES: Final = 200_000
+_MOST_DESCRIBED: Final = 64
+_DEPTH: Final = 3
+"""Containers within each other through which a name is looked for."""
+_CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict)
+
+
+class _Token:
+    """Lives as long as the node whose metadata holds it."""
+
+    __slots__ = ("__weakref__", "steps")
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        """Optimizer steps before the pass."""
+
+
+class _Named(NamedTuple):
+    """Where Python refers to a tensor."""
+
+    kind: str
+    name: str
+    what: str
+    """Type of the container, or nothing."""
+    frame: Frame | None
+    """Definition of the function whose closure it is in."""
+
+
+class LiveGraphs:
+    """Counts the graphs of past passes that are alive.
+
+    Args:
+        stack_of_node: stack of Python that created a node, outermost frame first.
+        name_of: name of a parameter; None: not known.
+    """
+
+    def __init__(
+        self,
+        stack_of_node: Callable[[Any], tuple[Frame, ...]],
+        name_of: Callable[[Tensor], str | None],
+    ) -> None:
+        self._stack_of_node = stack_of_node
+        self._name_of = name_of
+        self._tokens: weakref.WeakSet[_Token] = weakref.WeakSet()
+        self._passes = self._created = 0
+        self._number = -1
+        """The next sequence number when the last pass began."""
+        self._looks = 0
+        self._searches = 0
+        self._searched_at = 0
+        self._is_off = False
+        self._files = Files()
+        self.steps = 0
+        """Optimizer steps so far."""
+
+    def begin(self, task: GraphTask) -> LiveGraphsLook | None:
+        """An outermost call of backward begins; what is alive of earlier ones, at times."""
+        if self._is_off:
+            return None
+        try:
+            return self._begin(task)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+            self._is_off = True
+            log.warning("graphs that stay alive are no longer recorded (%r)", error)
+            return None
+
+    def _begin(self, task: GraphTask) -> LiveGraphsLook | None:
+        found = self._look(task.id) if is_time_to_look(self._passes) else None
+        self._mark(task)
+        return found
+
+    def _mark(self, task: GraphTask) -> None:
+        """Put a token on nodes that were made since the pass before, and have none."""
+        import torch
+
+        made_before = self._number
+        self._number = torch._C._autograd._get_sequence_nr()
+        roots = (ref for ref, _ in task.root_edges if not ref.is_accumulate_grad)
+        if max((ref.sequence_nr for ref in roots), default=-1) < made_before:
+            return  # of several losses that were computed first, and then differentiated
+        token = _Token(self.steps)
+        nodes = task.nodes
+        for place in range(0, len(nodes), len(nodes) // _MOST_MARKED + 1):
+            if nodes[place].is_accumulate_grad:
+                continue
+            metadata = getattr(nodes[place].node, "metadata", None)
+            if metadata is not None and _KEY not in metadata:
+                metadata[_KEY] = token
+                self._tokens.add(token)
+        if token in self._tokens:
+            self._passes += 1
+            self._created += task.create_graph
+
+    def _look(self, graph_task: int) -> LiveGraphsLook:
+        alive = set(self._tokens)
+        steps = len({token.steps for token in alive})
+        passes = self._passes, self._created, self.steps
+        look = LiveGraphsLook(self._looks, graph_task, *passes, len(alive), steps)
+        self._looks += 1
+        if not look.is_growing or self._searches >= _MOST_SEARCHES:
+            return look
+        if self._passes < _TIMES_LATER * self._searched_at:
+            return look
+        self._searches += 1
+        self._searched_at = self._passes
+        return look._replace(holders=self._search(alive))
+
+    def _search(self, tokens: set[_Token]) -> tuple[Holder, ...]:
+        import torch
+
+        budget = _MOST_NODES
+        reaching: list[tuple[Tensor, bool, set[_Token]]] = []
+        with torch._C.DisableTorchFunction():
+            for tensor in _tensors():
+                of_grad = tensor.grad_fn is None
+                made = (
+                    tensor.grad.grad_fn if of_grad and tensor.grad is not None else tensor.grad_fn
+                )
+                if made is None:
+                    continue
+                found, visited = _reached(made, tokens, budget)
+                budget -= visited
+                if found:
+                    reaching.append((tensor, of_grad, found))
+                if budget <= 0:
+                    break
+            reaching.sort(key=lambda each: -len(each[2]))
+            return tuple(self._holders(reaching[:_MOST_DESCRIBED]))
+
+    def _holders(self, reaching: list[tuple[Tensor, bool, set[_Token]]]) -> Iterator[Holder]:
+        """Those that keep the most; tensors that are held in the same way are taken together."""
+        groups: dict[tuple[str, str, str], tuple[set[_Token], Tensor, _Named]] = {}
+        own = [reaching, *reaching, groups]
+        for tensor, of_grad, found in reaching:
+            named = (
+                _Named(GRADIENT, self._name_of(tensor) or "", "", None)
+                if of_grad
+                else self._named(tensor, own)
+            )
+            if named is None:
+                continue
+            key = named.kind, "" if of_grad else named.name, named.what
+            known = groups.setdefault(key, (set(), tensor, named))
+            known[0].update(found)
+        best = max(groups.values(), key=lambda each: len(each[0]), default=None)
+        if best is not None:
+            tokens, tensor, named = best
+            stack = (named.frame,) if named.frame is not None else self._stack(tensor)
+            yield Holder(named.kind, named.name, named.what, len(tokens), stack)
+
+    def _stack(self, tensor: Tensor) -> tuple[Frame, ...]:
+        return () if tensor.grad_fn is None else self._stack_of_node(tensor.grad_fn)
+
+    def _named(self, tensor: Tensor, own: Sequence[object]) -> _Named | None:
+        """How Python refers to a tensor; None: nothing that has a name does."""
+        frames = list(_running())
+        for frame in frames:
+            if (name := _key_of(frame.f_locals, tensor)) is not None:
+                return _Named(TENSOR, name, "", None)
+        return self._referred(tensor, [*own, frames], frames, _DEPTH)
+
+    def _referred(
+        self, thing: object, own: Sequence[object], frames: Sequence[FrameType], depth: int
+    ) -> _Named | None:
+        what = "" if depth == _DEPTH else type(thing).__name__
+        containers: list[object] = []
+        for other in gc.get_referrers(thing):
+            if any(other is each for each in own) or other in frames:
+                continue
+            if (found := self._by_name(other, thing, what)) is not None:
+                return found
+            if type(other) in _CONTAINERS:
+                containers.append(other)
+        for container in containers if depth else ():
+            for frame in frames:
+                if (name := _key_of(frame.f_locals, container)) is not None:
+                    return _Named(CONTAINER, name, type(container).__name__, None)
+            more = [*own, containers]
+            if (found := self._referred(container, more, frames, depth - 1)) is not None:
+                return found
+        return None
+
+    def _by_name(self, owner: object, thing: object, what: str) -> _Named | None:
+        """How the owner of a reference calls what it refers to; None: it has no name for it."""
+        if isinstance(owner, CellType):
+            function = _function_of(owner)
+            if function is None:
+                return None
+            code = function.__code__
+            at = self._files.frame(code.co_filename, code.co_firstlineno, code.co_name)
+            return _Named(CLOSURE, function.__name__, "", at)
+        name = _scope_of(owner, thing) if type(owner) is dict else _attribute_of(owner, thing)
+        return None if name is None else _Named(CONTAINER if what else TENSOR, name, what, None)
+
+
+def is_time_to_look(passes: int) -> bool:
+    """Whether so many passes are behind that the next look is due; looks get rarer."""
+    if passes <= _EACH_UNTIL:
+        return passes > 0
+    odd = passes
+    while not odd % 2:
+        odd //= 2
+    return odd in {1, 3}
+
+
+def _tensors() -> Iterator[Tensor]:
+    """Those that hold a graph, or whose gradient may."""
+    import torch
+
+    seen = 0
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+            continue
+        if not thing.requires_grad or (thing.grad_fn is not None and thing._is_view()):
+            continue
+        seen += 1
+        if seen > _MOST_TENSORS:
+            return
+        yield thing
+
+
+def _reached(made: Any, tokens: set[_Token], most: int) -> tuple[set[_Token], int]:
+    """The tokens on nodes that a graph leads to, and the number of nodes that were visited."""
+    found: set[_Token] = set()
+    seen = {made}
+    waiting = [made]
+    while waiting and len(seen) < most:
+        node = waiting.pop()
+        token = getattr(node, "metadata", {}).get(_KEY)
+        if token in tokens:
+            found.add(token)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return found, len(seen)
+
+
+def _running() -> Iterator[FrameType]:
+    """The frames of this thread outside of agviz, innermost first: the collector knows them not."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_globals.get("__name__", "").startswith(("agviz.", "agviz_engine.")):
+            yield frame
+        frame = frame.f_back
+
+
+def _key_of(scope: Any, thing: object) -> str | None:
+    for key, value in list(scope.items()):
+        if value is thing and isinstance(key, str):
+            return key
+    return None
+
+
+def _scope_of(scope: dict[Any, Any], thing: object) -> str | None:
+    """Name of a global, or of an attribute of an object; None: it is a plain dictionary."""
+    name = _key_of(scope, thing)
+    if name is None:
+        return None
+    if "__name__" in scope and "__builtins__" in scope:
+        return name
+    for owner in gc.get_referrers(scope):
+        if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
+            if isinstance(owner, ModuleType):
+                return name
+            return f"{type(owner).__name__}.{name}"
+    return None
+
+
+def _attribute_of(owner: object, thing: object) -> str | None:
+    """Name of an attribute whose value it is."""
+    own = _own_dict(owner)
+    name = None if own is None else _key_of(own, thing)
+    return None if name is None else f"{type(owner).__name__}.{name}"
+
+
+def _own_dict(owner: object) -> dict[str, Any] | None:
+    try:
+        found = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def _function_of(cell: CellType) -> FunctionType | None:
+    for closure in gc.get_referrers(cell):
+        if type(closure) is tuple:
+            for function in gc.get_referrers(closure):
+                if isinstance(function, FunctionType) and function.__closure__ is closure:
+                    return function
+    return None

@@ -1,0 +1,107 @@
+"""Graphs of past passes that were alive when later ones began, and what kept them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.traces import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agviz.traces.contents import Contents
+    from agviz.traces.database import Database
+    from agviz.traces.rows import Frame
+
+TENSOR: Final = "tensor"
+"""A variable or an attribute is a tensor whose graph leads to them."""
+CONTAINER: Final = "container"
+"""A list or its like holds such tensors."""
+GRADIENT: Final = "gradient"
+"""Gradients of parameters have graphs of their own."""
+CLOSURE: Final = "closure"
+"""Functions refer to such tensors."""
+
+_LEAST: Final = 3
+"""Graphs alive, and optimizer steps, of which something is said."""
+_LEAST_PASSES: Final = 8
+"""The same in passes, of a program that has no optimizer."""
+
+
+class Holder(NamedTuple):
+    """What keeps graphs alive."""
+
+    kind: str
+    name: str
+    """Of the variable, ``Class.attribute``, function or parameter; empty: not known."""
+    what: str
+    """Type of the container; empty for others."""
+    reached: int
+    """Graphs that it keeps."""
+    stack: tuple[Frame, ...]
+    """That made the tensor or one of them, or the definition of the function, outermost frame
+    first."""
+
+
+class LiveGraphsLook(NamedTuple):
+    """One count of them."""
+
+    number: int
+    """In order of time, from 0."""
+    graph_task: int
+    """The pass that was about to run."""
+    passes: int
+    """Graphs of passes before it."""
+    created: int
+    """Those of them with ``create_graph=True``."""
+    steps: int
+    """Optimizer steps before it."""
+    alive: int
+    """Those of the graphs that were alive."""
+    alive_steps: int
+    """Different numbers of optimizer steps before their passes."""
+    holders: tuple[Holder, ...] = ()
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether half of all graphs are alive, and of several optimizer steps."""
+        if self.alive < _LEAST or 2 * self.alive < self.passes:
+            return False
+        if not self.steps:
+            return self.passes >= _LEAST_PASSES or self.created >= _LEAST
+        return 2 * self.alive_steps >= self.steps >= _LEAST
+
+    def rows(
+        self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]
+    ) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The tables, and the rows for them."""
+        yield "live_graphs", tuple(self[:-1])
+        for number, holder in enumerate(self.holders):
+            texts = text(holder.kind), text(holder.name), text(holder.what)
+            yield "graph_holder", (self.number, number, *texts, holder.reached, stack(holder.stack))
+
+
+def read(database: Database, contents: Contents) -> list[LiveGraphsLook]:
+    """In order of time.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    holders: dict[int, list[Holder]] = {}
+    for look, kind, name, what, reached, stack in database.integers(
+        "SELECT look, kind, name, what, reached, stack FROM graph_holder ORDER BY look, number"
+    ):
+        texts = contents.name(kind), contents.name(name), contents.name(what)
+        found = Holder(*texts, reached, dumps.stack(database, contents, stack))
+        holders.setdefault(look, []).append(found)
+    rows = database.integers(
+        "SELECT id, graph_task, passes, created, steps, alive, alive_steps"
+        " FROM live_graphs ORDER BY id"
+    )
+    looks = []
+    for number, graph_task, passes, created, steps, alive, alive_steps in rows:
+        counts = passes, created, steps, alive, alive_steps
+        looks.append(
+            LiveGraphsLook(number, graph_task, *counts, holders=tuple(holders.get(number, ())))
+        )
+    return looks
