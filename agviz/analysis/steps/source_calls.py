@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from typing import TYPE_CHECKING
 
+from agviz.analysis.code_search import parsed, with_functions
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from agviz.traces.reader import Trace
 
@@ -22,35 +22,14 @@ def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bo
         beside: of the program's own code; None: empty.
         fits: whether it is one, by the call and by how what is called is written.
     """
-    lines = [] if beside is None else trace.source(beside.file)
-    if beside is None or not lines:
+    if beside is None:
         return []
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in a text is no business of ours
-            tree = ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+    lines = trace.source(beside.file)
     return [
-        Frame(beside.file, call.lineno, function, hidden=False, source=_line(lines, call.lineno))
-        for call, function in _calls(tree, "<module>")
-        if fits(call, ast.unparse(call.func))
+        Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        for function, node in with_functions(parsed(lines))
+        if isinstance(node, ast.Call) and fits(node, ast.unparse(node.func))
     ]
-
-
-def _line(lines: list[str], number: int) -> str:
-    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
-
-
-def _calls(node: ast.AST, function: str) -> Iterator[tuple[ast.Call, str]]:
-    waiting = [(node, function)]
-    while waiting:
-        part, inside = waiting.pop()
-        if isinstance(part, ast.Call):
-            yield part, inside
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
-            inside = part.name
-        waiting.extend((child, inside) for child in reversed(list(ast.iter_child_nodes(part))))
 
 
 def is_schedule(_call: ast.Call, name: str) -> bool:

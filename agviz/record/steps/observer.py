@@ -294,7 +294,8 @@ class StepObserver:
 
 
 def _held(optimizer: Any) -> list[Tensor]:
-    return [one for group in optimizer.param_groups for one in group["params"]]
+    groups = getattr(optimizer, "param_groups", ())  # there are none where its __init__ has raised
+    return [one for group in groups for one in group["params"]]
 
 
 def _number(value: object) -> float | None:
