@@ -14,7 +14,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
@@ -41,23 +41,37 @@ def spoilt(run: RunSteps) -> Iterator[StepFinding]:
     names = [row.name for row in wrong if row.optimizer == by.optimizer.number]
     taken = next((one for one in by.steps if one.step.number == wrong[0].step), by.steps[-1])
     were = "were" if len(names) > 1 else "was"
+    # A norm that is missing though nothing lacks a gradient was none: NaN or infinite.
+    lost = [] if taken.fact.without_grad else _lost(taken)
+    if lost:
+        heading = f"gradients became non-finite between backward and step of {by.name}"
+        did = (
+            f" is finite, but the gradient of {listed(lost)} no longer was when the step was called:"
+            " look at what divides, clips or unscales gradients between backward and step."
+        )
+    else:
+        heading = f"a step of {by.name} made {parameters(names)} non-finite"
+        did = f" is finite: the step did it. {_why(by, names)}"
     when = f"before backward pass {seen}" if seen >= 0 else "at the end of the recording"
     yield StepFinding(
         kind="spoilt",
-        heading=f"a step of {by.name} made {parameters(names)} non-finite",
+        heading=heading,
         frame=by.stepped,
         paragraph=(
             f"{parameters(names)} {were} not finite {when}, last written by step"
             f" {taken.step.number} of {by.name}. Every loss and every gradient that was measured"
-            " until then is finite: the step did it."
-            f" {_why(run, by, taken.fact.without_grad, names)}"
+            f" until then{did}"
         ),
         evidence=() if by.made is None else (f"{by.name} was made at {by.made}",),
         first_pass=seen if seen >= 0 else None,
     )
 
 
-def _why(run: RunSteps, by: Stepping, without_grad: int, names: list[str]) -> str:
+def _lost(taken: TakenStep) -> list[str]:
+    return [row.parameter for row in taken.sample if row.parameter and row.gradient is None]
+
+
+def _why(by: Stepping, names: list[str]) -> str:
     eps = by.steps[-1].fact.eps
     dtypes = {row.dtype for row in by.held if row.name in names}
     half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
@@ -72,14 +86,6 @@ def _why(run: RunSteps, by: Stepping, without_grad: int, names: list[str]) -> st
             f"Its eps of {number(eps)} is 0 in {half}{at}, and so is the square of a small"
             f" gradient: {by.name} divides by 0. Keep parameters in float32 under autocast, or take"
             " a larger eps."
-        )
-    lost = [
-        row.parameter for row in by.steps[-1].sample if row.gradient is None and not without_grad
-    ]
-    if lost and run.first_wrong is None:
-        return (
-            f"When the step was called the gradient of {listed(lost)} was no longer finite: look at"
-            " what divides or clips gradients between backward and step."
         )
     rates = [taken.fact.most_rate for taken in by.steps if taken.fact.most_rate is not None]
     rate = f" of {number(max(rates))}" if rates else ""
