@@ -46,8 +46,8 @@ def spoilt(run: RunSteps) -> Iterator[StepFinding]:
     if lost:
         heading = f"gradients became non-finite between backward and step of {by.name}"
         did = (
-            f" is finite, but the gradient of {listed(lost)} no longer was when the step was called:"
-            " look at what divides, clips or unscales gradients between backward and step."
+            f" is finite, but the gradient of {listed(lost)} no longer was when the step was"
+            " called: look at what divides, clips or unscales gradients between backward and step."
         )
     else:
         heading = f"a step of {by.name} made {parameters(names)} non-finite"
