@@ -217,6 +217,27 @@ def test_nothing_is_changed(
         assert all(fact.without_grad == 0 for fact in trace.step_facts())
 
 
+@pytest.mark.slow
+def test_a_compiled_step(tmp_path: Path) -> None:
+    def compiled() -> list[torch.Tensor]:
+        torch.compiler.reset()
+        model = net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.01))
+        step = torch.compile(lambda: optimizer.step(), backend="eager")  # noqa: PLW0108
+        for number in range(4):
+            optimizer.zero_grad()
+            passed(model, number)
+            step()
+        return [p.detach().clone() for p in model.parameters()]
+
+    alone = compiled()
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        recorded = compiled()
+    assert all(torch.equal(a, b) for a, b in zip(alone, recorded, strict=True))
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert [fact.without_grad for fact in trace.step_facts()] == [0] * 4
+
+
 def test_nothing_is_kept_alive_or_left_behind(tmp_path: Path) -> None:
     own = Optimizer._patch_step_function
     with agviz.trace(path=tmp_path / "t.agviz"):

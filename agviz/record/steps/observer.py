@@ -89,6 +89,7 @@ class StepObserver:
         self._passes = 0
         self._looks = 0
         self._is_over = False
+        self._guarded: Callable[..., Any] = self._act
         self._own: Any = None
         self._ours: Any = None
 
@@ -96,6 +97,10 @@ class StepObserver:
         """Note from now on where optimizers are made."""
         from torch.optim import Optimizer
 
+        from agviz_engine.backward_call import unseen_by_dynamo
+
+        # Compiled code may call a step: Dynamo would compile what is done here, too.
+        self._guarded = unseen_by_dynamo(self._act)
         kind: Any = Optimizer
         own = getattr(kind, "_patch_step_function", None)
         if own is None:  # this torch makes optimizers in another way
@@ -154,7 +159,7 @@ class StepObserver:
         """
         return self._guarded(self._look, graph_task) or []
 
-    def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
+    def _act(self, act: Callable[..., Any], *args: Any) -> Any:
         if self._is_over:
             return None
         try:
