@@ -218,6 +218,7 @@ def test_nothing_is_changed(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Dynamo's own
 def test_a_compiled_step(tmp_path: Path) -> None:
     def compiled() -> list[torch.Tensor]:
         torch.compiler.reset()
