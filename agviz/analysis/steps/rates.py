@@ -25,6 +25,8 @@ _GROWN: Final = 1e3
 """By so much the loss has grown from its least where it diverges and nothing breaks."""
 _GROWN_TO_BREAK: Final = 30.0
 """The same where it then is not finite."""
+_MOST_PASSES: Final = 1_000
+"""Looked at, the last ones: what diverges does so quickly."""
 _GROWN_BESIDES: Final = 10.0
 """By so much it has grown without its largest jump: a hard batch is no divergence."""
 _LEAST_CHANGE: Final = 0.02
@@ -144,12 +146,13 @@ def _growth(run: RunSteps) -> tuple[list[int], list[float]] | None:
     stop = run.first_wrong
     call = run.trace.call_site(run.passes[-1].id)[-1:] if run.passes else ()
     ids = [
-        task.id
-        for task in run.passes
-        if task.id in run.losses
-        and (stop is None or task.id < stop)
-        and (run.trace.call_site(task.id)[-1:] == call or stop is not None)
-    ]
+        task.id for task in run.passes if task.id in run.losses and (stop is None or task.id < stop)
+    ][-_MOST_PASSES:]
+    if stop is None:
+        finite = [loss for number in ids if math.isfinite(loss := run.losses[number])]
+        if not finite or finite[-1] < _GROWN * min(finite):  # to ask for lines is dear
+            return None
+        ids = [number for number in ids if run.trace.call_site(number)[-1:] == call]
     known = [(number, run.losses[number]) for number in ids if math.isfinite(run.losses[number])]
     if len(known) < _LEAST:
         return None
