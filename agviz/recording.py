@@ -31,6 +31,7 @@ from agviz.record.ranks import place
 from agviz.record.ranks.conversions import Conversions
 from agviz.record.recorder import Recorder
 from agviz.record.ring_store import RingStore
+from agviz.record.steps.observer import StepObserver
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.signals import SignalListener
 from agviz.traces.reader import Trace
@@ -78,7 +79,8 @@ class Recording(Instrument):
         self.names = Names()
         self.provenance = Provenance() if self.options.provenance else None
         self.grad_mode = GradMode()
-        self._steps = OptimizerSteps(self._stepped)
+        self.step_observer = StepObserver(self.names, self.provenance)
+        self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
         self.chosen: ChosenEngine | None = None
@@ -152,6 +154,7 @@ class Recording(Instrument):
             self.recorder.runs_on(self.chosen.name)
         self.recorder.forward = self.forward
         self.recorder.grad_mode = self.grad_mode
+        self.recorder.steps = self.step_observer
         if self.recorder.ranks is not None:
             self.recorder.ranks.conversions = self._conversions
         self.recorder.file.when_timed_out = self._timed_out
@@ -195,6 +198,7 @@ class Recording(Instrument):
         self._steps.start()
         if self.provenance is not None:
             self.provenance.start()
+        self.step_observer.start()
         if self.options.check_forward:
             self._check_forward(registry)
         if SIGNAL in self.options.on:
@@ -312,6 +316,7 @@ class Recording(Instrument):
         self.grad_mode.stop()
         self._leaving.stop()
         self._steps.stop()
+        self.step_observer.stop()
         if self.provenance is not None:
             self.provenance.stop()
 

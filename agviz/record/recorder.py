@@ -33,6 +33,7 @@ from agviz.record.ranks import place
 from agviz.record.ranks.black_box import BlackBox
 from agviz.record.ranks.rank_observer import RankObserver
 from agviz.record.selection import Selection
+from agviz.record.steps.unheld import Reached
 from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
 from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from agviz.record.grad_mode import GradMode
     from agviz.record.names import ModuleCalls, Names
     from agviz.record.provenance import Provenance
+    from agviz.record.steps.observer import StepObserver
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.instruments import Journal, Measurer, Registry
@@ -117,6 +119,8 @@ class Recorder(Instrument):
     """Where the torch functions come from that the program calls."""
     grad_mode: GradMode | None = None
     """Knows where the program turned gradients off."""
+    steps: StepObserver | None = None
+    """Knows what optimizers hold, find and leave behind."""
     is_gated = False
     """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to those
     it wants."""
@@ -222,6 +226,8 @@ class Recorder(Instrument):
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
+        if self.steps is not None and self.is_recording:
+            self._keep(self.steps.look())
         if self.ranks is not None:
             self.ranks.stop()
         self.store.flush()
@@ -329,8 +335,14 @@ class Recorder(Instrument):
             self.store.side(
                 OptimizerStep(self._outermost, number, *times, thread, name, is_guarded)
             )
+            if self.steps is not None:
+                self._keep(self.steps.stepped(optimizer, number, self._outermost))
             if self.ranks is not None:
                 self.ranks.stepped(number, optimizer)
+
+    def _keep(self, rows: Sequence[SideRow]) -> None:
+        for row in rows:
+            self.store.side(row)
 
     def _introduce(self, number: int) -> None:
         """Name the thread that runs this, where it has not been."""
@@ -344,6 +356,8 @@ class Recorder(Instrument):
         calls: ModuleCalls | None = None
         if event.parent < 0:
             self._outermost = event.graph_task
+            if self.steps is not None:
+                self.steps.pass_begun()
             calls = None if self._names is None else self._names.take_calls()
         self._selection.begin(event)
         self._last_begun = event.graph_task
@@ -390,6 +404,20 @@ class Recorder(Instrument):
                 self.store.side(Parameters(event.graph_task, known))
             if self.ranks is not None:
                 self.ranks.computed(live.graph_task, graph)
+            self._keep_reached(live.graph_task, graph)
+
+    def _keep_reached(self, task: GraphTask, graph: Graph) -> None:
+        """Keep to which leaves a pass leads that no optimizer holds."""
+        if self.steps is None or not task.accumulate_grad:
+            return
+        names = graph.parameters
+        reached = [
+            Reached(task.id, ref.index, variable, names[ref.index] if len(names) > 1 else names[0])
+            for ref in task.nodes
+            if ref.is_accumulate_grad
+            and (variable := getattr(ref.node, "variable", None)) is not None
+        ]
+        self._keep(self.steps.reached(reached))
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
         """Find where the exception comes from, and what had been modified, where that is why."""
@@ -427,6 +455,8 @@ class Recorder(Instrument):
         self._end(event.graph_task, has_failed=True)
 
     def _end(self, graph_task: int, *, has_failed: bool) -> None:
+        if self.steps is not None and graph_task == self._outermost:
+            self.steps.pass_ended()
         self._keep_forward(graph_task)
         self._watchdog.under_way.pop(graph_task, None)
         self._raised.discard(graph_task)
@@ -485,6 +515,8 @@ class Recorder(Instrument):
             return
         self.store.side(Roots(task.id, measured))
         if any(not health.is_finite for _, health in measured):
+            if self.steps is not None:
+                self._keep(self.steps.look(task.id))
             for ref, saved in roots.saved_near(task):
                 self._keep_saved(task.id, ref.index, saved, "root_saved")
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
     from agviz.traces.run_facts import ForwardCalls
     from agviz.traces.stacks import SourceReader
+    from agviz.traces.step_facts import StepRow
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -81,6 +82,8 @@ FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
 _SEQUENCE_NR: Final = 2
 _MODULE: Final = 8
+_PARAMETER: Final = 7
+"""Among the columns of nodes, without the module's."""
 _NODE_TEXTS: Final = (1, 7, 8, 9)
 _HEALTH_COLUMNS: Final = NUMBERS - 1
 _EDGE_FIELDS: Final = 4
@@ -114,6 +117,11 @@ class Graph(NamedTuple):
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
     see :mod:`agviz.record.journal`."""
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """Their names by node, empty where there is none; only one where it is the same for all."""
+        return self.nodes[_PARAMETER]
 
 
 class Origins(NamedTuple):
@@ -158,7 +166,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | OfRank | LiveGraphsLook | HookCount"
+    " | ForwardCalls | OfRank | LiveGraphsLook | HookCount | StepRow"
 )
 """What goes to the file next to the rows of events."""
 
@@ -513,7 +521,8 @@ class Writer:
         | ForwardCalls
         | OfRank
         | LiveGraphsLook
-        | HookCount,
+        | HookCount
+        | StepRow,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))
