@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
     from agviz.traces.native_calls import NativeCall
+    from agviz.traces.isolated import Isolated
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.run_facts import ForwardCalls
@@ -156,7 +157,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | OfRank"
+    " | ForwardCalls | Isolated | OfRank"
 )
 """What goes to the file next to the rows of events."""
 
@@ -509,6 +510,7 @@ class Writer:
         | OptimizerStep
         | Held
         | ForwardCalls
+        | Isolated
         | OfRank,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):

@@ -823,6 +823,9 @@ class Engine:
         result = ref.node(*inputs)
         if type(result) is not tuple:
             result = (result,)
+        isolator = self.registry.isolator
+        if isolator is not None:
+            isolator.ran(graph_task, ref, inputs, result)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
         if had_post_hooks[base]:
             if not had_post:  # one came while the node ran: torch has let go of the inputs
@@ -835,6 +838,22 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run a custom Function's node; torch runs its hooks and checks its outputs."""
+        isolator = self.registry.isolator
+        if isolator is None:
+            return self._call_observed_function(graph_task, ref, inputs)
+        return cast(
+            "Gradients",
+            isolator.run(
+                graph_task,
+                ref,
+                inputs,
+                lambda: self._call_observed_function(graph_task, ref, inputs),
+            ),
+        )
+
+    def _call_observed_function(
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
+    ) -> Gradients:
         with self._hooks_observed(graph_task, ref):
             if not legacy_vmap_level() and any(g is not None for g in inputs):
                 return self._run_node(graph_task, ref, inputs)
