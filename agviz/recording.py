@@ -187,6 +187,8 @@ class Recording(Instrument):
         _active.append(self)
         packing_hooks.start()
         self._installed.callback(packing_hooks.stop)
+        if self.options.repro:
+            self._remember_unpacked()
         self.names.start()
         if place.rank() is not None and self.provenance is not None:
             self._conversions.start()
@@ -217,6 +219,14 @@ class Recording(Instrument):
         if self.recorder is not None:
             self.say_remark()
         return True
+
+    def _remember_unpacked(self) -> None:
+        from agviz.record import unpacking
+
+        if self.chosen is not None and self.chosen.name != EXACT:
+            say("--repro needs agviz's own engine, and torch's is observed: no node is kept")
+            return
+        self._installed.callback(unpacking.start())
 
     @property
     def remark(self) -> str:
@@ -397,6 +407,8 @@ class Recording(Instrument):
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What observes the engine on the recorder's behalf."""
         recorder.file.when_stopped = lambda: registry.remove(recorder)
+        if self.options.repro and self.chosen is not None and self.chosen.name == EXACT:
+            recorder.isolate(self.options.repro)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:

@@ -9,6 +9,7 @@ tensors share such memory, the node can't be run alone.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
 
 _C: Any = torch._C
 _PLAIN: Final = (bool, int, str, type(None))
-_TYPES: Final = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
+_TAGS: Final = {
+    float: "float",
+    complex: "complex",
+    torch.device: "device",
+    torch.dtype: "dtype",
+    torch.layout: "layout",
+    torch.memory_format: "memory_format",
+}
 _MOST_CALLS: Final = 20_000
 
 
@@ -35,15 +43,19 @@ class AtenCalls(TorchDispatchMode):
 
     Args:
         names: what to call tensors that are known beforehand, by identity.
+        saved: what to call those that a node saved, by :func:`place`.
     """
 
-    def __init__(self, names: Mapping[int, str]) -> None:
-        super().__init__()
+    def __init__(
+        self, names: Mapping[int, str], saved: Mapping[tuple[Any, ...], str] | None = None
+    ) -> None:
+        cast("Any", super()).__init__()
         self._names = dict(names)
+        self._saved = dict(saved or {})
         self._is_on = False
         self.calls: list[AtenCall] = []
         self.given: dict[int, _Given] = {}
-        """By identity."""
+        """In the order in which they were needed."""
         self._known: dict[int, str] = {}
         """Names of tensors that were given or made, by identity."""
         self._held: list[Tensor] = []
@@ -63,10 +75,16 @@ class AtenCalls(TorchDispatchMode):
             if depth and _C._get_dispatch_stack_at(depth - 1) is self:
                 _pop_mode()
 
-    @property
-    def is_on(self) -> bool:
-        """Between the two."""
-        return self._is_on
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs now is not the node's, but what it gives is given to the node."""
+        was_on = self._is_on
+        self.stop()
+        try:
+            yield
+        finally:
+            if was_on and not self.why_not:
+                self.start()
 
     def interrupted(self, why: str) -> None:
         """Something runs now whose calls are not the node's."""
@@ -136,7 +154,6 @@ class AtenCalls(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             for tensor in (*changed, *_tensors_in(result)):
                 self._known.pop(id(tensor), None)
-                self._names.pop(id(tensor), None)
                 self._give(tensor)
             return
         made = self._result(result)
@@ -146,17 +163,11 @@ class AtenCalls(TorchDispatchMode):
     def _tagged(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return {"tensor": self.name(value)}
-        if type(value) in _PLAIN:
-            return value
-        if type(value) is float:
-            return value if math.isfinite(value) else {"float": str(value)}
-        if type(value) is complex:
-            return {"complex": str(value)}
         if isinstance(value, list | tuple):
             return [self._tagged(each) for each in value]
-        if isinstance(value, torch.device):
-            return {"device": str(value)}
-        tag = _TYPES.get(type(value))
+        if type(value) in _PLAIN or (type(value) is float and math.isfinite(value)):
+            return value
+        tag = _TAGS.get(type(value))
         if tag is None:
             raise CantIsolateError(f"an argument is of type {type(value).__name__}")
         return {tag: str(value).removeprefix("torch.")}
@@ -171,7 +182,11 @@ class AtenCalls(TorchDispatchMode):
         return name
 
     def _give(self, tensor: Tensor) -> str:
-        name = self._names.get(id(tensor)) or f"given_{len(self.given)}"
+        name = self._names.pop(id(tensor), None)
+        if name is None:
+            with unseen():
+                name = self._saved.pop(place(tensor), None) if self._saved else None
+        name = name or f"given_{len(self.given)}"
         self.given[len(self._held)] = _Given(name, tensor)
         self._hold(tensor, name)
         return name
@@ -216,6 +231,14 @@ class _Given:
     def stored(self) -> StoredTensor:
         """The elements; to be called within ``unseen``."""
         return stored(self.facts, self._flat, self._copy)
+
+
+def place(tensor: Tensor) -> tuple[Any, ...]:
+    """Which elements of which memory a strided tensor has; nothing for others."""
+    if tensor.layout is not torch.strided:
+        return ()
+    address = tensor.untyped_storage()._cdata
+    return address, tensor.storage_offset(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def described(name: str, tensor: Tensor) -> tuple[GivenTensor, Tensor]:

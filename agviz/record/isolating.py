@@ -26,7 +26,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz.measure.health import measure, unseen
 from agviz.measure.saved_tensors import raw_saved
-from agviz.record.aten_calls import AtenCalls, CantIsolateError, described, stored
+from agviz.record import unpacking
+from agviz.record.aten_calls import AtenCalls, CantIsolateError, described, place, stored
 from agviz.repro.isolated_node import SETTINGS, GivenTensor, IsolatedNode, encode
 from agviz.traces.isolated import Isolated
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz")
 _C: Any = torch._C
 _FORMULA: Final = re.compile(r"\w+Backward\d+|CopyBackwards")
+_RAW: Final = "_raw_saved_"
 _COMPILED: Final = "CompiledFunctionBackward"
 _NONFINITE_PASSES: Final = 8
 """In so many backward passes, the first node that makes something non-finite is kept."""
@@ -70,18 +72,27 @@ class NodeIsolator:
         self._left = _NONFINITE_PASSES
         self._here = threading.local()
 
-    def begun(self, graph_task: int, columns: Callable[[], Sequence[Sequence[str]]]) -> None:
-        """A graph task begins that is recorded.
+    def begun(
+        self,
+        graph_task: int,
+        names: Sequence[str],
+        parameters: Sequence[str],
+        modules: Callable[[], Sequence[str]],
+    ) -> None:
+        """A graph task is about to run that is recorded.
 
         Args:
             graph_task: its number.
-            columns: of all nodes: names, parameters, modules.
+            names: of its nodes.
+            parameters: the same; one text where it is the same for all.
+            modules: the same.
         """
         if self._chosen is None:
             if self._left > 0:
                 self._wanted[graph_task] = None
             return
-        texts = zip(*columns(), strict=True)
+        columns = [c * len(names) if len(c) == 1 else c for c in map(list, (parameters, modules()))]
+        texts = zip(names, *columns, strict=True)
         found = {i for i, of_one in enumerate(texts) if any(map(self._chosen.search, of_one))}
         if found:
             self._wanted[graph_task] = found
@@ -96,55 +107,67 @@ class NodeIsolator:
         if calls is not None:
             calls.interrupted("it runs a backward pass of its own, whose nodes can be kept instead")
 
-    def ran(
-        self,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        inputs: Sequence[Tensor | None],
-        outputs: Sequence[Tensor | None],
-    ) -> None:
-        """Run a node of torch's own again, where it is wanted, and keep its calls."""
-        if not self._wants(graph_task.id, ref):
-            return
-        try:
-            if self._chosen is None and not self._has_broken(graph_task.id, inputs, outputs):
-                return
-            name = ref.name.rpartition("::")[2]
-            if not _FORMULA.fullmatch(name):
-                raise CantIsolateError("it is none of torch's formulas, and may not run twice")
-            calls = AtenCalls(_names(ref, inputs))
-            again = self._again(calls, ref, inputs)
-            self._finish(graph_task.id, ref, calls, inputs, again, outputs)
-        except Exception as error:  # noqa: BLE001 - the user's backward goes on
-            self._cant(graph_task.id, ref, error)
-
     def run(
         self,
         graph_task: GraphTask,
         ref: NodeRef,
         inputs: Sequence[Tensor | None],
-        body: Callable[[], Sequence[Tensor | None]],
-    ) -> Sequence[Tensor | None]:
-        """Run a custom Function's node, under the mode where it is wanted."""
+        body: Callable[[], Any],
+    ) -> Any:
+        """Run a node, and keep its calls where it is wanted."""
         if not self._wants(graph_task.id, ref):
             return body()
+        is_custom = ref.is_custom_function
+        return (self._run_function if is_custom else self._run_twice)(
+            graph_task.id, ref, inputs, body
+        )
+
+    def _run_twice(
+        self,
+        graph_task: int,
+        ref: NodeRef,
+        inputs: Sequence[Tensor | None],
+        body: Callable[[], Any],
+    ) -> Any:
+        with unpacking.first_run() as unpacked:
+            result = body()
+        try:
+            outputs = result if type(result) is tuple else (result,)
+            if self._chosen is not None or self._has_broken(graph_task, inputs, outputs):
+                _check_formula(ref)
+                calls = AtenCalls(_names(inputs), _saved_names(ref))
+                with unpacking.second_run(unpacked):
+                    again = self._again(calls, ref, inputs)
+                self._finish(graph_task, ref, calls, inputs, again, outputs)
+        except Exception as error:  # noqa: BLE001 - the user's backward goes on
+            self._cant(graph_task, ref, error)
+        return result
+
+    def _run_function(
+        self,
+        graph_task: int,
+        ref: NodeRef,
+        inputs: Sequence[Tensor | None],
+        body: Callable[[], Any],
+    ) -> Any:
         if ref.name == _COMPILED:
-            self._cant(graph_task.id, ref, CantIsolateError("torch.compile made it of kernels"))
+            self._cant(graph_task, ref, CantIsolateError("torch.compile made kernels of it"))
             return body()
-        calls = AtenCalls(_names(ref, inputs))
+        calls = AtenCalls(_names(inputs))
         before = getattr(self._here, "calls", None)
         self._here.calls = calls
         calls.start()
         try:
-            outputs = body()
+            with unpacking.only_run(calls):
+                outputs = body()
         finally:
             calls.stop()
             self._here.calls = before
         try:
-            if self._chosen is not None or self._has_broken(graph_task.id, inputs, outputs):
-                self._finish(graph_task.id, ref, calls, inputs, outputs, outputs)
+            if self._chosen is not None or self._has_broken(graph_task, inputs, outputs):
+                self._finish(graph_task, ref, calls, inputs, outputs, outputs)
         except Exception as error:  # noqa: BLE001 - the user's backward goes on
-            self._cant(graph_task.id, ref, error)
+            self._cant(graph_task, ref, error)
         return outputs
 
     def _wants(self, graph_task: int, ref: NodeRef) -> bool:
@@ -234,6 +257,11 @@ class NodeIsolator:
             self._keep(Isolated(graph_task, ref.index, encode(node, {})))
 
 
+def _check_formula(ref: NodeRef) -> None:
+    if not _FORMULA.fullmatch(ref.name.rpartition("::")[2]):
+        raise CantIsolateError("it is none of torch's formulas, and may not run twice")
+
+
 @contextlib.contextmanager
 def _unprofiled() -> Iterator[None]:
     profiled = _C._autograd._profiler_enabled()
@@ -267,10 +295,24 @@ def _compare(
             raise CantIsolateError("it put out other bits when it ran a second time")
 
 
-def _names(ref: NodeRef, inputs: Sequence[Tensor | None]) -> dict[int, str]:
+def _names(inputs: Sequence[Tensor | None]) -> dict[int, str]:
     """What gradients are called, by identity."""
-    del ref
     return {id(one): f"grad_{slot}" for slot, one in enumerate(inputs) if one is not None}
+
+
+def _saved_names(ref: NodeRef) -> dict[tuple[Any, ...], str]:
+    """What is called what the node saved, by :func:`place`; nothing of what hooks packed."""
+    found: dict[tuple[Any, ...], str] = {}
+    with unseen():
+        for attribute in dir(ref.node):
+            if attribute.startswith(_RAW):
+                one = raw_saved(ref.node, attribute)
+                for number, each in enumerate(one if isinstance(one, list | tuple) else [one]):
+                    if each is not None and each.unpack_hook is None and each.data is not None:
+                        name = attribute.removeprefix("_raw_").lower()
+                        name += f"_{number}" if isinstance(one, list | tuple) else ""
+                        found.setdefault(place(each.data), name)
+    return found
 
 
 def _facts() -> dict[str, str]:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from agviz.traces.distributed import OfRank
     from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
-    from agviz.traces.native_calls import NativeCall
     from agviz.traces.isolated import Isolated
+    from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.run_facts import ForwardCalls

@@ -318,7 +318,7 @@ CREATE TABLE isolated (
     part INTEGER NOT NULL,         -- from 0
     bytes BLOB NOT NULL,           -- of a safetensors file; all parts but the last have CHUNK_BYTES
     PRIMARY KEY (graph_task, node, part)
-)""",
+) WITHOUT ROWID""",
     # Where the program calls backward and grad.
     "call_site": """
 CREATE TABLE call_site (

@@ -820,12 +820,14 @@ class Engine:
                 ref, "pre", inputs, clock=clock, report=self._hook_report(graph_task, ref)
             )
             had_post = had_post_hooks[base]
-        result = ref.node(*inputs)
+        isolator = self.registry.isolator
+        if isolator is None:
+            result = ref.node(*inputs)
+        else:
+            given = inputs
+            result = isolator.run(graph_task, ref, given, lambda: ref.node(*given))
         if type(result) is not tuple:
             result = (result,)
-        isolator = self.registry.isolator
-        if isolator is not None:
-            isolator.ran(graph_task, ref, inputs, result)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
         if had_post_hooks[base]:
             if not had_post:  # one came while the node ran: torch has let go of the inputs
@@ -841,15 +843,13 @@ class Engine:
         isolator = self.registry.isolator
         if isolator is None:
             return self._call_observed_function(graph_task, ref, inputs)
-        return cast(
-            "Gradients",
-            isolator.run(
-                graph_task,
-                ref,
-                inputs,
-                lambda: self._call_observed_function(graph_task, ref, inputs),
-            ),
+        outputs: Gradients = isolator.run(
+            graph_task,
+            ref,
+            inputs,
+            lambda: self._call_observed_function(graph_task, ref, inputs),
         )
+        return outputs
 
     def _call_observed_function(
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients

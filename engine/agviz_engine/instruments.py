@@ -230,32 +230,23 @@ class Measurer(Protocol):
 
 
 class Isolator(Protocol):
-    """Looks at how nodes come to what they put out. What it does must not raise."""
-
-    def ran(
-        self,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        inputs: Sequence[Tensor | None],
-        outputs: Sequence[Tensor | None],
-    ) -> None:
-        """A node that is no custom Function's ran, and still has what it saved.
-
-        Args:
-            graph_task: of the node.
-            ref: the node.
-            inputs: what its hooks left of the gradients that came.
-            outputs: what it put out, before hooks and checks.
-        """
+    """Looks at how nodes come to what they put out."""
 
     def run(
         self,
         graph_task: GraphTask,
         ref: NodeRef,
         inputs: Sequence[Tensor | None],
-        body: Callable[[], Sequence[Tensor | None]],
-    ) -> Sequence[Tensor | None]:
-        """Run a custom Function's node by calling ``body`` once; what that raises goes up.
+        body: Callable[[], Any],
+    ) -> Any:
+        """Run a node by calling ``body`` once; what that raises goes up, and nothing else.
+
+        Args:
+            graph_task: of the node.
+            ref: the node, which still has what it saved when ``body`` returns.
+            inputs: the gradients that it gets; those that come, before hooks, where the node is a
+                custom Function's.
+            body: runs it.
 
         Returns:
             What ``body`` did.
