@@ -88,7 +88,7 @@ class AtenCalls(TorchDispatchMode):
 
     def interrupted(self, why: str) -> None:
         """Something runs now whose calls are not the node's."""
-        self.why_not = self.why_not or why
+        self.why_not = why
         self.stop()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -193,7 +193,13 @@ class NodeIsolator:
         self, calls: AtenCalls, ref: NodeRef, inputs: Sequence[Tensor | None]
     ) -> Sequence[Tensor | None]:
         devices = [] if ref.device < 0 or not torch.cuda.is_available() else [ref.device]
-        with _unprofiled(), _disable_current_modes(), torch.random.fork_rng(devices):
+        # Without gradients, so that neither sequence numbers nor pack hooks are asked for.
+        with (
+            _unprofiled(),
+            _disable_current_modes(),
+            torch.random.fork_rng(devices),
+            torch.no_grad(),
+        ):
             calls.start()
             try:
                 result: Any = cast("Any", ref.node)(*inputs)

@@ -172,7 +172,7 @@ def _node(facts: dict[str, Any]) -> IsolatedNode:
         threads=_count(facts["threads"]),
         is_deterministic=facts["is_deterministic"] is True,
         settings={
-            key: facts["settings"][key] is True for key in SETTINGS if key in facts["settings"]
+            key: value is True for key, value in facts["settings"].items() if key in SETTINGS
         },
         given=tuple(_given(each) for each in facts["given"]),
         calls=tuple(_call(each) for each in facts["calls"]),
