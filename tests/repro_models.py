@@ -1,4 +1,4 @@
-"""Programs whose backward passes are taken apart node by node: ``python repro_models.py NAME``.
+"""Programs whose backward passes are taken apart node by node: ``repro_models.py NAME ...``.
 
 Each model does one pass, small and seeded. What is run alone elsewhere has to give the same bits.
 """
@@ -33,17 +33,19 @@ def convnet() -> Tensor:
     hidden = model(x)
     hidden = functional.max_pool2d(functional.relu(hidden + after(hidden)), 2)
     logits = nn.Linear(8, 4)(functional.adaptive_avg_pool2d(hidden, 1).flatten(1))
-    return functional.cross_entropy(logits, torch.tensor([0, 1, 2, 3]))
+    out: Tensor = functional.cross_entropy(logits, torch.tensor([0, 1, 2, 3]))
+    return out
 
 
 def lstm() -> Tensor:
     """A module of torch and a cell that is unrolled."""
     whole, cell, gru = nn.LSTM(6, 8), nn.LSTMCell(8, 8), nn.GRUCell(8, 8)
-    out, _ = whole(torch.randn(4, 2, 6))
+    steps, _ = whole(torch.randn(4, 2, 6))
     state: Any = (torch.zeros(2, 8), torch.zeros(2, 8))
-    for step in out:
+    for step in steps:
         state = cell(step, state)
-    return (gru(state[0], state[1]).tanh() + state[0]).sum()
+    out: Tensor = (gru(state[0], state[1]).tanh() + state[0]).sum()
+    return out
 
 
 def attention() -> Tensor:
@@ -53,7 +55,7 @@ def attention() -> Tensor:
     scores = (q @ k.transpose(-1, -2) / 12**0.5).masked_fill(~mask, float("-inf"))
     by_hand = scores.softmax(-1) @ v
     heads = [each.view(2, 5, 3, 4).transpose(1, 2) for each in (q, k, v)]
-    fused = functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+    fused = functional.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask)
     out: Tensor = (by_hand + fused.transpose(1, 2).reshape(2, 5, 12)).pow(3).mean()
     return out
 
@@ -65,8 +67,9 @@ def embedding_bag() -> Tensor:
     ids = torch.randint(20, (10,))
     offsets = torch.tensor([0, 3, 7])
     summed = torch.zeros(3, 6).index_add(0, torch.arange(10) % 3, table(ids))
-    out = bags(ids, offsets) * means(ids, offsets) + summed
-    return out.gather(1, out.argsort(1)).cumsum(1).logsumexp(1).prod()
+    bagged = bags(ids, offsets) * means(ids, offsets) + summed
+    out: Tensor = bagged.gather(1, bagged.argsort(1)).cumsum(1).logsumexp(1).prod()
+    return out
 
 
 def checkpointed() -> Tensor:
@@ -131,11 +134,8 @@ def spectral() -> Tensor:
     spectrum = torch.fft.rfft(x) * torch.view_as_complex(torch.randn(3, 5, 2))
     back = torch.fft.irfft(spectrum.conj() * spectrum.abs(), n=8)
     matrix = back @ back.t() + 3 * torch.eye(3)
-    return (
-        torch.linalg.slogdet(matrix)[1]
-        + torch.linalg.eigvalsh(matrix).log().sum()
-        + (spectrum.angle().sum() + torch.linalg.solve(matrix, back).pow(2).sum())
-    )
+    out: Tensor = torch.linalg.slogdet(matrix)[1] + torch.linalg.eigvalsh(matrix).log().sum()
+    return out + spectrum.angle().sum() + torch.linalg.solve(matrix, back).pow(2).sum()
 
 
 MODELS: dict[str, Callable[[], Tensor]] = {
@@ -162,8 +162,10 @@ def gradients(loss: Tensor) -> list[Tensor]:
 
 
 if __name__ == "__main__":
-    torch.manual_seed(0)
-    loss = MODELS[sys.argv[1]]()
-    loss.backward()
-    numbers = b"".join(bytes(each.view(-1).view(torch.uint8).numpy()) for each in gradients(loss))
-    print(hashlib.sha256(numbers + bytes(torch.get_rng_state().numpy())).hexdigest())
+    for name in sys.argv[1:]:
+        torch.manual_seed(0)
+        loss = MODELS[name]()
+        loss.backward()
+        bits = [bytes(each.view(-1).view(torch.uint8).numpy()) for each in gradients(loss)]
+        state = bytes(torch.get_rng_state().numpy())
+        print(name, hashlib.sha256(b"".join([*bits, state])).hexdigest())

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.repro_models import MODELS
 ROOT = Path(__file__).parent.parent
 AGVIZ = [sys.executable, "-m", "agviz"]
 FAST = ("checkpointed", "custom_function")
+"""Taken apart in one recording."""
 DISTANCE = """
 import sys, torch
 
@@ -84,14 +86,6 @@ def distance(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def recorded_model(name: str, folder: Path) -> tuple[Path, str]:
-    """A recording of all nodes of a model, and what the program printed."""
-    path = folder / f"{name}.agviz"
-    program = ROOT / "tests" / "repro_models.py"
-    ended = run(*AGVIZ, "run", "--repro", ".", "-o", path, program, name, cwd=folder)
-    return path, ended.stdout
-
-
 def taken_apart(path: Path, folder: Path) -> tuple[list[Path], Counter[tuple[str, str]], int]:
     """Scripts of all nodes that can be run alone, why others can't, and how many ran."""
     scripts, cant = [], Counter[tuple[str, str]]()
@@ -107,30 +101,38 @@ def taken_apart(path: Path, folder: Path) -> tuple[list[Path], Counter[tuple[str
     return scripts, cant, ran
 
 
-def check_model(name: str, folder: Path) -> tuple[int, int, Counter[tuple[str, str]]]:
-    """Each node gives the same bits in a process without agviz; the pass is what it was."""
-    path, printed = recorded_model(name, folder)
-    plain = run(sys.executable, ROOT / "tests" / "repro_models.py", name, cwd=folder)
-    assert printed == plain.stdout
-    scripts, cant, ran = taken_apart(path, folder / name)
+def check_models(names: Sequence[str], folder: Path) -> tuple[int, int, dict[tuple[str, str], int]]:
+    """Each node gives the same bits in a process without agviz; the passes are what they were."""
+    path, program = folder / "t.agviz", ROOT / "tests" / "repro_models.py"
+    ended = run(*AGVIZ, "run", "--repro", ".", "-o", path, program, *names, cwd=folder)
+    assert ended.stdout == run(sys.executable, program, *names, cwd=folder).stdout
+    scripts, cant, ran = taken_apart(path, folder / "nodes")
     assert len(scripts) + cant.total() == ran
-    ended = fresh("-c", RUN_ALL, *scripts, cwd=folder)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    return len(scripts), ran, cant
+    alone = fresh("-c", RUN_ALL, *scripts, cwd=folder)
+    assert (alone.returncode, alone.stdout, alone.stderr) == (0, "", "")
+    return len(scripts), ran, dict(cant)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [each if each in FAST else pytest.param(each, marks=pytest.mark.slow) for each in MODELS],
-)
-def test_each_node_gives_the_same_bits_in_a_fresh_process(name: str, tmp_path: Path) -> None:
-    alone, ran, cant = check_model(name, tmp_path)
-    print(f"{name}: {alone} of {ran} nodes alone; {dict(cant)}")
-    assert alone >= 0.85 * ran
-    if name == "checkpointed":
-        ((node, why),) = cant
-        assert node == "CheckpointFunctionBackward"
-        assert "a backward pass of its own" in why
+def test_each_node_gives_the_same_bits_in_a_fresh_process(tmp_path: Path) -> None:
+    alone, ran, cant = check_models(FAST, tmp_path)
+    assert alone >= ran - 3
+    whys = dict(cant)
+    assert "a backward pass of its own" in whys.pop("CheckpointFunctionBackward")
+    assert whys == {"CopySlices": "it is none of torch's formulas, and may not run twice"}
+
+
+@pytest.mark.slow
+def test_the_share_of_ten_models(tmp_path: Path) -> None:
+    shares = []
+    for name in MODELS:
+        folder = tmp_path / name
+        folder.mkdir()
+        alone, ran, cant = check_models([name], folder)
+        print(f"| {name} | {ran} | {alone} | {dict(cant) or ''} |")
+        shares.append((alone, ran))
+    alone, ran = (sum(column) for column in zip(*shares, strict=True))
+    print(f"{alone} of {ran}")
+    assert alone >= 0.98 * ran
 
 
 def test_the_script_gives_what_torch_gave(distance: Path, tmp_path: Path) -> None:
