@@ -135,7 +135,8 @@ def spectral() -> Tensor:
     back = torch.fft.irfft(spectrum.conj() * spectrum.abs(), n=8)
     matrix = back @ back.t() + 3 * torch.eye(3)
     out: Tensor = torch.linalg.slogdet(matrix)[1] + torch.linalg.eigvalsh(matrix).log().sum()
-    return out + spectrum.angle().sum() + torch.linalg.solve(matrix, back).pow(2).sum()
+    out = out + spectrum.angle().sum() + torch.linalg.solve(matrix, back).pow(2).sum()
+    return out
 
 
 MODELS: dict[str, Callable[[], Tensor]] = {
