@@ -134,8 +134,9 @@ def spectral() -> Tensor:
     spectrum = torch.fft.rfft(x) * torch.view_as_complex(torch.randn(3, 5, 2))
     back = torch.fft.irfft(spectrum.conj() * spectrum.abs(), n=8)
     matrix = back @ back.t() + 3 * torch.eye(3)
-    out: Tensor = torch.linalg.slogdet(matrix)[1] + torch.linalg.eigvalsh(matrix).log().sum()
-    out = out + spectrum.angle().sum() + torch.linalg.solve(matrix, back).pow(2).sum()
+    values = torch.linalg.slogdet(matrix)[1] + torch.linalg.eigvalsh(matrix).log().sum()
+    solved = torch.linalg.solve(matrix, back).pow(2).sum()
+    out: Tensor = values + spectrum.angle().sum() + solved
     return out
 
 

@@ -308,7 +308,7 @@ def test_a_damaged_node_is_refused(
         ('{"tensor":"t1"}', '{"float":"exit()"}'),
         ('{"tensor":"t1"}', '{"complex":"exit()"}'),
         ('"result":"t2"', '"result":"t1"'),
-        ('"outputs":["t4"]', '"outputs":["t77"]'),
+        ('"outputs":["t3"]', '"outputs":["t77"]'),
         ('"threads":', '"threads":-'),
         ('"size":[9]', '"size":[10]'),
         ('"settings":{}', '"settings":[["torch.x = exit()", true]]'),

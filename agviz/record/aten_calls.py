@@ -59,6 +59,7 @@ class AtenCalls(TorchDispatchMode):
         self._known: dict[int, str] = {}
         """Names of tensors that were given or made, by identity."""
         self._held: list[Tensor] = []
+        self._made = 1
         self.why_not = ""
         """Why the node can't be run alone, as far as is known."""
 
@@ -177,7 +178,8 @@ class AtenCalls(TorchDispatchMode):
             return [self._result(each) for each in value]
         if not isinstance(value, Tensor) or id(value) in self._known:
             return None
-        name = f"t{len(self._held)}"
+        name = f"t{self._made}"
+        self._made += 1
         self._hold(value, name)
         return name
 
@@ -248,12 +250,13 @@ def described(name: str, tensor: Tensor) -> tuple[GivenTensor, Tensor]:
         CantIsolateError: it is of a kind that is not kept.
     """
     with unseen():
-        if why := why_unknown(tensor):
-            raise CantIsolateError(f"it is given a tensor {_of_kind(why)}")
-        if tensor.layout is not torch.strided or tensor.dtype not in copying.COPIED:
-            raise CantIsolateError(
-                f"it is given a tensor of {name_of(tensor.dtype)}, {name_of(tensor.layout)}"
-            )
+        why = why_unknown(tensor)
+        if not why and tensor.layout is not torch.strided:
+            why = f"of layout {name_of(tensor.layout)}"
+        if not why and tensor.dtype not in copying.COPIED:
+            why = f"of dtype {name_of(tensor.dtype)}"
+        if why:
+            raise CantIsolateError(f"one of its tensors can't be kept ({why})")
         is_conj, is_neg = tensor.is_conj(), tensor.is_neg()
         plain = cast("Any", torch)._neg_view(tensor) if is_neg else tensor
         plain = torch.conj(plain) if is_conj else plain
@@ -306,10 +309,6 @@ def _tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _tensors_in(each)
-
-
-def _of_kind(why: str) -> str:
-    return why if why.startswith(("of ", "on ", "that ")) else f"of kind {why}"
 
 
 def _why(error: Exception) -> str:
