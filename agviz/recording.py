@@ -345,7 +345,7 @@ class Recording(Instrument):
             if recorder is not None and recorder.file.stopped:
                 said += f" until recording stopped ({recorder.file.stopped})"
             return f"{said}, so there is no file"
-        return outcome(self.path)
+        return outcome(self.path) + (_of_kept_nodes(self.path) if self.options.repro else "")
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
         """Open the file at the first call of backward, and hand over."""
@@ -635,6 +635,18 @@ def outcome(path: Path) -> str:
         return f"{recorded}; to look at it: agviz view {path}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""
     return f"{recorded}; {said.heading}{line}; to read why: agviz explain {path}"
+
+
+def _of_kept_nodes(path: Path) -> str:
+    """How to go on with the nodes that can be run alone."""
+    try:
+        with Trace.open(path) as trace:
+            is_any = bool(trace.isolated())
+    except TraceError:
+        return ""
+    if is_any:
+        return f"; to run a node alone: agviz repro {path}"
+    return "; --repro has chosen no node that ran"
 
 
 def in_the_way(error: Exception) -> str:

@@ -84,7 +84,8 @@ def distance(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("distance")
     (folder / "train.py").write_text(DISTANCE)
     path = folder / "t.agviz"
-    run(*AGVIZ, "run", "--repro", "nonfinite", "-o", path, "train.py", "a b", cwd=folder)
+    ended = run(*AGVIZ, "run", "--repro", "nonfinite", "-o", path, "train.py", "a b", cwd=folder)
+    assert ended.stderr.endswith(f"; to run a node alone: agviz repro {path}\n")
     return path
 
 

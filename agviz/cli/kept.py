@@ -64,11 +64,10 @@ def find_kept(trace: Trace, wanted: str | None, graph_task: int | None) -> KeptN
         trace.graph_task(graph_task)
     rows = kept_rows(trace, graph_task)
     if wanted is None:
-        kept = [_read(trace, row) for row in rows]
-        found = next((each for each in kept if not each.node.why_not), kept[0] if kept else None)
-        if found is None:
+        if not rows:
             raise AgvizError(_nothing_kept(trace, graph_task))
-        return found
+        kept = (_read(trace, row) for row in rows)
+        return next((each for each in kept if not each.node.why_not), _read(trace, rows[0]))
     for row in rows:
         if wanted in _names(row):
             return _read(trace, row)
