@@ -79,7 +79,8 @@ def checkpointed() -> Tensor:
     x = checkpoint(block, x, use_reentrant=False)
     x = checkpoint(block, x, use_reentrant=True)
     with torch.autograd.graph.save_on_cpu():
-        return (x.sigmoid() * x).square().sum()
+        out: Tensor = (x.sigmoid() * x).square().sum()
+    return out
 
 
 class Clamped(torch.autograd.Function):

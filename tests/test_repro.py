@@ -110,7 +110,7 @@ def check_models(names: Sequence[str], folder: Path) -> tuple[int, int, dict[tup
     ended = run(*AGVIZ, "run", "--repro", ".", "-o", path, program, *names, cwd=folder)
     assert ended.stdout == run(sys.executable, program, *names, cwd=folder).stdout
     scripts, cant, ran = taken_apart(path, folder / "nodes")
-    assert len(scripts) + cant.total() == ran
+    assert len({*scripts}) + cant.total() == ran
     alone = fresh("-c", RUN_ALL, *scripts, cwd=folder)
     assert (alone.returncode, alone.stdout, alone.stderr) == (0, "", "")
     return len(scripts), ran, dict(cant)
@@ -284,7 +284,7 @@ def test_a_damaged_node_is_refused(
     changed(distance, copy, "UPDATE isolated SET bytes = ?", none)
     said = refused("repro", str(copy), capsys=capsys)
     assert said == (
-        "agviz: SqrtBackward0, number 2 of pass 0, can't be run alone: it\N{REPLACEMENT CHARACTER}"
+        "agviz: SqrtBackward0, number 2 to run in backward pass 0, can't be run alone: it\N{REPLACEMENT CHARACTER}"
         "[0m is shy\n"
     )
     assert main(["issue", str(copy), "-o", str(tmp_path)]) == 0

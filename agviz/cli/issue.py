@@ -117,7 +117,7 @@ def _kept(trace: Trace, graph_task: int | None) -> KeptNode | None:
 
 def _alone(trace: Trace, kept: KeptNode | None, files: ReproFiles | None) -> list[str]:
     if kept is None:
-        again = command_to_keep(trace, "nonfinite", None)
+        again = command_to_keep(trace, "nonfinite")
         return ["None was kept; this records the program again and keeps it:", "", *_fenced(again)]
     if files is None:
         return [f"{kept.title}, can't be run alone: {kept.node.why_not}."]

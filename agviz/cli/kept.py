@@ -27,15 +27,13 @@ class KeptNode(NamedTuple):
     """A node of a recording, and what was kept of it."""
 
     row: NodeRow
-    pass_number: int
-    """Of the backward pass, from 0."""
     node: IsolatedNode
     tensors: dict[str, StoredTensor]
 
     @property
     def title(self) -> str:
-        """``SqrtBackward0, number 3 of backward pass 30``."""
-        return f"{clean(self.row.short_name)}, number {self.row.order} of pass {self.pass_number}"
+        """``SqrtBackward0, number 3 to run in backward pass 30``."""
+        return _title(self.row)
 
 
 def kept_rows(trace: Trace, graph_task: int | None = None) -> list[NodeRow]:
@@ -83,7 +81,7 @@ def write_kept(trace: Trace, kept: KeptNode, folder: Path) -> ReproFiles:
     if kept.node.why_not:
         raise AgvizError(f"{kept.title}, can't be run alone: {kept.node.why_not}")
     name = re.sub(r"\W", "", kept.row.short_name, flags=re.ASCII)[:80]
-    stem = f"repro-{name}-pass{kept.pass_number}-number{kept.row.order}"
+    stem = f"repro-{name}-pass{kept.row.graph_task}-number{kept.row.order}"
     return write_files(kept.node, kept.tensors, folder, stem, about(trace, kept))
 
 
@@ -101,17 +99,18 @@ def about(trace: Trace, kept: KeptNode) -> list[str]:
         ]
     )
     return [
-        f"It is {kept.title} of {trace.meta.script or 'a program'}{made}.",
+        f"It is {kept.title}{made}, of {trace.meta.script or 'a program'}.",
         f"Recorded with {run_by}.",
         "The tensors beside it hold the gradients that came in (grad_*), what the node saved",
         "(saved_*) or had otherwise (given_*), and what it put out (output_*).",
     ]
 
 
-def command_to_keep(trace: Trace, name: str, pass_number: int | None) -> str:
-    """The command that records a program again and keeps nodes of a name."""
+def command_to_keep(trace: Trace, name: str, graph_task: int | None = None) -> str:
+    """The command that records a program again and keeps nodes of a name, in a graph task."""
     meta = trace.meta
-    steps = [] if pass_number is None else ["--steps", f"{pass_number}:{pass_number + 1}"]
+    which = "" if graph_task is None else _steps(trace, graph_task)
+    steps = ["--steps", which] if which else []
     program = shlex.split(meta.script) if meta.script.startswith("-m ") else [meta.script]
     return clean(shlex.join(["agviz", "run", "--repro", name, *steps, *program, *meta.argv]))
 
@@ -122,7 +121,22 @@ def _read(trace: Trace, row: NodeRow) -> KeptNode:
         node, tensors = decode(data)
     except AgvizError as error:
         raise trace.damaged(str(error)) from error
-    return KeptNode(row, trace.passes_before(row.graph_task), node, tensors)
+    return KeptNode(row, node, tensors)
+
+
+def _title(row: NodeRow) -> str:
+    return f"{clean(row.short_name)}, number {row.order} to run in backward pass {row.graph_task}"
+
+
+def _steps(trace: Trace, graph_task: int) -> str:
+    """Which call of backward it is, for ``--steps``; empty where not all were recorded."""
+    if trace.meta.choice:
+        return ""
+    tasks = {task.id: task for task in trace.graph_tasks}
+    while tasks[graph_task].parent in tasks:  # always an earlier one
+        graph_task = tasks[graph_task].parent
+    number = trace.passes_before(graph_task)
+    return f"{number}:{number + 1}"
 
 
 def _names(row: NodeRow) -> set[str]:
@@ -134,7 +148,7 @@ def _nothing_kept(trace: Trace, graph_task: int | None) -> str:
     where = clean(trace.path) if graph_task is None else f"graph task {graph_task}"
     return (
         f"{where} holds no node that could be run alone; record the program again:"
-        f" {command_to_keep(trace, 'nonfinite', None)}"
+        f" {command_to_keep(trace, 'nonfinite')}"
     )
 
 
@@ -143,12 +157,8 @@ def _not_kept(trace: Trace, wanted: str, graph_task: int | None, rows: list[Node
     for task in tasks:
         for row in sorted(trace.nodes(task), key=lambda row: row.order or 0):
             if wanted in _names(row):
-                number = trace.passes_before(task)
-                again = command_to_keep(trace, f"^{re.escape(row.name)}$", number)
-                return (
-                    f"{clean(row.short_name)}, number {row.order} of pass {number}, was not kept;"
-                    f" record the program again: {again}"
-                )
+                again = command_to_keep(trace, f"^{re.escape(row.name)}$", task)
+                return f"{_title(row)}, was not kept; record the program again: {again}"
     offered = list(dict.fromkeys(f"{row.order} {clean(row.short_name)}" for row in rows))
     more = f" (kept: {', '.join(offered[:_MOST_OFFERED])})" if offered else ""
     return f"{clean(trace.path)} has no node {clean(wanted)!r}{more}"
