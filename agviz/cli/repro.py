@@ -96,8 +96,9 @@ def execute(arguments: argparse.Namespace) -> int:
         return int(is_same is False)
     console = stdout_console()
     calls = plural(len(kept.node.calls), "call")
-    smaller = f", of {size(before)} without --minimise" if arguments.minimise else ""
-    write(f"{kept.title}: {calls} of ATen, {size(nbytes)} of tensors{smaller}", console, indent=0)
+    smaller = f", {size(before)} before --minimise" if arguments.minimise else ""
+    console.print(kept.title, markup=False, soft_wrap=True)
+    write(f"{calls} of ATen, {size(nbytes)} of tensors{smaller}", console)
     for path in (written.script, written.tensors):
         was_there = " (an earlier one was replaced)" if path in written.replaced else ""
         console.print(f"  {clean(str(path))}{was_there}", markup=False, soft_wrap=True)
