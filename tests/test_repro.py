@@ -20,7 +20,8 @@ import torch
 from safetensors.torch import load_file
 
 from agviz.cli.kept import find_kept, kept_rows, write_kept
-from agviz.cli.main import main
+from agviz.cli.main import build_parser, main
+from agviz.cli.run import read_options
 from agviz.errors import AgvizError
 from agviz.repro.isolated_node import IsolatedNode, decode, encode
 from agviz.traces.reader import Trace
@@ -333,3 +334,11 @@ def test_it_needs_the_exact_engine(capsys: pytest.CaptureFixture[str], tmp_path:
     (tmp_path / "train.py").write_text("")
     call = ["run", "--repro", "nonfinite", "--engine", "native", str(tmp_path / "train.py")]
     assert "needs agviz's own engine" in refused(*call, capsys=capsys)
+
+
+def test_nothing_is_kept_unless_asked_for() -> None:
+    parser = build_parser()
+    assert not read_options(parser.parse_args(["run", "train.py"])).repro
+    for wrong in ("", "("):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["run", "--repro", wrong, "train.py"])

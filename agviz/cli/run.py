@@ -120,7 +120,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repro",
         metavar="NODES",
         type=argument(read_repro),
-        default="",
         help="keep what `agviz repro` needs to run nodes alone: those in whose name, parameter or"
         " module this regular expression is found, or nonfinite: the first of each backward pass"
         " that makes NaN or infinities of what was finite; up to --max-values-bytes in all",
@@ -322,7 +321,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         nodes=arguments.nodes,
         values=arguments.values,
         max_values_bytes=MOST_BYTES if most is None else most,
-        repro=arguments.repro,
+        repro=arguments.repro or "",
         provenance=arguments.provenance,
         check_forward=arguments.check_forward or asked_to_check_forward(),
         max_bytes=arguments.max_bytes,

@@ -153,7 +153,9 @@ def read_pattern(text: str) -> re.Pattern[str]:
 
 def read_repro(text: str) -> str:
     """``nonfinite``, or a regular expression."""
-    return read_pattern(text).pattern or "."
+    if not text:
+        raise AgvizError("no node is chosen; say nonfinite, or . for all")
+    return read_pattern(text).pattern
 
 
 def read_size(text: str) -> int:
