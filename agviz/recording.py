@@ -190,6 +190,8 @@ class Recording(Instrument):
         _active.append(self)
         packing_hooks.start()
         self._installed.callback(packing_hooks.stop)
+        if self.options.repro:
+            self._remember_unpacked()
         self.names.start()
         if place.rank() is not None and self.provenance is not None:
             self._conversions.start()
@@ -221,6 +223,14 @@ class Recording(Instrument):
         if self.recorder is not None:
             self.say_remark()
         return True
+
+    def _remember_unpacked(self) -> None:
+        from agviz.record import unpacking
+
+        if self.chosen is not None and self.chosen.name != EXACT:
+            say("--repro needs agviz's own engine, and torch's is observed: no node is kept")
+            return
+        self._installed.callback(unpacking.start())
 
     @property
     def remark(self) -> str:
@@ -340,7 +350,7 @@ class Recording(Instrument):
             if recorder is not None and recorder.file.stopped:
                 said += f" until recording stopped ({recorder.file.stopped})"
             return f"{said}, so there is no file"
-        return outcome(self.path)
+        return outcome(self.path) + (_of_kept_nodes(self.path) if self.options.repro else "")
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
         """Open the file at the first call of backward, and hand over."""
@@ -402,6 +412,8 @@ class Recording(Instrument):
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What observes the engine on the recorder's behalf."""
         recorder.file.when_stopped = lambda: registry.remove(recorder)
+        if self.options.repro and self.chosen is not None and self.chosen.name == EXACT:
+            recorder.isolate(self.options.repro)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:
@@ -628,6 +640,18 @@ def outcome(path: Path) -> str:
         return f"{recorded}; to look at it: agviz view {path}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""
     return f"{recorded}; {said.heading}{line}; to read why: agviz explain {path}"
+
+
+def _of_kept_nodes(path: Path) -> str:
+    """How to go on with the nodes that can be run alone."""
+    try:
+        with Trace.open(path) as trace:
+            is_any = bool(trace.isolated())
+    except TraceError:
+        return ""
+    if is_any:
+        return f"; to run a node alone: agviz repro {path}"
+    return "; --repro has chosen no node that ran"
 
 
 def in_the_way(error: Exception) -> str:

@@ -26,6 +26,7 @@ FLOORS = {
     "agviz.errors": 0,
     "agviz.words": 0,
     "agviz.measure": 1,
+    "agviz.repro": 1,
     "agviz.traces": 2,
     "agviz.analysis": 3,
     "agviz.record": 3,
@@ -61,6 +62,7 @@ READING = (
     "agviz.analysis",
     "agviz.dap",
     "agviz.ranks",
+    "agviz.repro",
     "agviz.tui",
     "agviz.cli",
 )

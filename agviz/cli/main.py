@@ -22,6 +22,8 @@ from agviz.cli import (
     env,
     explain,
     export,
+    issue,
+    repro,
     run,
     summary,
     verify,
@@ -52,8 +54,8 @@ if TYPE_CHECKING:
 VERBS = cast(
     "tuple[Verb, ...]",
     (
-        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, dap),
-        *(doctor, env),
+        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, repro, issue),
+        *(verify, dap, doctor, env),
     ),
 )
 

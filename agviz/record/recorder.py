@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import platform
+import re
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from agviz import __version__
 from agviz.errors import TraceError
 from agviz.record import roots
-from agviz.record.copies import MOST_BYTES, Copier
+from agviz.record.copies import MOST_BYTES, Copier, Room
 from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
 from agviz.record.hook_counts import HookCounts
@@ -49,7 +50,6 @@ from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live, own_packages
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Sequence
     from os import PathLike
 
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from agviz.record.capture_level import CaptureLevel
     from agviz.record.check_forward import CheckForward
     from agviz.record.grad_mode import GradMode
+    from agviz.record.isolating import NodeIsolator
     from agviz.record.names import ModuleCalls, Names
     from agviz.record.provenance import Provenance
     from agviz.record.steps.observer import StepObserver
@@ -121,6 +122,7 @@ class Recorder(Instrument):
     """Knows where the program turned gradients off."""
     steps: StepObserver | None = None
     """Knows what optimizers hold, find and leave behind."""
+    isolator: NodeIsolator | None = None
     is_gated = False
     """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to those
     it wants."""
@@ -161,6 +163,7 @@ class Recorder(Instrument):
         self._watchdog = Watchdog(self._start_ns, timeout, files)
         self._live_graphs = LiveGraphs(self._stack_of_node, self._name_of)
         self._hook_counts = HookCounts()
+        self._most_values = max_values_bytes
         self._copier = Copier(max_values_bytes, self.store.make_room) if values == "full" else None
         torch = sys.modules.get("torch")
         facts: dict[str, Any] = {
@@ -251,6 +254,19 @@ class Recorder(Instrument):
             self.journal = self.ranks.box.journal(self.journal)
             if self.registry is not None:
                 self.registry.reindex()
+
+    def isolate(self, wanted: str) -> None:
+        """Keep what it takes to run nodes alone; torch is there.
+
+        Args:
+            wanted: ``nonfinite``, or a regular expression that is found in the name, parameter or
+                module of a node.
+        """
+        from agviz.record.isolating import NodeIsolator
+
+        pattern = None if wanted == NONFINITE else re.compile(wanted)
+        room = Room(self._most_values)
+        self.isolator = NodeIsolator(pattern, room, self.store.side)
 
     def runs_on(self, engine: str) -> None:
         """Note which engine is observed: ``exact`` or ``native``."""
@@ -361,6 +377,8 @@ class Recorder(Instrument):
             calls = None if self._names is None else self._names.take_calls()
         self._selection.begin(event)
         self._last_begun = event.graph_task
+        if self.isolator is not None and event.parent >= 0:
+            self.isolator.nested()
         if self.ranks is not None:
             self.ranks.begun(event.graph_task, event.parent)
         if self.wants(event.graph_task):
@@ -462,6 +480,8 @@ class Recorder(Instrument):
         self._raised.discard(graph_task)
         self.file.large.discard(graph_task)
         self._selection.end(graph_task)
+        if self.isolator is not None:
+            self.isolator.ended(graph_task)
         if self.ranks is not None:
             self.ranks.ended(graph_task)
         self.store.end(graph_task, has_failed=has_failed)
@@ -545,6 +565,8 @@ class Recorder(Instrument):
         if self._names is not None:
             modules = self._names.modules(sequence_nrs)
         recorded = self._selection.choose(task.id, names, parameters, modules)
+        if self.isolator is not None:
+            self.isolator.begun(task.id, names, parameters, modules)
         facts = (
             range(len(nodes)),
             names,

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from agviz.traces.held import Held
     from agviz.traces.hook_counts import HookCount
     from agviz.traces.live_graphs import LiveGraphsLook
+    from agviz.traces.isolated import Isolated
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
@@ -166,7 +167,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | OfRank | LiveGraphsLook | HookCount | StepRow"
+    " | ForwardCalls | Isolated | OfRank | LiveGraphsLook | HookCount | StepRow"
 )
 """What goes to the file next to the rows of events."""
 
@@ -519,6 +520,7 @@ class Writer:
         | OptimizerStep
         | Held
         | ForwardCalls
+        | Isolated
         | OfRank
         | LiveGraphsLook
         | HookCount

@@ -19,6 +19,7 @@ from agviz.traces import (
     held,
     hook_calls,
     hook_counts,
+    isolated,
     last_moment,
     left_out,
     live_graphs,
@@ -960,6 +961,14 @@ class Trace:
         """
         self._value_row(seq)
         return values.read_parts(self._database, self._contents(), seq)
+
+    def isolated(self) -> list[tuple[int, int]]:
+        """Graph task and node of each node that was kept by ``--repro``."""
+        return isolated.listed(self._database)
+
+    def isolated_node(self, graph_task: int, node: int) -> bytes:
+        """What was kept of one of them, as a safetensors file; empty where nothing was."""
+        return isolated.read(self._database, graph_task, node)
 
     def stored_values(self) -> StoredValues:
         """How many gradients are in the file themselves, how large, and why others are not."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -310,6 +310,15 @@ CREATE TABLE chunk (
     id INTEGER PRIMARY KEY,        -- from 1
     bytes BLOB NOT NULL
 )""",
+    # Nodes that can be run alone: see agviz/repro. Empty unless --repro.
+    "isolated": """
+CREATE TABLE isolated (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    part INTEGER NOT NULL,         -- from 0
+    bytes BLOB NOT NULL,           -- of a safetensors file; all parts but the last have CHUNK_BYTES
+    PRIMARY KEY (graph_task, node, part)
+) WITHOUT ROWID""",
     # Where the program calls backward and grad.
     "call_site": """
 CREATE TABLE call_site (
