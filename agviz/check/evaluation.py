@@ -128,7 +128,7 @@ class _Operators(TorchDispatchMode):
     """Notes which operators are called."""
 
     def __init__(self, names: set[str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._names = names
 
     def __torch_dispatch__(

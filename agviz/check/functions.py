@@ -100,31 +100,36 @@ def _compared(
     if about.writes_to_incoming:
         return [_writes(about, call)], ""
     probes = [prober.argument(number) for number in range(len(call.needs_grad))]
-    off = [each for each in probes if each.match is not Match.SAME]
     if prober.keeps_state():
         if about.most_pending > 1:
             return [_keeps_state(about, call)], ""
         return [], "its backward gives something else where forward was called once more before it"
-    if not off:
-        if about.is_differentiated_twice:
-            return _second(about, call, prober)
-        return [], ""
-    design = _design(about, prober, evaluation, probes)
-    if design:
-        return [], design
-    wrong = [each for each in off if _is_wrong(each)]
-    if wrong:
+    if all(each.match is Match.SAME for each in probes):
+        return _second(about, call, prober) if about.is_differentiated_twice else ([], "")
+    wrong = [each for each in probes if _is_wrong(each, call)]
+    design = _design(about, prober, evaluation, probes, is_wrong=bool(wrong))
+    if wrong and not design:
         return [_wrong(about, call, wrong, probes)], ""
-    if any(each.is_none for each in off):
-        names = _names(about, [each for each in off if each.is_none])
-        return [], f"it returns None for {names}, on which its result depends"
+    return [], design or _why_unclear(about, probes)
+
+
+def _why_unclear(about: CustomFunction, probes: list[ArgumentProbe]) -> str:
+    off = [each for each in probes if each.match is not Match.SAME]
+    missing = [each for each in off if each.is_none]
+    if missing:
+        return f"it returns None for {_names(about, missing)}, on which its result depends"
     if any(each.match is Match.ROUGH for each in off):
-        return [], "its gradient differs by less than 1 %: an approximation?"
-    return [], "its numerical derivative is too inexact"
+        return "its gradient differs by less than 1 %: an approximation?"
+    return "its numerical derivative is too inexact"
 
 
 def _design(
-    about: CustomFunction, prober: Prober, evaluation: Evaluation, probes: list[ArgumentProbe]
+    about: CustomFunction,
+    prober: Prober,
+    evaluation: Evaluation,
+    probes: list[ArgumentProbe],
+    *,
+    is_wrong: bool,
 ) -> str:
     """Why the gradient is not meant to be the derivative of forward; empty: it may be a fault."""
     off = [number for number, each in enumerate(probes) if each.match is not Match.SAME]
@@ -134,9 +139,16 @@ def _design(
     if stepped:
         return f"its forward calls {stepped[0]}: a straight-through estimator?"
     flat = [number for number in off if probes[number].of(Match.FLAT)]
-    if flat and not any(_is_wrong(each) for each in probes):
+    if flat and not is_wrong:
         names = _names(about, [probes[number] for number in flat])
         return f"its forward does not change with {names} where backward has a slope"
+    return _limited(about, prober, evaluation, probes)
+
+
+def _limited(
+    about: CustomFunction, prober: Prober, evaluation: Evaluation, probes: list[ArgumentProbe]
+) -> str:
+    """Why backward may be meant to bound gradients, or not to be scaled."""
     if not prober.is_linear():
         if not prober.ignores_incoming():
             return "its gradient is not linear in the one that comes in: does it clip?"
@@ -149,7 +161,10 @@ def _design(
     return ""
 
 
-def _is_wrong(probe: ArgumentProbe) -> bool:
+def _is_wrong(probe: ArgumentProbe, call: KeptCall) -> bool:
+    """Whether more than one element is wrong, or the only one; None is returned on purpose."""
+    if probe.is_none and probe.place not in call.parameters:
+        return False
     return len(probe.of(Match.WRONG)) > 1 or (
         bool(probe.of(Match.WRONG)) and len({each.index for each in probe.elements}) == 1
     )
@@ -165,10 +180,9 @@ def _wrong(
     name = about.argument(first.place)
     shape = write_shape(call.args[first.place].shape)
     said = [
-        f"For {name} of shape {shape}, the numerical derivative by {name}{where} is"
-        f" {example.true:.4g}; backward gives {example.given:.4g}{_hint(first, call)}.",
-        f"It differs in {len(first.of(Match.WRONG))} of the"
-        f" {plural(len(first.elements), 'element')} that were tried.",
+        f"The numerical derivative by {name}{where}, of shape {shape}, is {example.true:.4g};",
+        f"backward gives {example.given:.4g}{_hint(first, call)}.",
+        f"It differs in {len(first.of(Match.WRONG))} of {plural(len(first.elements), 'probe')}.",
     ]
     right = [each for each in probes if each.match is Match.SAME]
     if right:
@@ -249,9 +263,9 @@ def _writes(about: CustomFunction, call: KeptCall) -> FunctionFinding:
 def _keeps_state(about: CustomFunction, call: KeptCall) -> FunctionFinding:
     return FunctionFinding(
         Outcome.FOUND,
-        f"the backward of {about.name} gives the wrong gradient where it was called twice before",
-        f"What {about.name} keeps for backward is overwritten by the next call: {about.most_pending}"
-        " of its calls waited for their backward at the same time in this run, and all but the last"
+        f"the backward of {about.name} uses what a later call of forward left",
+        f"What {about.name} keeps for backward is overwritten by its next call:"
+        f" {about.most_pending} of its calls waited for their backward at the same time in this run, and all but the last"
         " get gradients of another call. Keep tensors by ctx.save_for_backward, other values as"
         " attributes of ctx, and nothing on the class or in a global.",
         defined_at(about.function),

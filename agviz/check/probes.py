@@ -112,7 +112,7 @@ class Prober:
         )
         dense = [self._dense(point, number) for point in range(2)]
         found.match = max(dense, key=lambda match: match.value)
-        if found.match in {Match.SAME, Match.UNCLEAR}:
+        if {*dense} <= {Match.SAME, Match.UNCLEAR}:
             return found
         size = self._evaluation.start[number].numel()
         for point in range(_TRIES):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from agviz import __version__, startup
 from agviz.cli import (
     attach,
+    check,
     dap,
     demo,
     diff,
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 VERBS = cast(
     "tuple[Verb, ...]",
     (
-        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, dap),
-        *(doctor, env),
+        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, check, verify),
+        *(dap, doctor, env),
     ),
 )
 
