@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -60,8 +60,8 @@ def is_outer_difference(name: str, args: Sequence[Any]) -> bool:
         return False
     if not all(isinstance(each, Tensor) for each in args[:2]):
         return False
-    column, flat = sorted(args[:2], key=lambda each: -each.dim())
-    return bool(
+    column, flat = sorted(cast("Sequence[Tensor]", args[:2]), key=lambda each: -each.dim())
+    return (
         column.dim() == flat.dim() + 1 == 2
         and tuple(column.shape) == (len(flat), 1)
         and len(flat) > 1

@@ -99,11 +99,17 @@ def _compared(
     prober = Prober(evaluation)
     if about.writes_to_incoming:
         return [_writes(about, call)], ""
-    probes = [prober.argument(number) for number in range(len(call.needs_grad))]
     if prober.keeps_state():
         if about.most_pending > 1:
             return [_keeps_state(about, call)], ""
         return [], "its backward gives something else where forward was called once more before it"
+    return _differentiated(about, call, evaluation, prober)
+
+
+def _differentiated(
+    about: CustomFunction, call: KeptCall, evaluation: Evaluation, prober: Prober
+) -> tuple[list[FunctionFinding], str]:
+    probes = [prober.argument(number) for number in range(len(call.needs_grad))]
     if all(each.match is Match.SAME for each in probes):
         return _second(about, call, prober) if about.is_differentiated_twice else ([], "")
     wrong = [each for each in probes if _is_wrong(each, call)]
@@ -220,7 +226,7 @@ def _hint(probe: ArgumentProbe, call: KeptCall) -> str:
         for size in (*arg.shape, arg.numel())
     }
     size = next(
-        (size for size in sorted(of_shape) if size > 1 and abs(whole - size) < 1e-2 * size), 0
+        (size for size in sorted(of_shape) if size > 4 and abs(whole - size) < 1e-2 * size), 0
     )
     said = f"{ratio:.3g} times as much" if abs(ratio) >= 1 else f"1/{whole:.3g} of it"
     return f", always {said}{f' ({size} is the size of an argument)' if size else ''}"
