@@ -25,8 +25,10 @@ _LOSSES: Final = {
 }
 _SUBTRACTIONS: Final = {"sub", "__sub__", "__rsub__", "rsub", "subtract"}
 _REDUCTIONS: Final = {"mean", "sum"}
+_SHAPING: Final = ("Expand", "Index", "Reshape", "Select", "Slice", "Unsqueeze", "View")
+"""Nodes by which a column is made on purpose."""
 _MOST_STEPS: Final = 6
-"""Nodes between a difference and the sum of it."""
+"""Nodes between a difference and the sum of it, or from a column to where it was made."""
 
 
 class ExpandedLoss(NamedTuple):
@@ -54,7 +56,7 @@ def expanded_loss(
 def is_outer_difference(name: str, args: Sequence[Any]) -> bool:
     """Whether this subtracts a column from a flat tensor of the same length, by mistake.
 
-    A column that is a view, like ``x[:, None]``, was made to be expanded.
+    A column that is a view, like ``x[:, None]``, or is made of one, is meant to be expanded.
     """
     if name.rpartition(".")[2] not in _SUBTRACTIONS or len(args) < 2:
         return False
@@ -65,8 +67,22 @@ def is_outer_difference(name: str, args: Sequence[Any]) -> bool:
         column.dim() == flat.dim() + 1 == 2
         and tuple(column.shape) == (len(flat), 1)
         and len(flat) > 1
-        and not column._is_view()
+        and not _is_made_to_expand(column)
     )
+
+
+def _is_made_to_expand(column: Tensor) -> bool:
+    if cast("bool", column._is_view()):
+        return True
+    node: Any = column.grad_fn
+    for _ in range(_MOST_STEPS):
+        if node is None:
+            return False
+        if node.name().startswith(_SHAPING):
+            return True
+        below = [child for child, _ in node.next_functions if child is not None]
+        node = below[0] if len(below) == 1 else None
+    return False
 
 
 def reduced_difference(name: str, result: Any) -> Any:

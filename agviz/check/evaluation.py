@@ -53,7 +53,8 @@ class Evaluation:
         Raises:
             EvaluationError: forward raises.
         """
-        with torch.no_grad(), _as_it_was():
+        _seed()
+        with torch.no_grad():
             found = self._apply(point)
         return [each.detach() for each in found if _is_differentiable(each)]
 
@@ -76,7 +77,8 @@ class Evaluation:
         Raises:
             EvaluationError: forward or backward raises.
         """
-        with torch.enable_grad(), _as_it_was():
+        _seed()
+        with torch.enable_grad():
             leaves = [
                 each if create_graph else each.detach().clone().requires_grad_() for each in point
             ]
@@ -131,6 +133,11 @@ class _Operators(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._names = names
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's own answer, True, imports its compiler at the first operator: seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -139,8 +146,8 @@ class _Operators(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _as_it_was() -> Iterator[None]:
-    """Random numbers from the same start each time, and no words of the Function's own."""
+def unnoticed() -> Iterator[None]:
+    """Functions that are called say nothing, and leave the state of random numbers as it was."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002 # the program's own
     with (
         torch.random.fork_rng(),
@@ -149,14 +156,18 @@ def _as_it_was() -> Iterator[None]:
         contextlib.redirect_stderr(io.StringIO()),
     ):
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)  # noqa: NPY002 # the program's own
         try:
             yield
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])  # noqa: NPY002 # the program's own
+
+
+def _seed() -> None:
+    """Random numbers are the same each time."""
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 # the program's own
 
 
 def _in_double(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from agviz.analysis.outcome import Outcome
 from agviz.check.backward_code import defined_at, made_in, talks_to_others
-from agviz.check.evaluation import Evaluation, EvaluationError
+from agviz.check.evaluation import Evaluation, EvaluationError, unnoticed
 from agviz.check.probes import Match, Prober
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
@@ -82,7 +82,8 @@ def _judge_call(about: CustomFunction, call: KeptCall) -> tuple[list[FunctionFin
     for in_double in (True, False):
         evaluation = Evaluation(about, call, in_double=in_double)
         try:
-            return _compared(about, call, evaluation)
+            with unnoticed():
+                return _compared(about, call, evaluation)
         except EvaluationError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the Function's values may be of any kind
@@ -271,9 +272,9 @@ def _keeps_state(about: CustomFunction, call: KeptCall) -> FunctionFinding:
         Outcome.FOUND,
         f"the backward of {about.name} uses what a later call of forward left",
         f"What {about.name} keeps for backward is overwritten by its next call:"
-        f" {about.most_pending} of its calls waited for their backward at the same time in this run, and all but the last"
-        " get gradients of another call. Keep tensors by ctx.save_for_backward, other values as"
-        " attributes of ctx, and nothing on the class or in a global.",
+        f" {about.most_pending} of its calls waited for their backward at the same time, and all"
+        " but the last get gradients of another call. Keep tensors by ctx.save_for_backward, other"
+        " values as attributes of ctx, and nothing on the class or in a global.",
         defined_at(about.function),
         call,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import torch
@@ -22,6 +23,22 @@ _MOST_CALLS: Final = 20_000
 _MOST_DIFFERENT: Final = 100
 _SAMPLES: Final = 64
 _ROUNDING: Final = 1e-3
+_RANDOM: Final = (
+    "dropout",
+    "rand",
+    "bernoulli",
+    "normal_",
+    "multinomial",
+    "uniform",
+    "exponential",
+)
+
+
+class _Output(NamedTuple):
+    requires_grad: bool
+    checksum: Checksum | None
+    samples: tuple[float, ...]
+    """Some of its elements."""
 
 
 class CallInCheckpoint(NamedTuple):
@@ -30,8 +47,9 @@ class CallInCheckpoint(NamedTuple):
     name: str
     words: str
     captured: Any
-    outputs: tuple[tuple[Checksum | None, tuple[float, ...]], ...]
-    """Of each, the checksum and some elements."""
+    random_state: int
+    """Checksum of the state that random numbers came from; 0 where it draws none."""
+    outputs: tuple[_Output, ...]
 
 
 class DifferentRun(NamedTuple):
@@ -108,10 +126,14 @@ class Recomputations:
         found: list[list[CallInCheckpoint]] = self._here.__dict__.setdefault("running", [])
         return found
 
-    def called(self, name: str, words: str, captured: Any, results: Sequence[Tensor]) -> None:
-        """A torch function gave ``results`` in a checkpoint."""
-        outputs = tuple((checksum(each), _samples(each)) for each in results)
-        call = CallInCheckpoint(name, words, captured, outputs)
+    def called(
+        self, name: str, words: str, captured: Any, state: int, results: Sequence[Tensor]
+    ) -> None:
+        """A torch function gave ``results`` in a checkpoint, or was cut off: then there are none."""
+        outputs = tuple(
+            _Output(each.requires_grad, checksum(each), _samples(each)) for each in results
+        )
+        call = CallInCheckpoint(name, words, captured, state, outputs)
         for calls in self.running():
             if len(calls) < _MOST_CALLS:
                 calls.append(call)
@@ -131,14 +153,28 @@ class Recomputations:
 
 
 def _is_same(before: CallInCheckpoint, after: CallInCheckpoint) -> bool:
-    if (before.name, before.words) != (after.name, after.words):
-        return False
-    if len(before.outputs) != len(after.outputs):
+    """Whether both do the same. Of results, those count that a gradient flows through."""
+    if before[:2] != after[:2] or before.random_state != after.random_state:
         return False
     return all(
-        one == two or _is_rounding(some, others)
-        for (one, some), (two, others) in zip(before.outputs, after.outputs, strict=True)
+        one.checksum == two.checksum or _is_rounding(one.samples, two.samples)
+        for one, two in zip(before.outputs, after.outputs, strict=False)
+        if two.requires_grad
     )
+
+
+def random_state(name: str, tensor: Tensor | None) -> int:
+    """Checksum of the state from which a torch function of this name draws; 0: it draws none."""
+    if not is_random(name):
+        return 0
+    if tensor is not None and tensor.is_cuda:
+        return zlib.crc32(torch.cuda.get_rng_state(tensor.device).numpy().data)
+    return zlib.crc32(torch.get_rng_state().numpy().data)
+
+
+def is_random(name: str) -> bool:
+    """Whether a torch function of this name draws random numbers."""
+    return any(word in name for word in _RANDOM)
 
 
 def _is_rounding(some: Sequence[float], others: Sequence[float]) -> bool:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
 
 _MOST_NAMED: Final = 4
-_RANDOM: Final = ("dropout", "rand", "bernoulli", "normal", "multinomial", "uniform", "exponential")
 
 
 @dataclass
@@ -191,7 +190,7 @@ def _different(watch: GradientWatch, run: DifferentRun) -> Verdict:
                 " to stay until backward has ended."
             )
         return _found(heading, mode or frame, said + ending)
-    if any(word in called for word in _RANDOM):
+    if run.before.random_state != run.after.random_state:
         return _found(
             heading,
             frame,

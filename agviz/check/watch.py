@@ -19,7 +19,7 @@ from agviz.check.broadcasting import (
     reduced_difference,
 )
 from agviz.check.kept_call import KeptCalls
-from agviz.check.recomputation import Modes, Recomputations
+from agviz.check.recomputation import Modes, Recomputations, random_state
 from agviz.check.saved import ChangedTensor, SavedTensors, Write
 from agviz.record import mode_stack
 from agviz.record.arguments import tensors_given, words
@@ -28,7 +28,7 @@ from agviz.record.torch_functions import is_setter
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agviz.check.kept_call import KeptCall
     from agviz.traces.rows import Frame
@@ -47,7 +47,16 @@ _NOT_THE_PROGRAMS: Final = ("torch.", "agviz.", "agviz_engine.")
 class _WatchedCall:
     """A torch function under way."""
 
-    __slots__ = ("captured", "first_nr", "is_outer", "kept", "name", "words", "written")
+    __slots__ = (
+        "captured",
+        "first_nr",
+        "is_outer",
+        "kept",
+        "name",
+        "random_state",
+        "words",
+        "written",
+    )
 
     def __init__(self, name: str, captured: Any) -> None:
         self.name = name
@@ -56,6 +65,7 @@ class _WatchedCall:
         self.kept: KeptCall | None = None
         self.is_outer = False
         self.words = ""
+        self.random_state = 0
         self.written: list[Tensor] = []
 
 
@@ -124,6 +134,7 @@ class GradientWatch(CheckForward):
                 call.is_outer = torch.is_grad_enabled() and is_outer_difference(name, args)
                 if self.recomputations.running():
                     call.words = words(args, kwargs)
+                    call.random_state = random_state(name, next(iter(_tensors(args)), None))
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
             return None
@@ -139,6 +150,8 @@ class GradientWatch(CheckForward):
     ) -> None:
         """It gave back ``result``, or raised ``error``."""
         if error is not None:
+            if self.recomputations.running():
+                self._in_checkpoint(call, [])
             return
         try:
             self._moment += 1
@@ -153,7 +166,7 @@ class GradientWatch(CheckForward):
                     self.saved.made(results, range(call.first_nr, end), then, outer=call.is_outer)
                     self._custom_function(call, args, given)
                 if self.recomputations.running():
-                    self.recomputations.called(call.name, call.words, call.captured, given)
+                    self._in_checkpoint(call, given)
                 self._loss(call, args, kwargs, result)
         except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(failure)
@@ -182,6 +195,9 @@ class GradientWatch(CheckForward):
 
     def _capture(self) -> Any:
         return None if self._way is None else self._way.one()
+
+    def _in_checkpoint(self, call: _WatchedCall, given: list[Tensor]) -> None:
+        self.recomputations.called(call.name, call.words, call.captured, call.random_state, given)
 
     def _loss(
         self, call: _WatchedCall, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -238,8 +254,11 @@ def _writes(name: str) -> bool:
 
 def _first_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     first = args[0] if args else next(iter(kwargs.values()), None)
-    several = first if isinstance(first, list | tuple) else [first]
-    return [each for each in several if isinstance(each, Tensor)]
+    return _tensors(first if isinstance(first, list | tuple) else [first])
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    return [each for each in values if isinstance(each, Tensor)]
 
 
 def watched_engine(own: Any, begins: Callable[[Any, Any], None]) -> Any:

@@ -34,7 +34,7 @@ class MemoryEfficientSwish(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        i = ctx.saved_variables[0] if hasattr(ctx, "saved_variables") else ctx.saved_tensors[0]
+        i = ctx.saved_tensors[0]
         sigmoid_i = torch.sigmoid(i)
         return grad_output * (sigmoid_i * (1 + i * (1 - sigmoid_i)))
 
