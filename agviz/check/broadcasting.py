@@ -72,7 +72,7 @@ def is_outer_difference(name: str, args: Sequence[Any]) -> bool:
 
 
 def _is_made_to_expand(column: Tensor) -> bool:
-    if cast("bool", column._is_view()):
+    if column._is_view():
         return True
     node: Any = column.grad_fn
     for _ in range(_MOST_STEPS):
@@ -108,7 +108,7 @@ def both_expand(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     if one == other:
         return False
     try:
-        together = math.prod(torch.broadcast_shapes(one, other))
+        together: int = math.prod(torch.broadcast_shapes(one, other))
     except RuntimeError:
         return False
     return together > max(math.prod(one), math.prod(other))

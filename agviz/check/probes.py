@@ -37,7 +37,7 @@ _ROUGH: Final = 1e-4
 _TRUST: Final = 10.0
 """Errors of a slope that are allowed for."""
 _SHIFT: Final = 1e-3
-_TRIES: Final = 4
+_TRIES: Final = 3
 """Points around that of the run."""
 _ELEMENTS: Final = 4
 """Elements that are tried at random."""

@@ -129,7 +129,7 @@ class Recomputations:
     def called(
         self, name: str, words: str, captured: Any, state: int, results: Sequence[Tensor]
     ) -> None:
-        """A torch function gave ``results`` in a checkpoint, or was cut off: then there are none."""
+        """A torch function gave ``results`` in a checkpoint; none where it was cut off."""
         outputs = tuple(
             _Output(each.requires_grad, checksum(each), _samples(each)) for each in results
         )

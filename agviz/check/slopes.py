@@ -19,9 +19,11 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_STEPS: Final = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+_STEPS: Final = (1e-3, 1e-4, 1e-5, 1e-6)
 _LARGE_STEPS: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """For outputs of less than double precision."""
+_EXACT: Final = 1e-5
+"""Share of a derivative that may be its error where no smaller step is tried."""
 
 
 class Slope(NamedTuple):
@@ -61,6 +63,8 @@ def slope(
                 error = abs(value - last) + rounding
                 if error < best.error:
                     best = Slope(value, error)
+                if error <= _EXACT * abs(value):
+                    break
             last = value
     return best
 

@@ -66,3 +66,5 @@ def _leave_out(folder: str, traceback: TracebackType | None) -> None:
                 kept.tb_next = traceback
             kept = traceback
         traceback = traceback.tb_next
+    if kept is not None:
+        kept.tb_next = None
