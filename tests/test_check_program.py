@@ -161,6 +161,7 @@ def spectral_norm_and_clipping() -> None:
         out.square().mean().backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         for parameter in net.parameters():
+            assert parameter.grad is not None
             parameter.data.sub_(parameter.grad)
             parameter.grad = None
 
@@ -257,6 +258,32 @@ def test_a_mode_that_changes_before_the_recomputation() -> None:
         out.sum().backward()
 
     found(checked(program), line_of(program, "# switched"), "mode", "recomput")
+
+
+# -- hooks ------------------------------------------------------------------------------------
+
+
+def hook_twice() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    for scale in (0.5, 0.5):
+        weight.register_hook(lambda grad: grad * 0.5)  # the hook
+        weight.register_hook(lambda grad, scale=scale: grad * scale)
+    weight.sum().backward()
+    assert weight.grad is not None
+
+
+def hooks_that_differ() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    for scale in (0.5, 0.25):
+        weight.register_hook(lambda grad, scale=scale: grad * scale)
+    weight.sum().backward()
+
+
+def test_a_hook_that_is_registered_twice() -> None:
+    report = checked(hook_twice)
+    assert report.outcome is Outcome.FOUND
+    assert line_of(hook_twice, "# the hook") in f"{report.verdicts[0].line} "
+    fine(checked(hooks_that_differ))
 
 
 # -- nothing ----------------------------------------------------------------------------------

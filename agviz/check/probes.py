@@ -97,6 +97,8 @@ class Prober:
         """Points, incoming gradients, and what backward gives there."""
         for number in range(_TRIES):
             self._points.append(self._at_a_point(number))
+            if number and time.monotonic() > self._until - 0.8 * _SECONDS:
+                break
 
     def argument(self, number: int) -> ArgumentProbe:
         """Compare the gradient of one of the arguments that need one.
@@ -115,7 +117,7 @@ class Prober:
         if {*dense} <= {Match.SAME, Match.UNCLEAR}:
             return found
         size = self._evaluation.start[number].numel()
-        for point in range(_TRIES):
+        for point in range(len(self._points)):
             chosen = {self._bisected(point, number)}
             chosen |= set(
                 torch.randint(size, (_ELEMENTS // 2,), generator=self._generator).tolist()

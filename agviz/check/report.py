@@ -73,6 +73,7 @@ def report_of(watch: GradientWatch) -> CheckReport:
         *_losses(watch),
         *_changed(watch),
         *_recomputed(watch),
+        *_hooks(watch),
         *_functions(watch, report),
     ]
     report.verdicts = _once_each(found) or [_nothing(watch, report)]
@@ -157,6 +158,25 @@ def _changed_verdict(watch: GradientWatch, several: list[ChangedTensor]) -> Verd
     if called in {"numpy", "__array__", "__dlpack__"}:
         heading = f"{what} was changed through {called} between forward and backward"
     return _found(heading, watch.frame(first.write.captured), why + advice)
+
+
+# -- hooks ------------------------------------------------------------------------------------
+
+
+def _hooks(watch: GradientWatch) -> Iterator[Verdict]:
+    for name, hook in sorted(watch.hooks.items()):
+        codes = [function.__code__ for function in hook.functions]
+        frames = [watch.file(code.co_filename, code.co_firstlineno, code.co_name) for code in codes]
+        what = (
+            f"parameter {name}" if name else f"a tensor of shape {write_shape(hook.tensor.shape)}"
+        )
+        lines = ", ".join(sorted({f"{frame.file}:{frame.line}" for frame in frames}))
+        yield _found(
+            f"{len(frames)} hooks of {what} do the same",
+            frames[-1],
+            f"They are registered at {lines}, and all of them run: what one does to the gradient is"
+            f" done {len(frames)} times. Register it once, or remove the handle of the earlier one.",
+        )
 
 
 # -- checkpoints ------------------------------------------------------------------------------

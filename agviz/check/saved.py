@@ -21,7 +21,7 @@ from agviz.measure.saved_tensors import raw_saved
 from agviz_engine.gradient_edge import leaf_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.check.checksums import Checksum
 
@@ -124,10 +124,10 @@ class SavedTensors:
         else:
             writes[-2:] = [writes[-1], write]
 
-    def changed(self, roots: Any, inputs: Any) -> list[ChangedTensor]:
+    def changed(self, nodes: Iterable[Any]) -> list[ChangedTensor]:
         """The tensors that changed, of the nodes that a call of backward is about to run."""
         found = []
-        for node in _to_run(roots, inputs):
+        for node in nodes:
             then = seen(node)
             if then is None or not then.saved:
                 continue
@@ -188,7 +188,7 @@ def seen(node: Any) -> NodeThen | None:
     return found if isinstance(found, NodeThen) else None
 
 
-def _to_run(roots: Any, inputs: Any) -> list[Any]:
+def nodes_to_run(roots: Any, inputs: Any) -> list[Any]:
     """The nodes that a call of backward reaches, and from which its inputs are reached."""
     order: dict[Any, None] = {}
     pending = [_node(root) for root in roots or ()]

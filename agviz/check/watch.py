@@ -18,9 +18,10 @@ from agviz.check.broadcasting import (
     is_outer_difference,
     reduced_difference,
 )
+from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
 from agviz.check.recomputation import Modes, Recomputations, random_state
-from agviz.check.saved import ChangedTensor, SavedTensors, Write
+from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
 from agviz.record import mode_stack
 from agviz.record.arguments import tensors_given, words
 from agviz.record.check_forward import CheckForward
@@ -80,6 +81,8 @@ class GradientWatch(CheckForward):
         self.modes = Modes(lambda: self._moment, self._capture)
         self.changed: list[ChangedTensor] = []
         self.losses: list[ExpandedLoss] = []
+        self.hooks: dict[str, RepeatedHook] = {}
+        """By name of the parameter."""
         self.passes = 0
         self.gave_up = ""
         """Why nothing more was looked at."""
@@ -177,7 +180,10 @@ class GradientWatch(CheckForward):
             self.passes += 1
             if self._is_listening and len(self.changed) < _MOST_CHANGED:
                 with torch._C.DisableTorchFunction():
-                    self.changed += self.saved.changed(roots, inputs)
+                    nodes = nodes_to_run(roots, inputs)
+                    self.changed += self.saved.changed(nodes)
+                    for each in repeated_hooks(nodes):
+                        self.hooks.setdefault(self.parameter(each.tensor), each)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
 
