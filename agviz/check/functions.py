@@ -10,7 +10,7 @@ import torch
 from agviz.analysis.outcome import Outcome
 from agviz.check.backward_code import defined_at, made_in, talks_to_others
 from agviz.check.evaluation import Evaluation, EvaluationError, unnoticed
-from agviz.check.probes import Match, Prober
+from agviz.check.probes import Prober, SlopeMatch
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
 
@@ -111,7 +111,7 @@ def _differentiated(
     about: CustomFunction, call: KeptCall, evaluation: Evaluation, prober: Prober
 ) -> tuple[list[FunctionFinding], str]:
     probes = [prober.argument(number) for number in range(len(call.needs_grad))]
-    if all(each.match is Match.SAME for each in probes):
+    if all(each.match is SlopeMatch.SAME for each in probes):
         return _second(about, call, prober) if about.is_differentiated_twice else ([], "")
     wrong = [each for each in probes if _is_wrong(each, call)]
     design = _design(about, prober, evaluation, probes, is_wrong=bool(wrong))
@@ -121,11 +121,11 @@ def _differentiated(
 
 
 def _why_unclear(about: CustomFunction, probes: list[ArgumentProbe]) -> str:
-    off = [each for each in probes if each.match is not Match.SAME]
+    off = [each for each in probes if each.match is not SlopeMatch.SAME]
     missing = [each for each in off if each.is_none]
     if missing:
         return f"it returns None for {_names(about, missing)}, on which its result depends"
-    if any(each.match is Match.ROUGH for each in off):
+    if any(each.match is SlopeMatch.ROUGH for each in off):
         return "its gradient differs by less than 1 %: an approximation?"
     return "its numerical derivative is too inexact"
 
@@ -139,13 +139,13 @@ def _design(
     is_wrong: bool,
 ) -> str:
     """Why the gradient is not meant to be the derivative of forward; empty: it may be a fault."""
-    off = [number for number, each in enumerate(probes) if each.match is not Match.SAME]
+    off = [number for number, each in enumerate(probes) if each.match is not SlopeMatch.SAME]
     if any(prober.is_identity(number) for number in range(len(probes))):
         return "its forward hands its argument on as it is: another gradient is its purpose"
     stepped = sorted(evaluation.ops & _STEPPED)
     if stepped:
         return f"its forward calls {stepped[0]}: a straight-through estimator?"
-    flat = [number for number in off if probes[number].of(Match.FLAT)]
+    flat = [number for number in off if probes[number].of(SlopeMatch.FLAT)]
     if flat and not is_wrong:
         names = _names(about, [probes[number] for number in flat])
         return f"its forward does not change with {names} where backward has a slope"
@@ -162,8 +162,8 @@ def _limited(
         if not about.is_scaled:
             return "its backward ignores the gradient that comes in, which was 1 in this run"
     bounds = (evaluation.backward_ops & _BOUNDS) - evaluation.ops
-    right = sum(len(each.of(Match.SAME)) for each in probes)
-    if bounds and right > sum(len(each.of(Match.WRONG)) for each in probes):
+    right = sum(len(each.of(SlopeMatch.SAME)) for each in probes)
+    if bounds and right > sum(len(each.of(SlopeMatch.WRONG)) for each in probes):
         return f"its backward calls {min(bounds)}, which forward does not"
     return ""
 
@@ -172,8 +172,8 @@ def _is_wrong(probe: ArgumentProbe, call: KeptCall) -> bool:
     """Whether more than one element is wrong, or the only one; None is returned on purpose."""
     if probe.is_none and probe.place not in call.parameters:
         return False
-    return len(probe.of(Match.WRONG)) > 1 or (
-        bool(probe.of(Match.WRONG)) and len({each.index for each in probe.elements}) == 1
+    return len(probe.of(SlopeMatch.WRONG)) > 1 or (
+        bool(probe.of(SlopeMatch.WRONG)) and len({each.index for each in probe.elements}) == 1
     )
 
 
@@ -182,16 +182,16 @@ def _wrong(
 ) -> FunctionFinding:
     names = _names(about, wrong)
     first = wrong[0]
-    example = first.of(Match.WRONG)[0]
+    example = first.of(SlopeMatch.WRONG)[0]
     where = f"[{', '.join(map(str, example.index))}]" if example.index else ""
     name = about.argument(first.place)
     shape = write_shape(call.args[first.place].shape)
     said = [
         f"The numerical derivative by {name}{where}, of shape {shape}, is {example.true:.4g};",
         f"backward gives {example.given:.4g}{_hint(first, call)}.",
-        f"It differs in {len(first.of(Match.WRONG))} of {plural(len(first.elements), 'probe')}.",
+        f"It differs in {len(first.of(SlopeMatch.WRONG))} of {plural(len(first.elements), 'probe')}.",
     ]
-    right = [each for each in probes if each.match is Match.SAME]
+    right = [each for each in probes if each.match is SlopeMatch.SAME]
     if right:
         verb = "is" if len(right) == 1 else "are"
         said.append(f"The gradient of {_names(about, right)} {verb} right.")
@@ -212,7 +212,7 @@ def _hint(probe: ArgumentProbe, call: KeptCall) -> str:
     """What the numbers have in common."""
     if probe.is_zero:
         return ", and zero everywhere"
-    pairs = [each for each in probe.of(Match.WRONG) if each.true and each.given]
+    pairs = [each for each in probe.of(SlopeMatch.WRONG) if each.true and each.given]
     ratios = [each.given / each.true for each in pairs]
     if len(pairs) < 2 or max(ratios) - min(ratios) > 1e-2 * abs(ratios[0]):
         return ""
@@ -237,9 +237,9 @@ def _second(
     about: CustomFunction, call: KeptCall, prober: Prober
 ) -> tuple[list[FunctionFinding], str]:
     match = prober.second()
-    if match is Match.SAME:
+    if match is SlopeMatch.SAME:
         return [], ""
-    if match not in {Match.WRONG, Match.FLAT}:
+    if match not in {SlopeMatch.WRONG, SlopeMatch.FLAT}:
         return [], "its second derivative can't be told"
     finding = FunctionFinding(
         Outcome.FOUND,

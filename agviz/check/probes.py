@@ -45,7 +45,7 @@ _SECONDS: Final = 5.0
 """For one call of a Function."""
 
 
-class Match(Enum):
+class SlopeMatch(Enum):
     """How a slope that backward gives and that of forward compare."""
 
     SAME = auto()
@@ -66,7 +66,7 @@ class ElementProbe:
     given: float
     """The derivative as backward has it."""
     true: float
-    match: Match
+    match: SlopeMatch
 
 
 @dataclass
@@ -74,14 +74,14 @@ class ArgumentProbe:
     """What was found about the gradient of one argument."""
 
     place: int
-    match: Match = Match.SAME
+    match: SlopeMatch = SlopeMatch.SAME
     elements: list[ElementProbe] = field(default_factory=list)
     is_none: bool = False
     """Whether backward returned None for it."""
     is_zero: bool = False
     """Whether backward returned zeros for it."""
 
-    def of(self, match: Match) -> list[ElementProbe]:
+    def of(self, match: SlopeMatch) -> list[ElementProbe]:
         """The elements that compare so."""
         return [each for each in self.elements if each.match is match]
 
@@ -114,7 +114,7 @@ class Prober:
         )
         dense = [self._dense(point, number) for point in range(2)]
         found.match = max(dense, key=lambda match: match.value)
-        if {*dense} <= {Match.SAME, Match.UNCLEAR}:
+        if {*dense} <= {SlopeMatch.SAME, SlopeMatch.UNCLEAR}:
             return found
         size = self._evaluation.start[number].numel()
         for point in range(len(self._points)):
@@ -168,7 +168,7 @@ class Prober:
             for output in self._evaluation.outputs(start)
         )
 
-    def second(self) -> Match:
+    def second(self) -> SlopeMatch:
         """Compare what differentiating backward gives with the derivative of backward."""
         point, weights, _ = self._points[0]
         start = [*point, *weights]
@@ -263,7 +263,7 @@ class Prober:
         true = slope(lambda at: self._evaluation.outputs(list(at)), values, everywhere, weights)
         return along(gradients, everywhere), true
 
-    def _dense(self, point: int, number: int) -> Match:
+    def _dense(self, point: int, number: int) -> SlopeMatch:
         values, _, gradients = self._points[point]
         direction = self._random(values[number], None)
         given, true = self._compared(point, number, direction)
@@ -319,7 +319,7 @@ def _typical(value: Tensor) -> float:
     return found if found and math.isfinite(found) else 1.0
 
 
-def _match(given: float, true: Slope, typical: float) -> Match:
+def _match(given: float, true: Slope, typical: float) -> SlopeMatch:
     """How they compare.
 
     Args:
@@ -331,9 +331,9 @@ def _match(given: float, true: Slope, typical: float) -> Match:
     allowed = _TRUST * true.error
     size = max(abs(given), abs(true.value))
     if not math.isfinite(given) or not math.isfinite(true.error):
-        return Match.UNCLEAR
+        return SlopeMatch.UNCLEAR
     if off <= allowed + _ROUGH * max(size, typical):
-        return Match.UNCLEAR if allowed > 0.1 * max(size, typical) > 0 else Match.SAME
+        return SlopeMatch.UNCLEAR if allowed > 0.1 * max(size, typical) > 0 else SlopeMatch.SAME
     if abs(true.value) <= max(allowed, 1e-6 * abs(given)):
-        return Match.FLAT
-    return Match.WRONG if off > allowed + _WRONG * size else Match.ROUGH
+        return SlopeMatch.FLAT
+    return SlopeMatch.WRONG if off > allowed + _WRONG * size else SlopeMatch.ROUGH

@@ -15,6 +15,8 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from torch import Tensor
+
     from agviz.check.kept_call import CustomFunction
     from agviz.check.recomputation import DifferentRun
     from agviz.check.saved import ChangedTensor
@@ -98,6 +100,12 @@ def _at(frame: Frame | None) -> str:
     return "" if frame is None else f" at {frame.file}:{frame.line}"
 
 
+def _named(parameter: str, tensor: Tensor) -> str:
+    return (
+        f"parameter {parameter}" if parameter else f"a tensor of shape {write_shape(tensor.shape)}"
+    )
+
+
 # -- losses -----------------------------------------------------------------------------------
 
 
@@ -136,7 +144,7 @@ def _changed_verdict(watch: GradientWatch, several: list[ChangedTensor]) -> Verd
     saver = watch.frame(first.then.captured)
     name = watch.parameter(first.tensor)
     on_ctx = first.saved.startswith("ctx.")
-    what = f"parameter {name}" if name else f"a tensor of shape {write_shape(first.tensor.shape)}"
+    what = _named(name, first.tensor)
     others = len({(each.node, each.then.moment, each.saved) for each in several}) - 1
     more = f", and {plural(others, 'other')}" if others else ""
     if on_ctx:
