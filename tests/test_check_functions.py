@@ -29,7 +29,7 @@ def some(names: list[str], every: int) -> list[object]:
 def answer(function: type[Any], args: tuple[object, ...], *, twice: bool) -> FunctionAnswer:
     about = CustomFunction(function)
     about.is_differentiated_twice = twice
-    about.most_pending = 2
+    about.overtaken = 1
     about.kept[()] = KeptCall(args)
     return judge(about)
 

@@ -101,7 +101,7 @@ def _compared(
     if about.writes_to_incoming:
         return [_writes(about, call)], ""
     if prober.keeps_state():
-        if about.most_pending > 1:
+        if about.overtaken:
             return [_keeps_state(about, call)], ""
         return [], "its backward gives something else where forward was called once more before it"
     return _differentiated(about, call, evaluation, prober)
@@ -182,14 +182,15 @@ def _wrong(
 ) -> FunctionFinding:
     names = _names(about, wrong)
     first = wrong[0]
-    example = first.of(SlopeMatch.WRONG)[0]
+    off = first.of(SlopeMatch.WRONG)
+    example = off[0]
     where = f"[{', '.join(map(str, example.index))}]" if example.index else ""
     name = about.argument(first.place)
     shape = write_shape(call.args[first.place].shape)
     said = [
         f"The numerical derivative by {name}{where}, of shape {shape}, is {example.true:.4g};",
         f"backward gives {example.given:.4g}{_hint(first, call)}.",
-        f"It differs in {len(first.of(SlopeMatch.WRONG))} of {plural(len(first.elements), 'probe')}.",
+        f"It differs in {len(off)} of {plural(len(first.elements), 'probe')}.",
     ]
     right = [each for each in probes if each.match is SlopeMatch.SAME]
     if right:
@@ -226,9 +227,7 @@ def _hint(probe: ArgumentProbe, call: KeptCall) -> str:
         if isinstance(arg, torch.Tensor)
         for size in (*arg.shape, arg.numel())
     }
-    size = next(
-        (size for size in sorted(of_shape) if size > 4 and abs(whole - size) < 1e-2 * size), 0
-    )
+    size = next((size for size in sorted(of_shape) if size > 4 and abs(whole / size - 1) < 1e-2), 0)
     said = f"{ratio:.3g} times as much" if abs(ratio) >= 1 else f"1/{whole:.3g} of it"
     return f", always {said}{f' ({size} is the size of an argument)' if size else ''}"
 
@@ -272,8 +271,8 @@ def _keeps_state(about: CustomFunction, call: KeptCall) -> FunctionFinding:
         Outcome.FOUND,
         f"the backward of {about.name} uses what a later call of forward left",
         f"What {about.name} keeps for backward is overwritten by its next call:"
-        f" {about.most_pending} of its calls waited for their backward at the same time, and all"
-        " but the last get gradients of another call. Keep tensors by ctx.save_for_backward, other"
+        f" the backward of {plural(about.overtaken, 'call')} ran after a later call of forward in"
+        " this run, and gave gradients of that call. Keep tensors by ctx.save_for_backward, other"
         " values as attributes of ctx, and nothing on the class or in a global.",
         defined_at(about.function),
         call,

@@ -54,9 +54,8 @@ class CustomFunction:
         self.kept: dict[Any, KeptCall] = {}
         self.not_kept = ""
         """Why calls of other shapes were not kept."""
-        self.pending = 0
-        """Calls whose backward has not run."""
-        self.most_pending = 0
+        self.overtaken = 0
+        """Calls whose backward ran after forward had been called again."""
         self.is_differentiated_twice = False
         """Whether its backward ran with ``create_graph``."""
         self.is_scaled = False
@@ -116,8 +115,6 @@ class KeptCalls:
         if about is None:
             about = self.functions[function] = CustomFunction(function)
         about.calls += 1
-        about.pending += 1
-        about.most_pending = max(about.pending, about.most_pending)
         if kept is not None:
             about.kept[signature(args)] = kept
         elif not about.kept:

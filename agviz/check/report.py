@@ -101,9 +101,9 @@ def _at(frame: Frame | None) -> str:
 
 
 def _named(parameter: str, tensor: Tensor) -> str:
-    return (
-        f"parameter {parameter}" if parameter else f"a tensor of shape {write_shape(tensor.shape)}"
-    )
+    if parameter:
+        return f"parameter {parameter}"
+    return f"a tensor of shape {write_shape(tensor.shape)}"
 
 
 # -- losses -----------------------------------------------------------------------------------
@@ -175,15 +175,13 @@ def _hooks(watch: GradientWatch) -> Iterator[Verdict]:
     for name, hook in sorted(watch.hooks.items()):
         codes = [function.__code__ for function in hook.functions]
         frames = [watch.file(code.co_filename, code.co_firstlineno, code.co_name) for code in codes]
-        what = (
-            f"parameter {name}" if name else f"a tensor of shape {write_shape(hook.tensor.shape)}"
-        )
+        what = _named(name, hook.tensor)
         lines = ", ".join(sorted({f"{frame.file}:{frame.line}" for frame in frames}))
         yield _found(
             f"{len(frames)} hooks of {what} do the same",
             frames[-1],
             f"They are registered at {lines}, and all of them run: what one does to the gradient is"
-            f" done {len(frames)} times. Register it once, or remove the handle of the earlier one.",
+            f" done {len(frames)} times. Register it once, or remove the earlier one by its handle.",
         )
 
 

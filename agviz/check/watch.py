@@ -231,9 +231,10 @@ class GradientWatch(CheckForward):
         self.calls.after(function, args, call.kept)
         about = self.calls.functions[function]
         scalars = [each.dim() == 0 for each in given]
+        number = about.calls
 
         def note(incoming: tuple[Tensor | None, ...]) -> None:
-            about.pending -= 1
+            about.overtaken += about.calls > number
             about.is_differentiated_twice |= torch.is_grad_enabled()
             about.is_scaled |= any(
                 is_scalar and each is not None and bool((each != 1).any())
