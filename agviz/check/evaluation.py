@@ -65,6 +65,7 @@ class Evaluation:
         *,
         create_graph: bool = False,
         then_at: Point | None = None,
+        skipped: frozenset[str] = frozenset(),
     ) -> list[Tensor | None]:
         """What backward gives for the arguments at ``point``.
 
@@ -73,6 +74,7 @@ class Evaluation:
             weights: incoming gradients of the outputs that :meth:`outputs` gives. They are copied.
             create_graph: whether the gradients are to be differentiable.
             then_at: another point, at which forward is called before backward runs.
+            skipped: names of operators that backward calls and that are to change nothing.
 
         Raises:
             EvaluationError: forward or backward raises.
@@ -95,7 +97,7 @@ class Evaluation:
                 return [None] * len(leaves)
             given = [weight if create_graph else weight.clone() for _, weight in pairs]
             try:
-                with _Operators(self.backward_ops):
+                with _Operators(self.backward_ops, skipped):
                     found = torch.autograd.grad(
                         [output for output, _ in pairs],
                         leaves,
@@ -127,11 +129,12 @@ class Evaluation:
 
 
 class _Operators(TorchDispatchMode):
-    """Notes which operators are called."""
+    """Notes which operators are called; of those that are skipped, the first argument is given."""
 
-    def __init__(self, names: set[str]) -> None:
+    def __init__(self, names: set[str], skipped: frozenset[str] = frozenset()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._names = names
+        self._skipped = skipped
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -141,7 +144,10 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        self._names.add(func.overloadpacket.__name__)
+        name = func.overloadpacket.__name__
+        self._names.add(name)
+        if name in self._skipped:
+            return args[0] if name.endswith("_") else args[0].clone()
         return func(*args, **(kwargs or {}))
 
 

@@ -32,7 +32,7 @@ _STEPPED: Final = {
     "trunc",
 }
 """Operators whose derivative is zero: a forward that has them is often meant to be passed over."""
-_BOUNDS: Final = {"clamp", "clamp_", "clamp_max", "clamp_min", "nan_to_num"}
+_BOUNDS: Final = {"clamp", "clamp_", "clamp_max", "clamp_min", "nan_to_num", "nan_to_num_"}
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,10 @@ def _limited(
             return "its gradient is not linear in the one that comes in: does it clip?"
         if not about.is_scaled:
             return "its backward ignores the gradient that comes in, which was 1 in this run"
-    bounds = (evaluation.backward_ops & _BOUNDS) - evaluation.ops
-    right = sum(len(each.of(SlopeMatch.SAME)) for each in probes)
-    if bounds and right > sum(len(each.of(SlopeMatch.WRONG)) for each in probes):
-        return f"its backward calls {min(bounds)}, which forward does not"
+    bounds = evaluation.backward_ops & _BOUNDS
+    off = [number for number, each in enumerate(probes) if each.match is not SlopeMatch.SAME]
+    if bounds and all(prober.is_right_without(frozenset(bounds), number) for number in off):
+        return f"it is right but for {min(bounds)} in its backward"
     return ""
 
 

@@ -148,6 +148,16 @@ class Prober:
         ]
         return bool(pairs) and all(torch.equal(one, two) for one, two in pairs)
 
+    def is_right_without(self, operators: frozenset[str], number: int) -> bool:
+        """Whether the gradient of an argument is right where backward does without operators."""
+        values, weights, _ = self._points[0]
+        gradients = self._evaluation.gradients(values, weights, skipped=operators)
+        direction = self._random(values[number], None)
+        _, true = self._compared(0, number, direction)
+        everywhere = [torch.zeros_like(each) for each in values]
+        everywhere[number] = direction
+        return _match(along(gradients, everywhere), true, 0.0) is SlopeMatch.SAME
+
     def keeps_state(self) -> bool:
         """Whether another call of forward before backward changes what backward gives."""
         point, weights, gradients = self._points[0]

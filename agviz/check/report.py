@@ -180,8 +180,8 @@ def _hooks(watch: GradientWatch) -> Iterator[Verdict]:
         yield _found(
             f"{len(frames)} hooks of {what} do the same",
             frames[-1],
-            f"They are registered at {lines}, and all of them run: what one does to the gradient is"
-            f" done {len(frames)} times. Register it once, or remove the earlier one by its handle.",
+            f"They are registered at {lines}, and all of them run: what one does to the gradient"
+            f" is done {len(frames)} times. Register it once, or remove the earlier handle.",
         )
 
 
