@@ -89,6 +89,7 @@ WRONG = PLAIN.replace("(s + x * s * (1 - s))", "s")
         (PLAIN, "the shapes of losses"),
         pytest.param(WITH_CHECKPOINT, "2 recomputations of checkpoints", marks=pytest.mark.slow),
     ],
+    ids=["plain", "checkpoint"],
 )
 def test_a_program_stays_as_it_is(text: str, seen: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(text)

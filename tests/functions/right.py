@@ -546,7 +546,12 @@ class SpikeFunction(Function):
         return g / (1 + 10 * (v - ctx.threshold).abs()) ** 2, None
 
 
-@case(lambda: (torch.randn(5, dtype=torch.cfloat, requires_grad=True), torch.randn(5, dtype=torch.cfloat, requires_grad=True)))
+@case(
+    lambda: (
+        torch.randn(5, dtype=torch.cfloat, requires_grad=True),
+        torch.randn(5, dtype=torch.cfloat, requires_grad=True),
+    )
+)
 class ComplexMul(Function):
     @staticmethod
     def forward(ctx, a, b):
@@ -795,7 +800,9 @@ class OwnCheckpoint(Function):
 
 
 def BLOCK64(x):
-    return torch.func.functional_call(BLOCK, {k: v.double() for k, v in BLOCK.named_parameters()}, (x,))
+    return torch.func.functional_call(
+        BLOCK, {k: v.double() for k, v in BLOCK.named_parameters()}, (x,)
+    )
 
 
 @case(lambda: (rand(6, 3), torch.randn(6, 3), 0.8))
@@ -825,7 +832,7 @@ class ComputesInSingle(Function):
     @staticmethod
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
-        return (g * 1.5 * 2 / math.sqrt(math.pi) * torch.exp(-x.float() ** 2)).to(x.dtype)
+        return (g * 1.5 * 2 / math.sqrt(math.pi) * torch.exp(-(x.float() ** 2))).to(x.dtype)
 
 
 @case(lambda: (torch.randn(6, 8).bfloat16().requires_grad_(),))

@@ -1,7 +1,6 @@
 # mypy: ignore-errors
 """Custom Functions whose backward is wrong, each with the arguments whose gradient it is."""
 
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -190,8 +189,6 @@ class SoftmaxDiagonalOnly(Function):
     def backward(ctx, g):
         (p,) = ctx.saved_tensors
         return g * p * (1 - p)
-
-
 
 
 @case(lambda: (torch.randn(6, 5), nn.Parameter(torch.randn(3, 5))), "weight")
@@ -424,5 +421,3 @@ class MatmulSecondOfFirst(Function):
         a, b = ctx.saved_tensors
         inner = g * (1 - torch.tanh(a @ b) ** 2)
         return inner @ b.t(), a.t() @ g
-
-
