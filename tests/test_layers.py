@@ -66,7 +66,9 @@ READING = (
     "agviz.tui",
     "agviz.cli",
 )
-RUNNING_VERBS = {f"agviz.cli.{verb}" for verb in ("attach", "demo", "doctor", "run", "verify")}
+RUNNING_VERBS = {
+    f"agviz.cli.{verb}" for verb in ("attach", "check", "demo", "doctor", "run", "verify")
+}
 
 
 HEAVY = {"graphviz", "numpy", "pyarrow", "pytest_html", "rich", "textual", "textual_serve", "torch"}

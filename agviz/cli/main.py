@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from agviz import __version__, startup
 from agviz.cli import (
     attach,
+    check,
     dap,
     demo,
     diff,
@@ -56,6 +57,8 @@ VERBS = cast(
     (
         *(demo, run, attach, view, summary, explain, why, diff, whatif, export, repro, issue),
         *(verify, dap, doctor, env),
+        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, check, verify),
+        *(dap, doctor, env),
     ),
 )
 
