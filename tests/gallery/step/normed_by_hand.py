@@ -16,5 +16,6 @@ def program() -> None:
         optimizer.zero_grad()
         loss.backward()
         for parameter in model.parameters():
+            assert parameter.grad is not None
             parameter.grad /= parameter.grad.norm()
         optimizer.step()  # cause

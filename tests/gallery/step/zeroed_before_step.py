@@ -14,5 +14,6 @@ def program() -> None:
         x = torch.randn(7, 5)
         (model(x) - x[:, :1]).square().mean().backward()
         for parameter in model.parameters():
+            assert parameter.grad is not None
             parameter.grad.zero_()
         optimizer.step()  # cause

@@ -14,5 +14,6 @@ def program() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        assert noise.grad is not None
         noise.data += 0.01 * noise.grad.sign()
         noise.grad = None

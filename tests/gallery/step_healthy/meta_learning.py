@@ -12,7 +12,7 @@ def program() -> None:
         optimizer.zero_grad()
         for _ in range(2):
             x = torch.randn(6, 2)
-            own = dict(model.named_parameters())
+            own: dict[str, torch.Tensor] = dict(model.named_parameters())
             inner = (functional_call(model, own, (x,)) - x[:, :1]).square().mean()
             slopes = torch.autograd.grad(inner, list(own.values()), create_graph=True)
             own = {name: p - 0.1 * g for (name, p), g in zip(own.items(), slopes, strict=True)}
