@@ -56,9 +56,7 @@ VERBS = cast(
     "tuple[Verb, ...]",
     (
         *(demo, run, attach, view, summary, explain, why, diff, whatif, export, repro, issue),
-        *(verify, dap, doctor, env),
-        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, check, verify),
-        *(dap, doctor, env),
+        *(check, verify, dap, doctor, env),
     ),
 )
 

@@ -369,16 +369,9 @@ class Recorder(Instrument):
 
     def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
-        calls: ModuleCalls | None = None
-        if event.parent < 0:
-            self._outermost = event.graph_task
-            if self.steps is not None:
-                self.steps.pass_begun()
-            calls = None if self._names is None else self._names.take_calls()
+        calls = self._begun_within(event)
         self._selection.begin(event)
         self._last_begun = event.graph_task
-        if self.isolator is not None and event.parent >= 0:
-            self.isolator.nested()
         if self.ranks is not None:
             self.ranks.begun(event.graph_task, event.parent)
         if self.wants(event.graph_task):
@@ -397,6 +390,17 @@ class Recorder(Instrument):
         self._keep_forward(event.graph_task)
         if len(self.file.journal) > _MOST_WAITING:
             self.flush()
+
+    def _begun_within(self, event: events.GraphTaskBegun) -> ModuleCalls | None:
+        """Note what a graph task began in; the forward before it, where it is an outermost one."""
+        if event.parent >= 0:
+            if self.isolator is not None:
+                self.isolator.nested()
+            return None
+        self._outermost = event.graph_task
+        if self.steps is not None:
+            self.steps.pass_begun()
+        return None if self._names is None else self._names.take_calls()
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
         """Keep the graph as well, while its nodes are alive."""

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
     from agviz.traces.hook_counts import HookCount
-    from agviz.traces.live_graphs import LiveGraphsLook
     from agviz.traces.isolated import Isolated
+    from agviz.traces.live_graphs import LiveGraphsLook
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
