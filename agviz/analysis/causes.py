@@ -76,6 +76,8 @@ class Cause(StrEnum):
     """It is practically zero, because its term of the loss is."""
     SHIFT = "shift"
     """It is practically zero, because what it adds to is normalised afterwards."""
+    NOT_HELD = "not_held"
+    """It ran without gradients, and optimizers stepped without it: a target or teacher network."""
     DIFFERENCE = "difference"
     """What it adds cancels in the loss, which takes differences only."""
     NO_ELEMENTS = "no_elements"

@@ -41,6 +41,7 @@ _INTENDED: Final = {
     Cause.FROZEN,
     Cause.EMPTY,
     Cause.SHIFT,
+    Cause.NOT_HELD,
     Cause.DIFFERENCE,
     Cause.NO_ELEMENTS,
 }

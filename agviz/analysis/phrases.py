@@ -50,6 +50,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.FAINT: "it fell {what}",
     Cause.FAINT_MEETING: "the gradients that meet at {node} cancel but for rounding",
     Cause.FAINT_LOSS: "the weight of its term of the loss is next to nothing ({node})",
+    Cause.NOT_HELD: "it runs without gradients, and no optimizer holds it",
     Cause.DIFFERENCE: "the loss takes differences only: what it adds cancels",
     Cause.NO_ELEMENTS: "no element went through it ({node})",
     Cause.SHIFT: "the normalisation behind {node} takes out again what it adds",

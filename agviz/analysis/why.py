@@ -45,6 +45,7 @@ UNNAMED: Final = (
     "agviz.trace(model) knows them beforehand."
 )
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
+_WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
 _FORWARDS: Final = 8
 """Calls of backward whose forward is looked at."""
 _MOST_OPS: Final = 50_000
@@ -352,10 +353,23 @@ class _Why:
             )
         has_inputs = last is not None and last.inputs > 0
         row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
+            return unreached(parameter, Cause.NOT_HELD, graph_task=number)
         if row.cause is Cause.UNUSED and row.frame is None:
             owner = [part for part in parameter.name.split(".")[:-1] if not part.isdigit()]
             return row.at(assignment(self._trace, owner[-1])) if owner else row
         return row
+
+    def _is_left_out(self, name: str) -> bool:
+        """Whether optimizers stepped, and none holds a parameter by any name that it had."""
+        known_as = {name, name.partition(".")[2]}
+        return bool(self._held) and not known_as & self._held
+
+    @cached_property
+    def _held(self) -> set[str]:
+        """Names of what optimizers hold; empty where one holds something without a name."""
+        names = {row.name for row in self._trace.held_parameters()}
+        return set() if "" in names else names
 
     def _evidence(self, parameter: ParameterRow) -> tuple[str, ...]:
         """What the graph says of the module that owns a parameter which it does not hold."""
