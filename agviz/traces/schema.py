@@ -201,7 +201,8 @@ CREATE TABLE parameter (
 CREATE TABLE parameters (
     graph_task INTEGER PRIMARY KEY,
     parameters INTEGER NOT NULL,   -- parameter
-    had_grad INTEGER NOT NULL      -- string, 0 or 1 for each: whether its .grad was there; one for
+    had_grad INTEGER NOT NULL      -- string, 0 or 1 for each: whether its .grad was there, of
+                                   -- those that this thread trains; one for
                                    -- all where they are alike; 0: there are none
 )""",
     # Torch functions that the program called. Empty without --check-forward.
