@@ -141,7 +141,7 @@ class LiveGraphs:
         passes = self._passes, self._created, self.steps
         look = LiveGraphsLook(self._looks, graph_task, *passes, len(alive), steps)
         self._looks += 1
-        # To read a .grad or a grad_fn that another thread writes at this moment may end the process.
+        # To read what another thread writes at this moment may end the process.
         if len(self._threads) > 1 or self._searches >= _MOST_SEARCHES or not look.is_growing:
             return look
         if self._passes < _TIMES_LATER * self._searched_at:
