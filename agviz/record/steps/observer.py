@@ -68,6 +68,16 @@ class _Optimizer:
         self.passes = 0
         """That had begun when the step was called."""
         self.rows = 0
+        self.thread = 0
+        """Identity of the thread on which it stepped last."""
+
+    @property
+    def is_watched_here(self) -> bool:
+        """Whether a pass of this thread can tell whether gradients were kept.
+
+        To read a ``.grad`` that another thread writes at this moment may end the process.
+        """
+        return self.kept.is_watching and self.thread == threading.get_ident()
 
 
 class StepObserver:
@@ -226,7 +236,7 @@ class StepObserver:
                 of.sample.stepped(held, of.names),
             )
         )
-        of.step = number
+        of.step, of.thread = number, threading.get_ident()
         of.versions = [one._version for one in held]
         of.reached.clear()
         of.kept.stepped(held)
@@ -256,12 +266,12 @@ class StepObserver:
     def _pass_begun(self) -> None:
         self._passes += 1
         for optimizer, of in list(self._optimizers.items()):
-            if of.kept.is_watching:
+            if of.is_watched_here:
                 of.kept.pass_begun(_held(optimizer))
 
     def _pass_ended(self) -> None:
         for optimizer, of in list(self._optimizers.items()):
-            if of.kept.is_watching:
+            if of.is_watched_here:
                 of.kept.pass_ended(_held(optimizer))
 
     def _reached(self, leaves: Sequence[Reached]) -> list[StepRow]:
