@@ -1,4 +1,4 @@
-"""Threads that train a model each while all are recorded; in a process of its own, which may die."""
+"""Threads that train a model each while all are recorded, in a process of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def train():
         model(torch.randn(4, 8)).square().sum().backward()
         optimizer.step()
 
-for number in range(4):
+for number in range(3):
     with agviz.trace(path=sys.argv[1], engine=sys.argv[2]):
         threads = [threading.Thread(target=train) for _ in range(3)]
         for thread in threads:
