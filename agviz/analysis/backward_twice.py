@@ -49,12 +49,13 @@ class BackwardTwice:
 
     @property
     def _carried(self) -> Frame | None:
-        """The line of the program that made what an earlier step left, where steps are alike."""
+        """The line that made what an earlier step left, in the function that calls backward."""
         if self.entry is None or self.call is None or self.call != self.first_call:
             return None
-        outside, inside = ([f for f in node.stack if not f.hidden] for node in self.entry)
-        apart = (made for made, other in zip(inside, outside, strict=False) if made != other)
-        return next(apart, inside[-1] if inside else None)
+        made = [frame for frame in self.entry[1].stack if not frame.hidden]
+        here = self.call.file, self.call.function
+        inside = [frame for frame in made if (frame.file, frame.function) == here]
+        return next(iter([*inside[-1:], *made[-1:]]), None)
 
     @property
     def heading(self) -> str:
