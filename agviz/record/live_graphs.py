@@ -14,6 +14,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from functools import cached_property
 from types import CellType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -92,9 +93,12 @@ class LiveGraphs:
         self._threads: set[int] = set()
         """Identities of those that called backward."""
         self._is_off = False
-        self._files = Files()
         self.steps = 0
         """Optimizer steps so far."""
+
+    @cached_property
+    def _files(self) -> Files:
+        return Files()
 
     def begin(self, task: GraphTask) -> LiveGraphsLook | None:
         """An outermost call of backward begins; what is alive of earlier ones, at times."""

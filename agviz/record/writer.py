@@ -291,7 +291,7 @@ class Writer:
         self._database.execute(f"PRAGMA max_page_count = {max(1, size // page):d}")
         most_in_wal = min(_PAGES_IN_WAL, size // page // _PARTS_OF_WAL)
         self._database.execute(f"PRAGMA wal_autocheckpoint = {max(1, most_in_wal):d}")
-        self.retention = Retention(int(size * SHARE_OF_EVENTS))
+        self.retention = Retention(int(size * SHARE_OF_EVENTS), self.used)
 
     def make_room(self, more: int) -> bool:
         """Leave out passes until there is room for ``more`` bytes; whether there is.
