@@ -157,6 +157,7 @@ class Retention:
         self._size = size
         ended, self._ended = self._ended, []
         reached = size - growth
+        most_failed = (self._room - self._empty) * _FIRST_FAILED
         for each in ended:
             each.nbytes = growth // len(ended)
             reached += each.nbytes
@@ -171,7 +172,7 @@ class Retention:
                 continue
             # A pass may seem to take nothing, because the file grows by pages: once the first of
             # those that failed have filled their part, none is added to them.
-            self._is_first_failed &= self._first_failed + each.nbytes <= self._room * _FIRST_FAILED
+            self._is_first_failed &= self._first_failed + each.nbytes <= most_failed
             if self._is_first_failed:
                 self._first_failed += each.nbytes
             else:
