@@ -31,6 +31,7 @@ from agviz.record.ranks import place
 from agviz.record.ranks.conversions import Conversions
 from agviz.record.recorder import Recorder
 from agviz.record.ring_store import RingStore
+from agviz.record.steps.observer import StepObserver
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.signals import SignalListener
 from agviz.traces.reader import Trace
@@ -78,7 +79,8 @@ class Recording(Instrument):
         self.names = Names()
         self.provenance = Provenance() if self.options.provenance else None
         self.grad_mode = GradMode()
-        self._steps = OptimizerSteps(self._stepped)
+        self.step_observer = StepObserver(self.names, self.provenance)
+        self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
         self.chosen: ChosenEngine | None = None
@@ -152,6 +154,7 @@ class Recording(Instrument):
             self.recorder.runs_on(self.chosen.name)
         self.recorder.forward = self.forward
         self.recorder.grad_mode = self.grad_mode
+        self.recorder.steps = self.step_observer
         if self.recorder.ranks is not None:
             self.recorder.ranks.conversions = self._conversions
         self.recorder.file.when_timed_out = self._timed_out
@@ -187,6 +190,8 @@ class Recording(Instrument):
         _active.append(self)
         packing_hooks.start()
         self._installed.callback(packing_hooks.stop)
+        if self.options.repro:
+            self._remember_unpacked()
         self.names.start()
         if place.rank() is not None and self.provenance is not None:
             self._conversions.start()
@@ -195,6 +200,7 @@ class Recording(Instrument):
         self._steps.start()
         if self.provenance is not None:
             self.provenance.start()
+        self.step_observer.start()
         if self.options.check_forward:
             self._check_forward(registry)
         if SIGNAL in self.options.on:
@@ -217,6 +223,14 @@ class Recording(Instrument):
         if self.recorder is not None:
             self.say_remark()
         return True
+
+    def _remember_unpacked(self) -> None:
+        from agviz.record import unpacking
+
+        if self.chosen is not None and self.chosen.name != EXACT:
+            say("--repro needs agviz's own engine, and torch's is observed: no node is kept")
+            return
+        self._installed.callback(unpacking.start())
 
     @property
     def remark(self) -> str:
@@ -312,6 +326,7 @@ class Recording(Instrument):
         self.grad_mode.stop()
         self._leaving.stop()
         self._steps.stop()
+        self.step_observer.stop()
         if self.provenance is not None:
             self.provenance.stop()
 
@@ -335,7 +350,7 @@ class Recording(Instrument):
             if recorder is not None and recorder.file.stopped:
                 said += f" until recording stopped ({recorder.file.stopped})"
             return f"{said}, so there is no file"
-        return outcome(self.path)
+        return outcome(self.path) + (_of_kept_nodes(self.path) if self.options.repro else "")
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
         """Open the file at the first call of backward, and hand over."""
@@ -397,6 +412,8 @@ class Recording(Instrument):
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What observes the engine on the recorder's behalf."""
         recorder.file.when_stopped = lambda: registry.remove(recorder)
+        if self.options.repro and self.chosen is not None and self.chosen.name == EXACT:
+            recorder.isolate(self.options.repro)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:
@@ -623,6 +640,18 @@ def outcome(path: Path) -> str:
         return f"{recorded}; to look at it: agviz view {path}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""
     return f"{recorded}; {said.heading}{line}; to read why: agviz explain {path}"
+
+
+def _of_kept_nodes(path: Path) -> str:
+    """How to go on with the nodes that can be run alone."""
+    try:
+        with Trace.open(path) as trace:
+            is_any = bool(trace.isolated())
+    except TraceError:
+        return ""
+    if is_any:
+        return f"; to run a node alone: agviz repro {path}"
+    return "; --repro has chosen no node that ran"
 
 
 def in_the_way(error: Exception) -> str:

@@ -33,6 +33,8 @@ _ASKED: Final = {
     "healthy": ("explain", "why"),
 }
 """The verbs of agviz that a user with the symptom of a kind asks."""
+_CHECKED: Final = {"wrong-gradient", "healthy"}
+"""The kinds whose programs are run under ``agviz check`` as well."""
 
 _PLACE: Final = re.compile(rf"  {re.escape(SCRIPT)}:(\d+) in ")
 _FORWARD: Final = re.compile(
@@ -42,7 +44,7 @@ _FORWARD: Final = re.compile(
 
 
 def agviz(program: Program) -> Answer:
-    """What agviz's verbs find in a recording of the program with ``--check-forward``."""
+    """What agviz's verbs find in a recording with ``--check-forward``, or ``agviz check``."""
     with folder(program) as at:
         command = [sys.executable, "-m", "agviz", "run", "--check-forward", "-o", "t.agviz", SCRIPT]
         said: list[str] = []
@@ -55,6 +57,8 @@ def agviz(program: Program) -> Answer:
         ended = run(command, at, limit(program), ask)
         if ended.code is not None:
             ask()
+        if program.kind in _CHECKED:
+            said.append(_found(at, "check", SCRIPT))
     text = "\n".join(part for part in said if part)
     claims = (found for row in text.splitlines() if (found := _PLACE.match(row)) is not None)
     return Answer(text, tuple(int(claim[1]) for claim in claims))

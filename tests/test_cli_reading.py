@@ -118,6 +118,8 @@ READING = {
     "view": ["view", "{}"],
     "diff": ["diff", "{}", "{}"],
     "whatif": ["whatif", "{}"],
+    "repro": ["repro", "{}"],
+    "issue": ["issue", "{}"],
 }
 
 
@@ -169,6 +171,7 @@ def test_reading_leaves_torch_out(recorded: Path, tmp_path: Path) -> None:
         ["export", "--format", "chrome-trace", "-o", str(tmp_path / "t.json.gz")],
         ["export", "--format", "json", "-o", str(tmp_path / "all.json")],
         ["diff", str(recorded)],
+        ["issue", "-o", str(tmp_path)],
         ["whatif"],
     ):
         finished = run(*call, str(recorded), cwd=tmp_path, PYTHONPATH=path)

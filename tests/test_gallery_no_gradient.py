@@ -132,6 +132,8 @@ def test_there_are_enough() -> None:
     told_apart = {program.one("cause") for program in PROGRAMS}
     rare = {Cause.NOT_REACHED, Cause.UNKNOWN, Cause.FAILED, Cause.EMPTY, Cause.ROOT, Cause.UNSEEN}
     rare.add(Cause.IN_NODE)  # tests/test_tui_passes.py
+    # tests/test_why_of_cause.py
+    rare |= {Cause.SAMPLED, Cause.NOT_HELD, Cause.DIFFERENCE, Cause.NO_ELEMENTS}
     of_no_use = {Cause.NON_FINITE, *(program.one("cause") for program in programs("faint"))}
     assert told_apart == set(Cause) - rare - of_no_use
     without_line = {Cause.FROZEN, Cause.UNUSED, Cause.NOT_IN_INPUTS}

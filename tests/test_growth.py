@@ -144,6 +144,7 @@ def hook_that_holds_its_tensor(training: Training) -> None:
         return loss
 
     for _ in range(6):
+        training.optimizer.zero_grad()
         forward().backward()
         training.optimizer.step()
 
@@ -285,6 +286,7 @@ def truncated(training: Training) -> None:
             state = cell(torch.randn(6, 4), state)
         training.model(state).square().mean().backward()
         training.optimizer.step()
+        training.optimizer.zero_grad()
         state = state.detach()
 
 
@@ -296,6 +298,7 @@ def longer_sequences(training: Training) -> None:
             state = cell(torch.randn(6, 4), state)
         training.model(state).square().mean().backward()
         training.optimizer.step()
+        training.optimizer.zero_grad()
 
 
 def generated_token_by_token(training: Training) -> None:
@@ -305,6 +308,7 @@ def generated_token_by_token(training: Training) -> None:
             x.append(torch.cat(x).tanh()[:6])
         training.model(torch.cat(x)).square().mean().backward()
         training.optimizer.step()
+        training.optimizer.zero_grad()
 
 
 def hooks_that_are_removed(training: Training) -> None:
@@ -312,6 +316,7 @@ def hooks_that_are_removed(training: Training) -> None:
         handles = [module.register_forward_hook(lambda *_: None) for module in training.model]
         training.loss().backward()
         training.optimizer.step()
+        training.optimizer.zero_grad()
         for handle in handles:
             handle.remove()
 
@@ -323,10 +328,12 @@ def more_layers_for_a_while(training: Training) -> None:
             x = training.first(x)[:, :4]
         x.square().mean().backward()
         training.optimizer.step()
+        training.optimizer.zero_grad()
 
 
 def weight_norm_once(training: Training) -> None:
     weight_norm(training.first)
+    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.01)
     for _ in training.steps():
         pass
 

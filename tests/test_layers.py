@@ -26,6 +26,7 @@ FLOORS = {
     "agviz.errors": 0,
     "agviz.words": 0,
     "agviz.measure": 1,
+    "agviz.repro": 1,
     "agviz.traces": 2,
     "agviz.analysis": 3,
     "agviz.record": 3,
@@ -61,10 +62,13 @@ READING = (
     "agviz.analysis",
     "agviz.dap",
     "agviz.ranks",
+    "agviz.repro",
     "agviz.tui",
     "agviz.cli",
 )
-RUNNING_VERBS = {f"agviz.cli.{verb}" for verb in ("attach", "demo", "doctor", "run", "verify")}
+RUNNING_VERBS = {
+    f"agviz.cli.{verb}" for verb in ("attach", "check", "demo", "doctor", "run", "verify")
+}
 
 
 HEAVY = {"graphviz", "numpy", "pyarrow", "pytest_html", "rich", "textual", "textual_serve", "torch"}

@@ -40,8 +40,22 @@ class BackwardTwice:
 
     @property
     def frame(self) -> Frame | None:
-        """The line to look at: the first call of backward; else where the node was made."""
-        return self.first_call or self.node.frame
+        """The line to look at.
+
+        What of an earlier step the graph leads into, where one line calls backward in each; else
+        the first call of backward; else where the node was made.
+        """
+        return self._carried or self.first_call or self.node.frame
+
+    @property
+    def _carried(self) -> Frame | None:
+        """The line that made what an earlier step left, in the function that calls backward."""
+        if self.entry is None or self.call is None or self.call != self.first_call:
+            return None
+        made = [frame for frame in self.entry[1].stack if not frame.hidden]
+        here = self.call.file, self.call.function
+        inside = [frame for frame in made if (frame.file, frame.function) == here]
+        return next(iter([*inside[-1:], *made[-1:]]), None)
 
     @property
     def heading(self) -> str:
@@ -66,10 +80,12 @@ class BackwardTwice:
         yield f"Backward pass {self.first}{called} had released it."
         if self.entry is not None:
             outside, inside = self.entry
+            carried = self._carried
+            within = f", within {carried}" if carried not in {None, inside.frame} else ""
             yield (
                 f"{plural(self.shared, 'node')} of {self.nodes:,} are in both graphs: they come in"
                 f" where {place(outside)}{made_at(outside)} uses what {place(inside)}"
-                f"{made_at(inside)} gave."
+                f"{made_at(inside)}{within} gave."
             )
 
     def _remedy(self) -> str:

@@ -21,6 +21,8 @@ class Cause(StrEnum):
     DATA = "data"
     """``Tensor.data``."""
     NO_GRAD = "no_grad"
+    SAMPLED = "sampled"
+    """A distribution's ``sample``, which runs without gradients."""
     INFERENCE_MODE = "inference_mode"
     INTEGER = "integer"
     """What came out were integers or truth values: argmax, a comparison, ``long()``."""
@@ -74,6 +76,12 @@ class Cause(StrEnum):
     """It is practically zero, because its term of the loss is."""
     SHIFT = "shift"
     """It is practically zero, because what it adds to is normalised afterwards."""
+    NOT_HELD = "not_held"
+    """It ran without gradients, and optimizers stepped without it: a target or teacher network."""
+    DIFFERENCE = "difference"
+    """What it adds cancels in the loss, which takes differences only."""
+    NO_ELEMENTS = "no_elements"
+    """What depended on it had no elements in these passes: nothing was routed there."""
     UNKNOWN = "unknown"
 
 
@@ -84,6 +92,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.DETACH: "Remove the detach, or detach only what the loss does not train.",
     Cause.DATA: "Use the tensor itself instead of its .data.",
     Cause.NO_GRAD: "Run that part outside of torch.no_grad() if it is to be trained.",
+    Cause.SAMPLED: "Use rsample(), the reparametrised sample, where the distribution has one; "
+    "else a score-function estimator (log_prob).",
     Cause.INFERENCE_MODE: "Run that part outside of torch.inference_mode() if it is to be trained.",
     Cause.INTEGER: "Use a differentiable relaxation there (softmax, sigmoid, Gumbel-softmax, a "
     "straight-through estimator).",
@@ -112,6 +122,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     "rescales gradients, as Adam does, takes rounding noise for one.",
     Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",
     Cause.SHIFT: "Nothing is lost by leaving it out (bias=False).",
+    Cause.NO_ELEMENTS: "Look at what chooses (a router, an index, a split) if such batches are to "
+    "train it.",
     Cause.NON_FINITE: "Ask agviz explain where that began.",
 }
 """What to do about it, in a sentence, where there is anything to do."""

@@ -59,3 +59,35 @@ def _calls(file: str, source: Sequence[str], fits: Callable[[str], bool]) -> Ite
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
             if fits(name):
                 yield Frame(file, node.lineno, function, False)
+
+
+def definition(trace: Trace, name: str) -> Frame | None:
+    """The one function of this name in the files of the program; None: none, or several."""
+    found = [
+        Frame(file, node.lineno, name, False)
+        for file in _files(trace)
+        for _, node in with_functions(parsed(trace.source(file)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def assignment(trace: Trace, attribute: str) -> Frame | None:
+    """The one line that gives ``self.attribute`` its value; None: none does, or several do."""
+    found = [
+        Frame(file, node.lineno, function, False)
+        for file in _files(trace)
+        for function, node in with_functions(parsed(trace.source(file)))
+        if isinstance(node, ast.Assign)
+        and any(
+            isinstance(target, ast.Attribute)
+            and isinstance(target.value, ast.Name)
+            and (target.value.id, target.attr) == ("self", attribute)
+            for target in node.targets
+        )
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _files(trace: Trace) -> list[str]:
+    return list(dict.fromkeys(frame.file for frame in trace.frames() if not frame.hidden))

@@ -14,6 +14,7 @@ from agviz.analysis.measures import bad, counts, dtype_and_shape, extent, magnit
 from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.patterns import find
 from agviz.analysis.patterns.overflow import OVERFLOWS
+from agviz.analysis.patterns.singular import BEHIND
 from agviz.analysis.place import backward_pass, place
 from agviz.analysis.source import source_line
 from agviz.errors import AgvizError
@@ -409,7 +410,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         for number in trace.family(graph_task)
         for leaf, name in trace.leaves(number).items()
     }
-    frame = _frame(trace, node, evidence)
+    frame = _frame(trace, node, evidence, finding)
     return Explanation(
         graph_task=graph_task,
         backward_pass=backward_pass(trace, graph_task),
@@ -477,8 +478,12 @@ def _forward(evidence: Evidence) -> ForwardState:
     return ForwardState.UNKNOWN
 
 
-def _frame(trace: Trace, node: NodeRow, evidence: Evidence) -> Frame | None:
+def _frame(
+    trace: Trace, node: NodeRow, evidence: Evidence, finding: Finding | None
+) -> Frame | None:
     blamed = evidence.blame
+    if finding is not None and BEHIND in finding.pattern:
+        return node.frame  # an infinity that is masked is meant; what lets it through is not
     if evidence.kind is OriginKind.ROOT:
         called = trace.call_site(node.graph_task)
         return visible(called) or node.frame

@@ -37,7 +37,14 @@ _WHAT: Final[dict[GradientWord, str]] = {
 }
 """What is wrong with a gradient."""
 _WITH_NORM: Final = frozenset({"some", "faint"})
-_INTENDED: Final = {Cause.FROZEN, Cause.EMPTY, Cause.SHIFT}
+_INTENDED: Final = {
+    Cause.FROZEN,
+    Cause.EMPTY,
+    Cause.SHIFT,
+    Cause.NOT_HELD,
+    Cause.DIFFERENCE,
+    Cause.NO_ELEMENTS,
+}
 """Causes that are no fault in themselves."""
 
 
@@ -73,6 +80,12 @@ class GradientRow(NamedTuple):
     """The same as ``line``, in parts."""
     beside: str = ""
     """Beside what its norm is next to nothing, in words."""
+
+    def at(self, frame: Frame | None) -> GradientRow:
+        """The same with a line to look at; None leaves it as it is."""
+        if frame is None:
+            return self
+        return self._replace(frame=frame, line=str(frame))
 
     @property
     def is_there(self) -> bool:

@@ -33,6 +33,9 @@ _LEAVES_TORCH: Final = {
     "__complex__",
 }  # fmt: skip
 _MAKES_ANEW: Final = {"tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor"}
+_ONE_TO_ONE: Final = frozenset({"broadcast_tensors", "meshgrid", "atleast_1d", "atleast_2d"})
+"""Functions each of whose outputs comes of one input: the others' say nothing of it."""
+_DISTRIBUTIONS: Final = "torch/distributions/"
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _NEVER: Final = 1 << 62
 
@@ -274,7 +277,9 @@ class Lineage:
                 self._note(self._cuts, key, self._cuts.get(id(made)))
                 if id(made) in self._whole:
                     self._whole.add(key)
-            elif self._in_loss is None or id(made) in self._in_loss:
+            elif not _is_of_another(call.op) and (
+                self._in_loss is None or id(made) in self._in_loss
+            ):
                 self._note(self._cuts, key, _cut(call, made))
         if self._ignores(state, call):
             self._note(self._cuts, key, Cut(Cause.NOT_DIFFERENTIABLE, call.op, call.op.frame))
@@ -322,11 +327,26 @@ def _cut(call: _Call, made: _State) -> Cut:
         cause = Cause.INTEGER
     elif made.is_inference:
         cause = Cause.INFERENCE_MODE
+    elif _is_sampled(op):
+        cause = Cause.SAMPLED
     elif not op.grad_enabled:
         cause = Cause.NO_GRAD
     else:
         cause = Cause.NOT_DIFFERENTIABLE
     return Cut(cause, op, place, made.dtype)
+
+
+def _is_of_another(op: ForwardOpRow) -> bool:
+    """Whether what it gave without a graph comes of another input than what has one."""
+    return last_name(op) in _ONE_TO_ONE and any(row.requires_grad for row in op.outputs)
+
+
+def _is_sampled(op: ForwardOpRow) -> bool:
+    """Whether a distribution's ``sample`` called it."""
+    return any(
+        frame.function == "sample" and _DISTRIBUTIONS in frame.file.replace("\\", "/")
+        for frame in op.stack
+    )
 
 
 def _is_data(state: _State) -> bool:

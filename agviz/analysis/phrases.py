@@ -23,6 +23,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.DETACH: "cut by {op}()",
     Cause.DATA: "cut by .data",
     Cause.NO_GRAD: "used under torch.no_grad()",
+    Cause.SAMPLED: "cut by sample(), which draws under torch.no_grad()",
     Cause.INFERENCE_MODE: "used under torch.inference_mode()",
     Cause.INTEGER: "cut by {op}(), which gives {dtype}",
     Cause.NEW_TENSOR: "cut by {name}(), which copies values only",
@@ -49,6 +50,9 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.FAINT: "it fell {what}",
     Cause.FAINT_MEETING: "the gradients that meet at {node} cancel but for rounding",
     Cause.FAINT_LOSS: "the weight of its term of the loss is next to nothing ({node})",
+    Cause.NOT_HELD: "it runs without gradients, and no optimizer holds it",
+    Cause.DIFFERENCE: "the loss takes differences only: what it adds cancels",
+    Cause.NO_ELEMENTS: "no element went through it ({node})",
     Cause.SHIFT: "the normalisation behind {node} takes out again what it adds",
 }
 _UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}

@@ -300,6 +300,8 @@ class Vanishing:
             return Vanished(Cause.CANCELLED, flow.graph_task, node, 0)
         if all(value is not GradientValue.SOME for value, _ in flow.inputs(index)):
             return Vanished(Cause.ROOT, flow.graph_task, node, 0)
+        if slot < len(node.output_shapes) and 0 in (node.output_shapes[slot] or ()):
+            return Vanished(Cause.NO_ELEMENTS, flow.graph_task, node, 0)
         cause, hook = _by_hook(flow, node)
         if cause is None:
             if slot and _WRITING.fullmatch(node.short_name):

@@ -21,9 +21,11 @@ from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
+from agviz.analysis.program_error import program_error
 from agviz.analysis.refused import refused
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
+from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
@@ -39,18 +41,21 @@ if TYPE_CHECKING:
     from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.outside import Outside
+    from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.slow_shape import SlowShape
+    from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow
 
 
+_NEVER: Final = 2**63 - 1
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
-    " | SlowShape"
+    " | SlowShape | StepFinding | ProgramError"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -222,12 +227,17 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield replace(found, paragraph=f"{found.paragraph} {others}".rstrip())
     if graph_task is None:
         yield from _around_passes(trace, wrong)
+    steps = found_in_steps(trace) if graph_task is None else []
+    yield from (of_failure(found, trace) for found in steps)
     explained = explain(trace, graph_task) if is_measured(trace) else None
     lost = _loss(trace, graph_task, explained)
-    if lost is not None:
+    consequences = min(
+        (found.first_pass for found in steps if found.first_pass is not None), default=_NEVER
+    )
+    if lost is not None and lost.graph_task < consequences:
         yield of_failure(lost, trace)
-    if explained is not None and not explained.is_harmless:
-        yield of_explanation(explained)
+    if explained is not None and explained.graph_task < consequences:
+        yield from [] if explained.is_harmless else [of_explanation(explained)]
     if graph_task is None:
         for growing in (kept_graphs(trace), graph_growth(trace), hook_growth(trace)):
             if growing is not None:
@@ -264,6 +274,8 @@ def _beside_passes(trace: Trace) -> Iterator[Verdict]:
     call = refused(trace)
     if call is not None:
         yield of_failure(call, trace)
+    elif (ending := program_error(trace)) is not None:
+        yield of_failure(ending, trace)
     under_way = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
     is_inside = any(task.status in under_way for task in trace.graph_tasks)
     between = None if is_inside else outside(trace)
@@ -317,6 +329,8 @@ def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
         return replace(of_explanation(harmless), paragraph=said)
     missing = untrained(trace, graph_task)
     why = f" {missing}: agviz why says why." if missing else ""
+    note = note_on_steps(trace) if graph_task is None else ""
+    why += f" {note}." if note else ""
     return Verdict(
         outcome=Outcome.NOTHING_UNUSUAL,
         heading=f"nothing unusual in {what}",

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
+from agviz.analysis.code_search import assignment, definition
 from agviz.analysis.faint import Faintness
 from agviz.analysis.gradients import GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
@@ -22,7 +23,7 @@ from agviz.analysis.phrases import (
 )
 from agviz.analysis.place import backward_pass
 from agviz.analysis.untrained import LAST_PASSES
-from agviz.analysis.vanishing import GradientValue, Vanishing
+from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.verdict import PassMark, marks
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
@@ -44,6 +45,7 @@ UNNAMED: Final = (
     "agviz.trace(model) knows them beforehand."
 )
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
+_WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
 _FORWARDS: Final = 8
 """Calls of backward whose forward is looked at."""
 _MOST_OPS: Final = 50_000
@@ -300,7 +302,20 @@ class _Why:
         zeros = ""
         if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
             zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
-        return by_node(parameter, gradient, graph_task, end, op, zeros)
+        if end is not None and self._is_difference(parameter, end):
+            end = end._replace(cause=Cause.DIFFERENCE)
+        row = by_node(parameter, gradient, graph_task, end, op, zeros)
+        if end is not None and end.cause is Cause.HOOK and row.frame is None:
+            return row.at(definition(self._trace, end.hook))
+        return row
+
+    def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
+        """Whether a bias cancels where the weight of its module does not."""
+        if end.cause is not Cause.CANCELLED or not end.node.is_leaf:
+            return False
+        module, _, own = parameter.name.rpartition(".")
+        weight = self._found.get(f"{module}.weight".lstrip("."))
+        return own == "bias" and weight is not None and weight.value is GradientValue.SOME
 
     def _zeros(self, row: ForwardTensorRow) -> str:
         """What a tensor is that held zeros only; empty where it did not, or it is not known."""
@@ -337,7 +352,24 @@ class _Why:
                 parameter, Cause.NOT_REACHED, graph_task=number, details=self._evidence(parameter)
             )
         has_inputs = last is not None and last.inputs > 0
-        return not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
+            return unreached(parameter, Cause.NOT_HELD, graph_task=number)
+        if row.cause is Cause.UNUSED and row.frame is None:
+            owner = [part for part in parameter.name.split(".")[:-1] if not part.isdigit()]
+            return row.at(assignment(self._trace, owner[-1])) if owner else row
+        return row
+
+    def _is_left_out(self, name: str) -> bool:
+        """Whether optimizers stepped, and none holds a parameter by any name that it had."""
+        known_as = {name, name.partition(".")[2]}
+        return bool(self._held) and not known_as & self._held
+
+    @cached_property
+    def _held(self) -> set[str]:
+        """Names of what optimizers hold; empty where one holds something without a name."""
+        names = {row.name for row in self._trace.held_parameters()}
+        return set() if "" in names else names
 
     def _evidence(self, parameter: ParameterRow) -> tuple[str, ...]:
         """What the graph says of the module that owns a parameter which it does not hold."""

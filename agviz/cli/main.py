@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from agviz import __version__, startup
 from agviz.cli import (
     attach,
+    check,
     dap,
     demo,
     diff,
@@ -22,6 +23,8 @@ from agviz.cli import (
     env,
     explain,
     export,
+    issue,
+    repro,
     run,
     summary,
     verify,
@@ -52,8 +55,8 @@ if TYPE_CHECKING:
 VERBS = cast(
     "tuple[Verb, ...]",
     (
-        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, verify, dap),
-        *(doctor, env),
+        *(demo, run, attach, view, summary, explain, why, diff, whatif, export, repro, issue),
+        *(check, verify, dap, doctor, env),
     ),
 )
 

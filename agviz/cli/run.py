@@ -60,6 +60,7 @@ from agviz.record.options import (
     read_limit,
     read_occasions,
     read_pattern,
+    read_repro,
     read_seconds,
     read_size,
     read_steps,
@@ -114,6 +115,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --values full: go on with their health when so many bytes of gradients are"
         f" recorded (default: {MOST_BYTES // 1024**2}MiB); none that is larger than a sixteenth of"
         " it is",
+    )
+    parser.add_argument(
+        "--repro",
+        metavar="NODES",
+        type=argument(read_repro),
+        help="keep what `agviz repro` needs to run nodes alone: those in whose name, parameter or"
+        " module this regular expression is found, or nonfinite: the first of each backward pass"
+        " that makes NaN or infinities of what was finite; up to --max-values-bytes in all",
     )
     parser.add_argument(
         "--no-provenance",
@@ -296,8 +305,12 @@ def read_options(arguments: argparse.Namespace) -> Options:
         raise AgvizError("--keep is for a flight recorder; say with --on when it writes")
     if arguments.stop_on_timeout and arguments.timeout is None:
         raise AgvizError("--stop-on-timeout is for --timeout; say after how many seconds")
-    if arguments.max_values_bytes is not None and arguments.values != "full":
-        raise AgvizError("--max-values-bytes is for gradients themselves; say --values full")
+    if arguments.max_values_bytes and arguments.values != "full" and not arguments.repro:
+        raise AgvizError(
+            "--max-values-bytes is for gradients themselves; say --values full, or --repro"
+        )
+    if arguments.repro and (arguments.engine or engine_asked_for()) == "native":
+        raise AgvizError("--repro needs agviz's own engine; --engine native is torch's, observed")
     check_back(arguments)
     most = arguments.max_values_bytes
     steps: range | None = arguments.steps
@@ -308,6 +321,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         nodes=arguments.nodes,
         values=arguments.values,
         max_values_bytes=MOST_BYTES if most is None else most,
+        repro=arguments.repro or "",
         provenance=arguments.provenance,
         check_forward=arguments.check_forward or asked_to_check_forward(),
         max_bytes=arguments.max_bytes,

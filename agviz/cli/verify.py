@@ -19,11 +19,9 @@ import argparse
 import json
 import os
 import sys
-import threading
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import agviz.verify
 import agviz_engine
@@ -33,6 +31,7 @@ from agviz.cli.console import bare_table, stdout_console
 from agviz.cli.doctor import require_torch
 from agviz.cli.program import Program
 from agviz.cli.run import argument
+from agviz.cli.to_the_end import run_to_the_end, stdout_for_report
 from agviz.record.options import read_steps
 from agviz.recording import say
 from agviz.verify.findings import ComparisonOutcome, ComparisonReport
@@ -42,7 +41,6 @@ from agviz_engine.support import remark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from rich.console import Console
 
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Passes that differ, and reasons why passes were not compared, that are printed one by one."""
-_OURS = str(Path(agviz.verify.__file__).parent) + os.sep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,13 +88,10 @@ class _Verifying:
 
     def run(self) -> int:
         """Run the program to its end, its threads included, and report."""
-        report = sys.stdout
-        if self.as_json:
-            report = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        report = stdout_for_report(as_json=self.as_json)
         after_import("torch", self._start)
         try:
-            failed = self._run_program()
+            failed = run_to_the_end(self.program, self.process, agviz.verify)
         except KeyboardInterrupt:
             self._report(report, failed=True)
             raise
@@ -119,29 +113,6 @@ class _Verifying:
         if untested := remark(torch.__version__):
             say(untested)
         self.stop = verification.stop
-
-    def _run_program(self) -> bool:
-        """Run the program; return whether it failed."""
-        failed = False
-        try:
-            self.program.run()
-        except SystemExit as leave:
-            if os.getpid() != self.process:
-                raise
-            failed = leave.code not in {None, 0}
-            if failed and not isinstance(leave.code, int):
-                print(leave.code, file=sys.stderr)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            if os.getpid() != self.process:
-                raise
-            failed = True
-            _leave_out_our_frames(error.__traceback__)
-            sys.excepthook(type(error), error, error.__traceback__)
-        # What Python does next anyway, executors' threads included; multiprocessing calls it, too.
-        cast("Any", threading)._shutdown()
-        return failed
 
     def _report(self, stdout: Any, *, failed: bool) -> int:
         sys.stdout.flush()
@@ -173,17 +144,6 @@ class _Verifying:
             "first_difference": None if first is None else asdict(first),
             "findings": [asdict(finding) for finding in findings.kept],
         }
-
-
-def _leave_out_our_frames(traceback: TracebackType | None) -> None:
-    """Take the comparison, which stands between torch and its engines, out of a traceback."""
-    kept: TracebackType | None = None
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_OURS):
-            if kept is not None:
-                kept.tb_next = traceback
-            kept = traceback
-        traceback = traceback.tb_next
 
 
 def _print(

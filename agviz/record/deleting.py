@@ -1,7 +1,7 @@
 """Deleting backward passes from a file that is being written, so that others find room in it.
 
 SQLite uses the pages again. What other passes may share stays (texts, stacks, types of tensors),
-and so do the steps of optimizers, which are counted.
+and so do the steps of optimizers, which are counted, but not what was measured of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _OF_SEQ: Final = ("health", "tensor", "part")
 """Tables whose rows belong to an event each."""
 
+_OF_STEP: Final = ("step_fact", "step_sample")
+"""Tables whose rows belong to a step each: what is said of all steps needs all passes."""
 
 _MEASURED: Final = ("saved_health", "root", "root_saved")
 """Tables that refer to rows of ``measured``, each of which is referred to once."""
@@ -77,6 +79,12 @@ def _delete(database: sqlite3.Connection, tasks: tuple[int, int], gone: Sequence
         execute(
             "DELETE FROM measured WHERE id IN"  # noqa: S608 - our words
             f" (SELECT health FROM {table} WHERE graph_task BETWEEN ? AND ?)",
+            tasks,
+        )
+    for table in _OF_STEP:
+        execute(
+            f"DELETE FROM {table} WHERE step IN"  # noqa: S608 - our words
+            " (SELECT id FROM optimizer_step WHERE graph_task BETWEEN ? AND ?)",
             tasks,
         )
     execute("DELETE FROM native_call WHERE graph_task BETWEEN ? AND ? AND error = 0", tasks)

@@ -35,7 +35,10 @@ class HookCounts:
         self._passes = 0
         self._looks = 0
         self._is_off = False
-        self._files = Files()
+
+    @functools.cached_property
+    def _files(self) -> Files:
+        return Files()
 
     def begin(self, graph_task: int, names: Names) -> HookCount | None:
         """An outermost pass begins; how many hooks there are, where it is time to look."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+import threading
 import weakref
 from collections import deque
+from functools import cached_property
 from types import CellType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -88,10 +90,15 @@ class LiveGraphs:
         self._looks = 0
         self._searches = 0
         self._searched_at = 0
+        self._threads: set[int] = set()
+        """Identities of those that called backward."""
         self._is_off = False
-        self._files = Files()
         self.steps = 0
         """Optimizer steps so far."""
+
+    @cached_property
+    def _files(self) -> Files:
+        return Files()
 
     def begin(self, task: GraphTask) -> LiveGraphsLook | None:
         """An outermost call of backward begins; what is alive of earlier ones, at times."""
@@ -105,6 +112,7 @@ class LiveGraphs:
             return None
 
     def _begin(self, task: GraphTask) -> LiveGraphsLook | None:
+        self._threads.add(threading.get_ident())
         found = self._look(task.id) if is_time_to_look(self._passes) else None
         self._mark(task)
         return found
@@ -137,7 +145,8 @@ class LiveGraphs:
         passes = self._passes, self._created, self.steps
         look = LiveGraphsLook(self._looks, graph_task, *passes, len(alive), steps)
         self._looks += 1
-        if not look.is_growing or self._searches >= _MOST_SEARCHES:
+        # To read what another thread writes at this moment may end the process.
+        if len(self._threads) > 1 or self._searches >= _MOST_SEARCHES or not look.is_growing:
             return look
         if self._passes < _TIMES_LATER * self._searched_at:
             return look

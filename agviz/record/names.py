@@ -65,7 +65,7 @@ class KnownParameters(NamedTuple):
 class _Root:
     """A module that was called from outside any other module."""
 
-    __slots__ = ("has_parameters", "label", "module", "unknown")
+    __slots__ = ("has_parameters", "label", "module", "thread", "unknown")
 
     def __init__(self, module: weakref.ref[Module], label: str, *, has_parameters: bool) -> None:
         self.module = module
@@ -73,6 +73,8 @@ class _Root:
         self.has_parameters = has_parameters
         self.unknown = 0
         """Modules met in its calls that it does not contain."""
+        self.thread = 0
+        """Identity of the thread that called it last; 0: none has."""
 
 
 class _Place(NamedTuple):
@@ -313,7 +315,12 @@ class Names:
                 return None
             places = [place for _, place in alive]
             facts = [_facts(parameter) for parameter, _ in alive]
-            had_grad = ["01"[parameter.grad is not None] for parameter, _ in alive]
+            # To read a .grad that another thread writes at this moment may end the process.
+            here = {0, threading.get_ident()}
+            had_grad = [
+                "01"[place.root.thread in here and parameter.grad is not None]
+                for parameter, place in alive
+            ]
             made_of = places, facts, self._has_several_roots()
             if self._told is None or self._told_of != made_of:
                 self._told_of = made_of
@@ -424,6 +431,8 @@ class Names:
                 place = self._place(module, stack[-1][1] if stack else None)
             if not stack:
                 thread.is_timed = self._engine_thread().doing is None
+                if not place.path:
+                    place.root.thread = threading.get_ident()
             if thread.is_timed:
                 thread.time(place)
             stack.append((module, place))

@@ -14,6 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.utils.hooks import RemovableHandle
 
 log = logging.getLogger("agviz")
@@ -50,10 +52,12 @@ class OptimizerSteps:
 
     Args:
         report: is given each step.
+        begin: is given each optimizer whose step is called.
     """
 
-    def __init__(self, report: Stepped) -> None:
+    def __init__(self, report: Stepped, begin: Callable[[Any], None]) -> None:
         self._report = report
+        self._begin = begin
         self._number = itertools.count().__next__
         self._handles: list[RemovableHandle] = []
         self._here = _UnderWay()
@@ -74,6 +78,7 @@ class OptimizerSteps:
             begun = self._here.begun
             del begun[: -_MOST_NESTED + 1]
             begun.append((id(optimizer), time.monotonic_ns()))
+            self._begin(optimizer)
 
         def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
             try:

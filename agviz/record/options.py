@@ -61,6 +61,9 @@ class Options:
     """What to record of gradients besides shapes and bytes."""
     max_values_bytes: int = MOST_BYTES
     """Bytes of the gradients that are recorded themselves (``values="full"``)."""
+    repro: str = ""
+    """Of which nodes to keep what it takes to run them alone: ``nonfinite``, or a regular
+    expression that is found in a node's name, parameter or module; empty: of none."""
     provenance: bool = True
     """Whether to record the line that created every node, and what it saved for backward."""
     check_forward: bool = False
@@ -146,6 +149,13 @@ def read_pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise AgvizError(f"{text!r} is no regular expression: {error}") from None
+
+
+def read_repro(text: str) -> str:
+    """``nonfinite``, or a regular expression."""
+    if not text:
+        raise AgvizError("no node is chosen; say nonfinite, or . for all")
+    return read_pattern(text).pattern
 
 
 def read_size(text: str) -> int:

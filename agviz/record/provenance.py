@@ -214,11 +214,19 @@ class Provenance:
 
     def call_site(self, graph_task: int) -> CallSite | None:
         """Where this thread calls backward or grad; None while stacks are not captured."""
+        stack = self.here()
+        return None if stack is None else CallSite(graph_task, stack)
+
+    def here(self) -> Callable[[], tuple[Frame, ...]] | None:
+        """What gives the stack of this thread, outermost frame first; None while none is captured.
+
+        To ask is dear.
+        """
         way = capturing.way()
         if way is None or not self._is_listening:
             return None
         captured = way.one()
-        return CallSite(graph_task, lambda: next(iter(self._resolved([captured])), ()))
+        return lambda: next(iter(self._resolved([captured])), ())
 
     def captured(self, node: Any) -> Any:
         """What was captured when torch made ``node``, for :meth:`resolve`; None: nothing."""

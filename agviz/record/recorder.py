@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import platform
+import re
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from agviz import __version__
 from agviz.errors import TraceError
 from agviz.record import roots
-from agviz.record.copies import MOST_BYTES, Copier
+from agviz.record.copies import MOST_BYTES, Copier, Room
 from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
 from agviz.record.hook_counts import HookCounts
@@ -33,6 +34,7 @@ from agviz.record.ranks import place
 from agviz.record.ranks.black_box import BlackBox
 from agviz.record.ranks.rank_observer import RankObserver
 from agviz.record.selection import Selection
+from agviz.record.steps.unheld import Reached
 from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
 from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
@@ -48,7 +50,6 @@ from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live, own_packages
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Sequence
     from os import PathLike
 
@@ -58,8 +59,10 @@ if TYPE_CHECKING:
     from agviz.record.capture_level import CaptureLevel
     from agviz.record.check_forward import CheckForward
     from agviz.record.grad_mode import GradMode
+    from agviz.record.isolating import NodeIsolator
     from agviz.record.names import ModuleCalls, Names
     from agviz.record.provenance import Provenance
+    from agviz.record.steps.observer import StepObserver
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.instruments import Journal, Measurer, Registry
@@ -117,6 +120,9 @@ class Recorder(Instrument):
     """Where the torch functions come from that the program calls."""
     grad_mode: GradMode | None = None
     """Knows where the program turned gradients off."""
+    steps: StepObserver | None = None
+    """Knows what optimizers hold, find and leave behind."""
+    isolator: NodeIsolator | None = None
     is_gated = False
     """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to those
     it wants."""
@@ -157,6 +163,7 @@ class Recorder(Instrument):
         self._watchdog = Watchdog(self._start_ns, timeout, files)
         self._live_graphs = LiveGraphs(self._stack_of_node, self._name_of)
         self._hook_counts = HookCounts()
+        self._most_values = max_values_bytes
         self._copier = Copier(max_values_bytes, self.store.make_room) if values == "full" else None
         torch = sys.modules.get("torch")
         facts: dict[str, Any] = {
@@ -222,6 +229,8 @@ class Recorder(Instrument):
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
+        if self.steps is not None and self.is_recording:
+            self._keep(self.steps.look())
         if self.ranks is not None:
             self.ranks.stop()
         self.store.flush()
@@ -245,6 +254,19 @@ class Recorder(Instrument):
             self.journal = self.ranks.box.journal(self.journal)
             if self.registry is not None:
                 self.registry.reindex()
+
+    def isolate(self, wanted: str) -> None:
+        """Keep what it takes to run nodes alone; torch is there.
+
+        Args:
+            wanted: ``nonfinite``, or a regular expression that is found in the name, parameter or
+                module of a node.
+        """
+        from agviz.record.isolating import NodeIsolator
+
+        pattern = None if wanted == NONFINITE else re.compile(wanted)
+        room = Room(self._most_values)
+        self.isolator = NodeIsolator(pattern, room, self.store.side)
 
     def runs_on(self, engine: str) -> None:
         """Note which engine is observed: ``exact`` or ``native``."""
@@ -329,8 +351,14 @@ class Recorder(Instrument):
             self.store.side(
                 OptimizerStep(self._outermost, number, *times, thread, name, is_guarded)
             )
+            if self.steps is not None:
+                self._keep(self.steps.stepped(optimizer, number, self._outermost))
             if self.ranks is not None:
                 self.ranks.stepped(number, optimizer)
+
+    def _keep(self, rows: Sequence[SideRow]) -> None:
+        for row in rows:
+            self.store.side(row)
 
     def _introduce(self, number: int) -> None:
         """Name the thread that runs this, where it has not been."""
@@ -341,10 +369,7 @@ class Recorder(Instrument):
 
     def begin(self, event: events.GraphTaskBegun) -> None:
         """Decide whether this graph task is recorded; wait where the writer lags far behind."""
-        calls: ModuleCalls | None = None
-        if event.parent < 0:
-            self._outermost = event.graph_task
-            calls = None if self._names is None else self._names.take_calls()
+        calls = self._begun_within(event)
         self._selection.begin(event)
         self._last_begun = event.graph_task
         if self.ranks is not None:
@@ -365,6 +390,17 @@ class Recorder(Instrument):
         self._keep_forward(event.graph_task)
         if len(self.file.journal) > _MOST_WAITING:
             self.flush()
+
+    def _begun_within(self, event: events.GraphTaskBegun) -> ModuleCalls | None:
+        """Note what a graph task began in; the forward before it, where it is an outermost one."""
+        if event.parent >= 0:
+            if self.isolator is not None:
+                self.isolator.nested()
+            return None
+        self._outermost = event.graph_task
+        if self.steps is not None:
+            self.steps.pass_begun()
+        return None if self._names is None else self._names.take_calls()
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
         """Keep the graph as well, while its nodes are alive."""
@@ -390,6 +426,20 @@ class Recorder(Instrument):
                 self.store.side(Parameters(event.graph_task, known))
             if self.ranks is not None:
                 self.ranks.computed(live.graph_task, graph)
+            self._keep_reached(live.graph_task, graph)
+
+    def _keep_reached(self, task: GraphTask, graph: Graph) -> None:
+        """Keep to which leaves a pass leads that no optimizer holds."""
+        if self.steps is None or not task.accumulate_grad:
+            return
+        names = graph.parameters
+        reached = [
+            Reached(task.id, ref.index, variable, names[ref.index] if len(names) > 1 else names[0])
+            for ref in task.nodes
+            if ref.is_accumulate_grad
+            and (variable := getattr(ref.node, "variable", None)) is not None
+        ]
+        self._keep(self.steps.reached(reached))
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
         """Find where the exception comes from, and what had been modified, where that is why."""
@@ -427,11 +477,15 @@ class Recorder(Instrument):
         self._end(event.graph_task, has_failed=True)
 
     def _end(self, graph_task: int, *, has_failed: bool) -> None:
+        if self.steps is not None and graph_task == self._outermost:
+            self.steps.pass_ended()
         self._keep_forward(graph_task)
         self._watchdog.under_way.pop(graph_task, None)
         self._raised.discard(graph_task)
         self.file.large.discard(graph_task)
         self._selection.end(graph_task)
+        if self.isolator is not None:
+            self.isolator.ended(graph_task)
         if self.ranks is not None:
             self.ranks.ended(graph_task)
         self.store.end(graph_task, has_failed=has_failed)
@@ -485,6 +539,8 @@ class Recorder(Instrument):
             return
         self.store.side(Roots(task.id, measured))
         if any(not health.is_finite for _, health in measured):
+            if self.steps is not None:
+                self._keep(self.steps.look(task.id))
             for ref, saved in roots.saved_near(task):
                 self._keep_saved(task.id, ref.index, saved, "root_saved")
 
@@ -513,6 +569,8 @@ class Recorder(Instrument):
         if self._names is not None:
             modules = self._names.modules(sequence_nrs)
         recorded = self._selection.choose(task.id, names, parameters, modules)
+        if self.isolator is not None:
+            self.isolator.begun(task.id, names, parameters, modules)
         facts = (
             range(len(nodes)),
             names,

@@ -66,10 +66,12 @@ class Retention:
 
     Args:
         room: bytes that may be full.
+        empty: bytes of the file before anything is in it, which grow with the number of tables.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, empty: int = 0) -> None:
         self._room = room
+        self._empty = empty
         self._pass_of: dict[int, Pass] = {}
         """Those under way, and those that have ended since it was last looked, by graph task."""
         self._ops: dict[int, range] = {}
@@ -155,13 +157,14 @@ class Retention:
         self._size = size
         ended, self._ended = self._ended, []
         reached = size - growth
+        most_failed = (self._room - self._empty) * _FIRST_FAILED
         for each in ended:
             each.nbytes = growth // len(ended)
             reached += each.nbytes
             for task in each.tasks:
                 self._pass_of.pop(task, None)
             is_only = each.tasks[0] == self._present[0]
-            self._is_first = self._is_first and (is_only or reached <= self._room * _FIRST)
+            self._is_first = self._is_first and (is_only or reached <= self._most_first)
             if self._is_first:
                 continue
             if not each.has_failed:
@@ -169,11 +172,16 @@ class Retention:
                 continue
             # A pass may seem to take nothing, because the file grows by pages: once the first of
             # those that failed have filled their part, none is added to them.
-            self._is_first_failed &= self._first_failed + each.nbytes <= self._room * _FIRST_FAILED
+            self._is_first_failed &= self._first_failed + each.nbytes <= most_failed
             if self._is_first_failed:
                 self._first_failed += each.nbytes
             else:
                 self._failed.append(each)
+
+    @property
+    def _most_first(self) -> float:
+        """Bytes that the file may have while passes are still the first."""
+        return self._empty + (self._room - self._empty) * _FIRST
 
     def missing(self, size: int, more: int) -> int:
         """How many bytes have to go before ``more`` are written; 0: none."""

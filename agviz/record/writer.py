@@ -50,12 +50,14 @@ if TYPE_CHECKING:
     from agviz.traces.dumps import CallSite, Dump, Raised
     from agviz.traces.held import Held
     from agviz.traces.hook_counts import HookCount
+    from agviz.traces.isolated import Isolated
     from agviz.traces.live_graphs import LiveGraphsLook
     from agviz.traces.native_calls import NativeCall
     from agviz.traces.optimizer_steps import OptimizerStep
     from agviz.traces.rows import Frame
     from agviz.traces.run_facts import ForwardCalls
     from agviz.traces.stacks import SourceReader
+    from agviz.traces.step_facts import StepRow
 
 PAGE_BYTES: Final = 4096
 PAGE_BYTES_FOR_VALUES: Final = 16_384
@@ -81,6 +83,8 @@ FORGOTTEN: Final = "given up for newer values"
 """Why a copy that waited is not in the file."""
 _SEQUENCE_NR: Final = 2
 _MODULE: Final = 8
+_PARAMETER: Final = 7
+"""Among the columns of nodes, without the module's."""
 _NODE_TEXTS: Final = (1, 7, 8, 9)
 _HEALTH_COLUMNS: Final = NUMBERS - 1
 _EDGE_FIELDS: Final = 4
@@ -114,6 +118,11 @@ class Graph(NamedTuple):
     edges: list[int]
     """Producer, output, consumer and slot of each, as in the ``edge`` table, one behind the other:
     see :mod:`agviz.record.journal`."""
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """Their names by node, empty where there is none; only one where it is the same for all."""
+        return self.nodes[_PARAMETER]
 
 
 class Origins(NamedTuple):
@@ -158,7 +167,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | OfRank | LiveGraphsLook | HookCount"
+    " | ForwardCalls | Isolated | OfRank | LiveGraphsLook | HookCount | StepRow"
 )
 """What goes to the file next to the rows of events."""
 
@@ -282,7 +291,7 @@ class Writer:
         self._database.execute(f"PRAGMA max_page_count = {max(1, size // page):d}")
         most_in_wal = min(_PAGES_IN_WAL, size // page // _PARTS_OF_WAL)
         self._database.execute(f"PRAGMA wal_autocheckpoint = {max(1, most_in_wal):d}")
-        self.retention = Retention(int(size * SHARE_OF_EVENTS))
+        self.retention = Retention(int(size * SHARE_OF_EVENTS), self.used)
 
     def make_room(self, more: int) -> bool:
         """Leave out passes until there is room for ``more`` bytes; whether there is.
@@ -511,9 +520,11 @@ class Writer:
         | OptimizerStep
         | Held
         | ForwardCalls
+        | Isolated
         | OfRank
         | LiveGraphsLook
-        | HookCount,
+        | HookCount
+        | StepRow,
     ) -> None:
         for table, row in thing.rows(self._string, self._stacks.number):
             self._insert(table, row, columns=len(row))

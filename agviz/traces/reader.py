@@ -19,6 +19,7 @@ from agviz.traces import (
     held,
     hook_calls,
     hook_counts,
+    isolated,
     last_moment,
     left_out,
     live_graphs,
@@ -29,6 +30,7 @@ from agviz.traces import (
     roots,
     run_facts,
     saved_health,
+    step_facts,
     timeline,
     values,
     version_errors,
@@ -99,6 +101,14 @@ if TYPE_CHECKING:
     from agviz.traces.nodes import EdgeNorm, NodeIdentity, NodeLabel, PlacedNode, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
+    from agviz.traces.step_facts import (
+        HeldParameterRow,
+        NotFiniteRow,
+        OptimizerRow,
+        StepFactRow,
+        StepSampleRow,
+        UnheldRow,
+    )
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
 
@@ -448,6 +458,30 @@ class Trace:
     def optimizer_steps_before(self, graph_task: int) -> int:
         """How many optimizer steps there were before a graph task began."""
         return optimizer_steps.count_before(self._database, graph_task)
+
+    def optimizers(self) -> list[OptimizerRow]:
+        """The optimizers that stepped."""
+        return step_facts.optimizers(self._database, self._contents())
+
+    def step_facts(self) -> list[StepFactRow]:
+        """What optimizers held and found when they stepped, in order of steps."""
+        return step_facts.facts(self._database)
+
+    def step_samples(self) -> list[StepSampleRow]:
+        """Norms of a few small parameters around steps, in order of these."""
+        return step_facts.samples(self._database, self._contents())
+
+    def held_parameters(self) -> list[HeldParameterRow]:
+        """What optimizers hold, anew from each step on at which that had changed."""
+        return step_facts.held_parameters(self._database, self._contents())
+
+    def unheld_leaves(self) -> list[UnheldRow]:
+        """Leaves that get gradients though no optimizer holds them."""
+        return step_facts.unheld(self._database, self._contents())
+
+    def not_finite(self) -> list[NotFiniteRow]:
+        """Parameters and buffers that were not finite when a loss was not, and at the end."""
+        return step_facts.not_finite(self._database, self._contents())
 
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""
@@ -927,6 +961,14 @@ class Trace:
         """
         self._value_row(seq)
         return values.read_parts(self._database, self._contents(), seq)
+
+    def isolated(self) -> list[tuple[int, int]]:
+        """Graph task and node of each node that was kept by ``--repro``."""
+        return isolated.listed(self._database)
+
+    def isolated_node(self, graph_task: int, node: int) -> bytes:
+        """What was kept of one of them, as a safetensors file; empty where nothing was."""
+        return isolated.read(self._database, graph_task, node)
 
     def stored_values(self) -> StoredValues:
         """How many gradients are in the file themselves, how large, and why others are not."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 18
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -201,7 +201,8 @@ CREATE TABLE parameter (
 CREATE TABLE parameters (
     graph_task INTEGER PRIMARY KEY,
     parameters INTEGER NOT NULL,   -- parameter
-    had_grad INTEGER NOT NULL      -- string, 0 or 1 for each: whether its .grad was there; one for
+    had_grad INTEGER NOT NULL      -- string, 0 or 1 for each: whether its .grad was there, of
+                                   -- those that this thread trains; one for
                                    -- all where they are alike; 0: there are none
 )""",
     # Torch functions that the program called. Empty without --check-forward.
@@ -310,6 +311,15 @@ CREATE TABLE chunk (
     id INTEGER PRIMARY KEY,        -- from 1
     bytes BLOB NOT NULL
 )""",
+    # Nodes that can be run alone: see agviz/repro. Empty unless --repro.
+    "isolated": """
+CREATE TABLE isolated (
+    graph_task INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    part INTEGER NOT NULL,         -- from 0
+    bytes BLOB NOT NULL,           -- of a safetensors file; all parts but the last have CHUNK_BYTES
+    PRIMARY KEY (graph_task, node, part)
+) WITHOUT ROWID""",
     # Where the program calls backward and grad.
     "call_site": """
 CREATE TABLE call_site (
@@ -357,6 +367,84 @@ CREATE TABLE optimizer_step (
     is_guarded INTEGER NOT NULL    -- 1: it was lent found_inf by a GradScaler, so that it changes
                                    -- nothing where a gradient is not finite; else 0
 )""",
+    # Optimizers, written when each steps for the first time.
+    "optimizer": """
+CREATE TABLE optimizer (
+    id INTEGER PRIMARY KEY,        -- in the order in which they were made or seen, from 0
+    name INTEGER NOT NULL,         -- string, name of its class
+    made INTEGER NOT NULL,         -- stack that made it, 0: it was there before the recording
+    stepped INTEGER NOT NULL       -- stack of its first step, 0: not known
+)""",
+    # What an optimizer held and found when it stepped.
+    "step_fact": """
+CREATE TABLE step_fact (
+    step INTEGER PRIMARY KEY,      -- optimizer_step
+    optimizer INTEGER NOT NULL,    -- optimizer
+    least_rate REAL,               -- learning rate of its groups after the step; NULL: not known
+    most_rate REAL,
+    decay REAL,                    -- largest weight_decay of its groups; NULL: it has none
+    eps REAL,                      -- smallest eps of its groups; NULL: it has none
+    held INTEGER NOT NULL,         -- number of parameters in its groups
+    without_grad INTEGER NOT NULL, -- how many of them had no .grad
+    reached INTEGER NOT NULL,      -- to how many a backward pass had led since its last step
+    is_kept INTEGER NOT NULL       -- 1: passes had added to gradients that were there, untouched,
+                                   -- since its last step; else 0
+)""",
+    # A few small parameters on the CPU, in the first steps of an optimizer, then in one of eight.
+    "step_sample": """
+CREATE TABLE step_sample (
+    step INTEGER NOT NULL,         -- optimizer_step
+    number INTEGER NOT NULL,       -- in the sample, from 0
+    parameter INTEGER NOT NULL,    -- string, its name; 0: it has none
+    gradient REAL,                 -- Euclidean norm of .grad when the step was called; NULL: none,
+                                   -- or not finite
+    norm REAL,                     -- the same of itself; NULL: not finite
+    change REAL,                   -- of what the step changed; NULL: not finite
+    net REAL,                      -- where it was written after the last measured step: of what it
+                                   -- had changed since that was called; NULL: it was not written,
+                                   -- or that is not known
+    PRIMARY KEY (step, number)
+) WITHOUT ROWID""",
+    # What an optimizer holds: at first, and again at steps where anything of it is another.
+    "held_parameter": """
+CREATE TABLE held_parameter (
+    optimizer INTEGER NOT NULL,    -- optimizer
+    since INTEGER NOT NULL,        -- optimizer_step, from which on it was so
+    number INTEGER NOT NULL,       -- in its groups, from 0
+    name INTEGER NOT NULL,         -- string; 0: no module that was called has it as a parameter
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"
+    dtype INTEGER NOT NULL,        -- string: "float32"
+    requires_grad INTEGER NOT NULL,-- 0 or 1
+    had_grad INTEGER NOT NULL,     -- 1: its .grad was there when the step was called; else 0
+    PRIMARY KEY (optimizer, since, number)
+) WITHOUT ROWID""",
+    # Leaves to which passes led though no optimizer that had been made held them; written from the
+    # second pass on, and again.
+    "unheld": """
+CREATE TABLE unheld (
+    leaf INTEGER PRIMARY KEY,      -- in the order in which they were met, from 0
+    name INTEGER NOT NULL,         -- string; 0: no module that was called has it as a parameter
+    attribute INTEGER NOT NULL,    -- string, where an attribute of a module leads to it that is
+                                   -- neither parameter nor module: "blocks[0].weight"; 0: none does
+    is_parameter INTEGER NOT NULL, -- 1: it is an nn.Parameter; else 0
+    shape INTEGER NOT NULL,        -- string: "[2, 3]"
+    passes INTEGER NOT NULL,       -- how many so far; 0: an optimizer holds it now
+    graph_task INTEGER NOT NULL,   -- the last of them
+    node INTEGER NOT NULL,         -- its AccumulateGrad there
+    is_moved INTEGER NOT NULL      -- 1: somebody has written to it in between; else 0
+)""",
+    # Parameters that were not finite, and buffers with NaN, looked for when the loss of a pass was
+    # not finite, and at the end.
+    "not_finite": """
+CREATE TABLE not_finite (
+    graph_task INTEGER NOT NULL,   -- that began; -1: the recording ended
+    number INTEGER NOT NULL,       -- among those found then, from 0
+    name INTEGER NOT NULL,         -- string
+    is_buffer INTEGER NOT NULL,    -- 0 or 1
+    optimizer INTEGER NOT NULL,    -- optimizer that holds it, -1: none that has stepped
+    step INTEGER NOT NULL,         -- optimizer_step that wrote to it last; -1: something else did
+    PRIMARY KEY (graph_task, number)
+) WITHOUT ROWID""",
     # How many graphs of passes were alive when a later pass began, at some of them.
     "live_graphs": """
 CREATE TABLE live_graphs (

@@ -820,7 +820,12 @@ class Engine:
                 ref, "pre", inputs, clock=clock, report=self._hook_report(graph_task, ref)
             )
             had_post = had_post_hooks[base]
-        result = ref.node(*inputs)
+        isolator = self.registry.isolator
+        if isolator is None:
+            result = ref.node(*inputs)
+        else:
+            given = inputs
+            result = isolator.run(graph_task, ref, given, lambda: ref.node(*given))
         if type(result) is not tuple:
             result = (result,)
         result = validate_outputs(ref.next_edges, result, ref.returned_an)
@@ -835,6 +840,20 @@ class Engine:
         self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
     ) -> Gradients:
         """Run a custom Function's node; torch runs its hooks and checks its outputs."""
+        isolator = self.registry.isolator
+        if isolator is None:
+            return self._call_observed_function(graph_task, ref, inputs)
+        outputs: Gradients = isolator.run(
+            graph_task,
+            ref,
+            inputs,
+            lambda: self._call_observed_function(graph_task, ref, inputs),
+        )
+        return outputs
+
+    def _call_observed_function(
+        self, graph_task: GraphTask, ref: NodeRef, inputs: Gradients
+    ) -> Gradients:
         with self._hooks_observed(graph_task, ref):
             if not legacy_vmap_level() and any(g is not None for g in inputs):
                 return self._run_node(graph_task, ref, inputs)

@@ -160,6 +160,8 @@ class Instrument:
     """Gets the rows of what is measured; None: nothing."""
     measurer: Callable[[Registry], Measurer] | None = None
     """Makes what measures gradients for the instruments of a registry; None: it brings none."""
+    isolator: Isolator | None = None
+    """Looks at how nodes come to what they put out; None: nobody does."""
     kinds: Container[type[Event]] | None = None
     """Events that ``any_event`` gets; None: all. Call :meth:`Registry.reindex` after a change."""
 
@@ -227,6 +229,30 @@ class Measurer(Protocol):
         """A hook gave other gradients than it was given."""
 
 
+class Isolator(Protocol):
+    """Looks at how nodes come to what they put out."""
+
+    def run(
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        inputs: Sequence[Tensor | None],
+        body: Callable[[], Any],
+    ) -> Any:
+        """Run a node by calling ``body`` once; what that raises goes up, and nothing else.
+
+        Args:
+            graph_task: of the node.
+            ref: the node, which still has what it saved when ``body`` returns.
+            inputs: the gradients that it gets; those that come, before hooks, where the node is a
+                custom Function's.
+            body: runs it.
+
+        Returns:
+            What ``body`` did.
+        """
+
+
 _generations = itertools.count(1)
 
 
@@ -281,6 +307,8 @@ class Registry:
     the root), ``ENDED``, LeafAccumulated, NonFiniteChecked."""
     measurer: Measurer | None
     """Measures gradients; None: nobody wants that, or no instrument brings one."""
+    isolator: Isolator | None
+    """Looks at how nodes come to what they put out; None: nobody does."""
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
@@ -327,6 +355,7 @@ class Registry:
         self.ends = has_journal or bool(self.saved_tensors_released or self.node_finished)
         self.leaves = has_journal or bool(self.leaf_accumulated)
         self.checks = has_journal or bool(self.non_finite_checked)
+        self.isolator = next(iter(self._with("isolator")), None)
         measurers = self._with("measurer")
         is_wanted = self.health_journal is not None or self.gradient_measured
         self.measurer = measurers[0](self) if measurers and is_wanted else None

@@ -81,6 +81,8 @@ class Singular(NamedTuple):
         return Finding(self.pattern, self.what, self.remedy or REMEDIES[self.pattern])
 
 
+BEHIND: Final = " behind "
+"""In the name of a pattern: what let through what was not meant to count."""
 _HIDING: Final = {"torch.where", "masked_fill", "nan_to_num"}
 """Those of them by which a program hides what is not finite."""
 _SAFE: Final = (
@@ -103,21 +105,29 @@ def zero_times_infinity(evidence: Evidence) -> Finding | None:
         return None  # torch's own derivative of a norm masks, and this is the derivative of that
     if found is not None and found.pattern == LOG and behind == "a mask":
         return _factor_of_zero(found, zeros)
-    infinite = [
-        row for row in evidence.saved.values() if row.health is not None and _inf(row.health)
-    ]
-    if found is not None and found.pattern not in {SOFTMAX, VARIANCE}:
-        there = found.what
-    elif infinite and behind in _HIDING and not any(_nan(row.health) for row in infinite):
-        there = f"what it had saved as {infinite[0].name} holds {counts_of(infinite[0].health)}"
-    else:
+    what = "inf"
+    there = found.what if found is not None and found.pattern not in {SOFTMAX, VARIANCE} else ""
+    if not there:
+        what, there = _hidden(evidence, zeros) if behind in _HIDING else ("", "")
+    if not there:
         return None
     return Finding(
-        f"0 * inf behind {behind}",
+        f"0 * {what}{BEHIND}{behind}",
         f"{_passes(behind)} a gradient of 0 on to what it did not take ({plural(zeros, 'zero')}"
-        f" came in), and there {there}: 0 * inf is NaN",
+        f" came in), and there {there}: 0 * {what} is NaN",
         f"{found.remedy} Or m{_SAFE[1:]}" if found is not None and found.remedy else _SAFE,
     )
+
+
+def _hidden(evidence: Evidence, zeros: int) -> tuple[str, str]:
+    """What is not finite in what the node had saved, ``inf`` or ``NaN``, and where; or nothing."""
+    measured = [(row.name, row.health) for row in evidence.saved.values() if row.health is not None]
+    is_undefined = any(_nan(health) for _, health in measured)
+    for name, health in measured:
+        if _inf(health) if not is_undefined else 0 < _nan(health) <= zeros:
+            what = "NaN" if is_undefined else "inf"
+            return what, f"what it had saved as {name} holds {counts_of(health)}"
+    return "", ""
 
 
 def _factor_of_zero(found: Singular, zeros: int) -> Finding:

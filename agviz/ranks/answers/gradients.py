@@ -91,9 +91,14 @@ def _verdict(
     with run.folder.trace(ranks[0]) as trace:
         nodes = trace.nodes(run.ranks[ranks[0]].passes[-1].graph_task)
         leaf = next((node for node in nodes if node.parameter == shown[0]), None)
-        frame = visible(converted) or (None if leaf is None else line_of(trace, leaf))
+        frame = visible(converted)
+        # The line of the forward is no cause where ranks began with other weights, or where DDP
+        # wrapped the model before: only where that very forward may have gone around DDP.
+        is_new = bool(unhooked) and lost[shown[0]][ranks[0]].bucket == NOT_WRAPPED
+        if frame is None and leaf is not None and (unhooked or is_gradient) and not is_new:
+            frame = line_of(trace, leaf)
         source = source_of(frame, trace)
-    if unhooked and lost[shown[0]][ranks[0]].bucket == NOT_WRAPPED:
+    if is_new:
         said = (
             f"DDP does not know {'it' if len(shown) == 1 else 'them'}: what was put into the module"
             f" after DDP had wrapped it{'' if not converted else f' (at {frame})'} is trained by"

@@ -15,6 +15,7 @@ from agviz.ranks.answers import collectives
 from agviz.ranks.answers.ends import End, in_words, of
 from agviz.ranks.answers.found import RankVerdict, common_line, line_of, numbers, source_of, was
 from agviz.ranks.answers.renamed import of_rank
+from agviz.traces.dumps import EXIT
 from agviz.traces.rows import NodeStatus, visible
 from agviz.words.units import duration, plural
 from agviz_engine.events import NO_GRAPH_TASK
@@ -65,6 +66,8 @@ def unfinished(  # noqa: PLR0911 - one for each cause
         return _parted(run, apart, ended)
     if differ is not None and differ.is_other:
         return _differing(run, differ, ended)
+    if (exited := _exited(run, cut, ended)) is not None:
+        return exited
     if cut and not waited and (not others or cut[0].time_ns <= others[0].time_ns):
         return _crashed(run, cut[0], ended) or _died(run, cut[0], ended)
     if differ is not None:
@@ -203,6 +206,27 @@ def _without_gradient(trace: Trace, graph_task: int) -> list[str]:
         for row in trace.parameters(graph_task)
         if row.node is None and row.requires_grad and (row.name in synchronised or not synchronised)
     ]
+
+
+def _exited(run: Run, cut: list[RankEnd], ended: Mapping[int, RankEnd]) -> RankVerdict | None:
+    """A rank that ended itself in the midst of a pass: launchers then end the others."""
+    for one in cut:
+        with run.folder.trace(one.rank) as trace:
+            found = verdicts(trace)[0]
+            has_left = any(dump.reason == EXIT for dump in trace.dumps())
+            if not (has_left and found.is_found and isinstance(found.basis, Hang)):
+                continue
+            node = _node_of(trace, found)
+        gone = [rank for rank in sorted(ended) if rank != one.rank]
+        gone = [rank for rank in gone if ended[rank].end in {End.OTHERS, End.CUT}]
+        said = f"{numbers(gone).capitalize()} ended because of that." if gone else ""
+        return RankVerdict(
+            kind="exited",
+            ranks=(one.rank,),
+            node="" if node is None else place(node),
+            verdict=of_rank(one.rank, found, beside=said),
+        )
+    return None
 
 
 def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:

@@ -13,10 +13,10 @@ def program() -> None:
     torch.manual_seed(0)
     encoder, head = nn.Linear(6, 4), nn.Linear(4, 2)
     x = torch.randn(5, 6, requires_grad=True)
-    features = encoder(x)
+    features = encoder(x)  # cause
     for _ in range(3):
         loss = nn.functional.mse_loss(head(features), torch.ones(5, 2))
-        loss.backward()  # cause
+        loss.backward()
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ def program() -> None:
     hidden = torch.zeros(3, 4)
     for _ in range(3):
         optimizer.zero_grad()
-        hidden = cell(torch.randn(3, 2), hidden)
+        hidden = cell(torch.randn(3, 2), hidden)  # cause
         loss = readout(hidden).square().mean()
-        loss.backward()  # cause
+        loss.backward()
 
 
 if __name__ == "__main__":

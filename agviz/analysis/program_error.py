@@ -1,0 +1,132 @@
+"""What torch raised outside of backward because of what backward needs, and ended the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from agviz.traces.rows import visible
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
+
+
+class _Known(NamedTuple):
+    """An exception of torch."""
+
+    part: str
+    """Of its message."""
+    heading: str
+    paragraph: str
+
+
+_KNOWN: Final = (
+    _Known(
+        "a leaf Variable that requires grad is being used in an in-place operation",
+        "a parameter was modified in place while gradients were on",
+        "The tensor is a leaf that requires a gradient: backward would lose the value that its"
+        " gradient belongs to. To set its value, write under torch.no_grad() (torch.nn.init does);"
+        " to compute with it, use the function that gives a new tensor.",
+    ),
+    _Known(
+        "a view of a leaf Variable that requires grad is being used in an in-place operation",
+        "a part of a parameter was modified in place while gradients were on",
+        "The tensor is a view of a leaf that requires a gradient. To set its values, write under"
+        " torch.no_grad(); to compute with it, use torch.where, index_put or cat, which give new"
+        " tensors.",
+    ),
+    _Known(
+        "directly access saved tensors after they have already been freed",
+        "tensors that a node had saved were read after backward had freed them",
+        "backward frees what the graph saved once it has used it. Read it before backward, keep a"
+        " detached copy (x.detach().clone()), or pass retain_graph=True if the graph is needed"
+        " again.",
+    ),
+    _Known(
+        "is not a leaf Variable that requires grad and does not retain",
+        "the gradient of a tensor that is no leaf was read",
+        "Only leaves keep .grad. Call retain_grad() on the tensor before backward.",
+    ),
+    _Known(
+        "Inplace update to inference tensor",
+        "a tensor made under inference_mode was modified outside of it",
+        "Make a copy of it outside of inference_mode with clone(), or use torch.no_grad() instead.",
+    ),
+    _Known(
+        "Inference tensors cannot be saved for backward",
+        "a tensor made under inference_mode is used where gradients are computed",
+        "Make a copy of it outside of inference_mode with clone(), or use torch.no_grad() instead.",
+    ),
+    _Known(
+        "you can only change requires_grad flags of leaf variables",
+        "requires_grad was changed of a tensor that is no leaf",
+        "Detach it first (x.detach()), or set the flag before anything is computed.",
+    ),
+    _Known(
+        "Can't call numpy() on Tensor that requires grad",
+        "the values of a tensor with a graph were taken to numpy",
+        "Use x.detach().numpy(); what numpy computes has no gradient.",
+    ),
+    _Known(
+        "Only Tensors of floating point and complex dtype can require gradients",
+        "a tensor of integers was to require a gradient",
+        "Convert it first, as by float().",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramError:
+    """An exception of autograd that was raised between backward passes and not caught."""
+
+    heading: str
+    message: str
+    """What torch said."""
+    remedy: str
+    frame: Frame | None
+    """The line of the program from which it came."""
+    stack: tuple[Frame, ...]
+    graph_task: None = None
+
+    @property
+    def paragraph(self) -> str:
+        """What it means, and what to do; what torch said is in the details."""
+        return self.remedy
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield f"the program ended with {self.message}"
+        yield from (f"at {frame}" for frame in self.stack if not frame.hidden)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "program_error",
+            "message": self.message,
+            "line": None if self.frame is None else str(self.frame),
+        }
+
+
+def program_error(trace: Trace) -> ProgramError | None:
+    """What ended the program, where it is an exception of autograd outside of backward.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    ended = " ".join(trace.meta.ended.split())
+    known = next((each for each in _KNOWN if each.part in ended), None)
+    if known is None:
+        return None
+    dump = trace.raised(NO_GRAPH_TASK)
+    stack = dump.threads[0].stack if dump is not None and dump.threads else ()
+    return ProgramError(
+        heading=known.heading,
+        message=ended,
+        remedy=known.paragraph,
+        frame=visible(stack),
+        stack=stack,
+    )

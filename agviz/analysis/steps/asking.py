@@ -1,0 +1,44 @@
+"""What is found in the steps of a run, the cause before its consequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agviz.analysis.steps import clearing, holding, rates, spoiling, undoing
+from agviz.analysis.steps.run import RunSteps
+
+if TYPE_CHECKING:
+    from agviz.analysis.steps.finding import StepFinding
+    from agviz.traces.reader import Trace
+
+
+def found_in_steps(trace: Trace) -> list[StepFinding]:
+    """What is wrong with the steps of a run; empty where only a part of it was recorded.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if trace.meta.partial or trace.left_out:
+        return []
+    run = RunSteps(trace)
+    causes = [
+        *(list(clearing.cleared(run)) or clearing.kept(run)),
+        *holding.holding(run),
+        *holding.held_twice(run),
+        *rates.rates(run),
+        *spoiling.never_steps(run),
+        *undoing.set_back(run),
+        *undoing.shrunk(run),
+    ]
+    if not any(found.kind in {"replaced", "unregistered"} for found in causes):
+        causes += holding.without_gradient(run)
+    return causes or [*rates.diverging(run)] or [*spoiling.spoilt(run)] or [*spoiling.buffers(run)]
+
+
+def note_on_steps(trace: Trace) -> str:
+    """What is worth a word where nothing is wrong, without its full stop; empty: nothing is.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    return "" if trace.meta.partial or trace.left_out else holding.note(RunSteps(trace))

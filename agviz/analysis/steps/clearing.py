@@ -1,0 +1,92 @@
+"""Gradients that nobody clears, or that are cleared before the optimizer has seen them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.steps.finding import StepFinding, listed
+from agviz.analysis.steps.source_calls import calls, is_clear
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps, Stepping
+
+_LEAST_KEPT: Final = 3
+"""Steps, besides half of them: one step on old gradients is an accident, or a test."""
+_LEAST_CLEARED: Final = 3
+
+
+def kept(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers whose gradients pile up from step to step."""
+    for each in run.optimizers:
+        count = sum(taken.fact.is_kept for taken in each.steps)
+        if count < _LEAST_KEPT or count * 2 < len(each.steps):
+            continue
+        cleared = calls(run.trace, each.stepped, is_clear)
+        remedy = "Call zero_grad() of the optimizer before backward."
+        if cleared:
+            lines = listed([str(frame.line) for frame in cleared])
+            remedy = (
+                f"zero_grad is called in line {lines}, but does not clear what this optimizer holds"
+                " between two steps: call it on this optimizer, once per step."
+            )
+        yield StepFinding(
+            kind="kept",
+            heading=f"gradients pile up from step to step of {each.name}",
+            frame=each.stepped,
+            paragraph=(
+                f"Before {count:,} of {plural(len(each.steps), 'step')} of {each.name}, backward"
+                " added to the gradients that were left from the step before: each step follows"
+                f" the sum of old and new ones. {remedy}"
+            ),
+            evidence=tuple(
+                f"step {taken.step.number}: the gradients of the step before were there, untouched"
+                for taken in each.steps[:_LEAST_KEPT]
+                if taken.fact.is_kept
+            ),
+        )
+
+
+def cleared(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers that find no gradient, or only zeros, though passes lead to what they hold."""
+    for each in run.optimizers:
+        if len(each.steps) < _LEAST_CLEARED:
+            continue
+        is_none = all(
+            taken.fact.held and taken.fact.without_grad == taken.fact.held for taken in each.steps
+        )
+        is_reached = any(taken.fact.reached for taken in each.steps)
+        if not (is_reached and (is_none or _are_zero(run, each))):
+            continue
+        what = "no gradient" if is_none else "a gradient of zero"
+        lines = calls(run.trace, each.stepped, is_clear)
+        where = f" (zero_grad: line {listed([str(one.line) for one in lines])})" if lines else ""
+        yield StepFinding(
+            kind="cleared",
+            heading=f"the gradients are gone when {each.name} steps",
+            frame=each.stepped,
+            paragraph=(
+                f"Backward leads to the parameters that {each.name} holds, but at all"
+                f" {len(each.steps):,} steps each that was looked at had {what}: they are cleared"
+                f" after backward and before step{where}. So no step follows a gradient. The order"
+                " is zero_grad, backward, step."
+            ),
+        )
+
+
+def _are_zero(run: RunSteps, each: Stepping) -> bool:
+    """Whether all gradients that were measured at steps are zero, and were not in the passes."""
+    last = None
+    arrived = 0
+    for taken in each.steps:
+        norms = [row.gradient for row in taken.sample]
+        if any(norm != 0 for norm in norms):
+            return False
+        task = run.pass_before(taken, last) if norms else None
+        last = taken
+        if task is not None and arrived < _LEAST_CLEARED:
+            known = run.arrived(task)
+            arrived += any(known.get(row.parameter, 0.0) > 0 for row in taken.sample)
+    return arrived >= _LEAST_CLEARED

@@ -1,0 +1,288 @@
+"""What optimizers should hold and don't, or hold and should not."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.steps.finding import StepFinding, listed, parameters
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.traces.step_facts import HeldParameterRow, UnheldRow
+
+_NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
+_FEW: Final = 8
+"""Parameters of no module; more are a model whose forward is not called as a module."""
+
+
+def holding(run: RunSteps) -> Iterator[StepFinding]:
+    """What gets gradients in pass after pass, never moves, and is in no optimizer by mistake."""
+    if not run.optimizers:
+        return
+    found = _replaced(run) or _unregistered(run) or _unfrozen(run) or _left_out(run)
+    if found is not None:
+        yield found
+
+
+def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers to whose parameters no pass leads, though passes lead to others."""
+    for each in run.optimizers:
+        if len(each.steps) < 2 or any(
+            taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
+        ):
+            continue
+        others = [row.name or row.attribute for row in run.unheld if row.name or row.attribute]
+        frozen = all(not row.requires_grad for row in each.held)
+        if not others or not each.held:
+            continue
+        why = (
+            "none of them requires a gradient"
+            if frozen
+            else f"backward leads to {parameters(others)} instead, which no optimizer holds"
+        )
+        yield StepFinding(
+            kind="no gradient",
+            heading=f"{each.name} steps, but nothing that it holds gets a gradient",
+            frame=each.made,
+            paragraph=(
+                f"At all {len(each.steps):,} steps none of the {len(each.held):,} parameters that"
+                f" {each.name} holds ({listed(_names(each.held))}) had a gradient: {why}. Give the"
+                " optimizer the parameters of the model that is trained."
+            ),
+        )
+
+
+def held_twice(run: RunSteps) -> Iterator[StepFinding]:
+    """Two optimizers that move the same parameters after the same passes."""
+    several = run.optimizers
+    for number, second in enumerate(several):
+        for first in several[:number]:
+            both = [
+                row.name
+                for row in second.held
+                if row.name and row.name in {one.name for one in first.held}
+            ]
+            if not both or not _step_together(first, second):
+                continue
+            yield StepFinding(
+                kind="held twice",
+                heading=f"two optimizers move {parameters(both)}",
+                frame=second.made,
+                paragraph=(
+                    f"Both {first.name}{_at(first)} and {second.name}{_at(second)} hold"
+                    f" {parameters(both)}, and both step after the same backward passes: each"
+                    " gradient is applied twice, with two states. Give each parameter to one"
+                    " optimizer only."
+                ),
+            )
+            return
+
+
+def note(run: RunSteps) -> str:
+    """What gets gradients that no optimizer uses, in a sentence without its full stop; or empty."""
+    names = [row.name for row in run.unheld if row.name]
+    if names:
+        of = "gets gradients" if len(names) == 1 else "get gradients"
+        return f"{parameters(names)} {of} that no optimizer uses"
+    frozen = [
+        row.name
+        for each in run.optimizers
+        for row in each.held
+        if row.name and not row.requires_grad
+    ]
+    if frozen:
+        are = "is" if len(frozen) == 1 else "are"
+        return f"{parameters(frozen)} {are} held by an optimizer, but frozen (requires_grad=False)"
+    return ""
+
+
+def _names(rows: Sequence[HeldParameterRow]) -> list[str]:
+    return [row.name or f"one of shape {list(row.shape)}" for row in rows]
+
+
+def _at(each: Stepping) -> str:
+    return "" if each.made is None else f" (line {each.made.line})"
+
+
+def _replaced(run: RunSteps) -> StepFinding | None:
+    """An optimizer that was made before some of the parameters were."""
+    named = [row for row in run.unheld if row.name]
+    names = {row.name for row in named}
+    for each in run.optimizers:
+        stale = [row for row in each.held if not row.had_grad and row.name in names | {""}]
+        pairs = _pairs(stale, named)
+        if not pairs or len(pairs) * 2 < len(named):
+            continue
+        found = parameters([row.name for row in pairs])
+        many = len(pairs) > 1
+        return StepFinding(
+            kind="replaced",
+            heading=f"{each.name} was made before {found} {'were' if many else 'was'} replaced",
+            frame=each.made,
+            paragraph=(
+                f"{found} {'get gradients' if many else 'gets a gradient'} in pass after pass and"
+                f" {'are' if many else 'is'} in no optimizer. {each.name} holds"
+                f" {plural(len(stale), 'tensor')} of the like that never"
+                f" {'get' if len(stale) > 1 else 'gets'} one: what was there before a layer or"
+                " parameter was assigned anew. Make the optimizer after the model is complete."
+            ),
+            evidence=tuple(
+                f"held, without gradient: shape {list(row.shape)} {row.dtype}" for row in stale
+            ),
+        )
+    return None
+
+
+def _pairs(stale: Sequence[HeldParameterRow], named: Sequence[UnheldRow]) -> list[UnheldRow]:
+    """Those that are like a tensor that got no gradient, but for the first size (of classes)."""
+    left = Counter(row.shape[1:] if row.shape else None for row in stale)
+    found = []
+    for row in named:
+        key = row.shape[1:] if row.shape else None
+        if left[key]:
+            left[key] -= 1
+            found.append(row)
+    return found
+
+
+def _unregistered(run: RunSteps) -> StepFinding | None:
+    """What is in a module, but not as a parameter or as a module."""
+    inside = [row for row in run.unheld if not row.name and row.attribute]
+    free = [row for row in run.unheld if not row.name and not row.attribute and row.is_parameter]
+    made = run.optimizers[0].made
+    if inside:
+        names = [row.attribute for row in inside]
+        in_list = any("[" in name for name in names)
+        what = (
+            "It is in a plain list or dict, which"
+            if in_list
+            else "It is a plain tensor, which a module's"
+        )
+        remedy = (
+            "parameters() does not look into: use nn.ModuleList, nn.ModuleDict or"
+            " nn.ParameterList instead"
+            if in_list
+            else "parameters() does not give: make it an nn.Parameter"
+        )
+        if len(names) > 1:
+            what = what.replace("It is in", "They are in").replace(
+                "It is a plain tensor", "They are plain tensors"
+            )
+            remedy = remedy.replace("make it an nn.Parameter", "make each an nn.Parameter")
+        return StepFinding(
+            kind="unregistered",
+            heading=f"{listed(names)} {'are' if len(names) > 1 else 'is'} in no optimizer",
+            frame=made,
+            paragraph=(
+                f"{listed(names)} {'get gradients' if len(names) > 1 else 'gets a gradient'} in"
+                f" pass after pass, but never {'move' if len(names) > 1 else 'moves'}: no optimizer"
+                f" holds {'them' if len(names) > 1 else 'it'}. {what} {remedy}."
+            ),
+        )
+    if free and len(free) <= _FEW:
+        shapes = listed([str(list(row.shape)) for row in free])
+        many = len(free) > 1
+        return StepFinding(
+            kind="unregistered",
+            heading=f"{plural(len(free), 'nn.Parameter')} of no module"
+            f" {'are' if many else 'is'} in no optimizer",
+            frame=made,
+            paragraph=(
+                f"{plural(len(free), 'nn.Parameter')} of shape {shapes}"
+                f" {'get gradients' if many else 'gets a gradient'} in pass after pass, but never"
+                f" {'move' if many else 'moves'}: no module has {'them' if many else 'it'} among"
+                f" its parameters(), and no optimizer holds {'them' if many else 'it'}. Hand"
+                f" {'them' if many else 'it'} to the optimizer."
+            ),
+        )
+    return None
+
+
+def _unfrozen(run: RunSteps) -> StepFinding | None:
+    """What did not require a gradient at first, and now gets one in vain."""
+    named = {row.name for row in run.unheld if row.name}
+    if not named:
+        return None
+    frozen = [
+        row.name
+        for row in run.trace.parameters(run.passes[0].id)
+        if row.name in named and not row.requires_grad
+    ]
+    if not frozen:
+        return None
+    each = run.optimizers[0]
+    are = "were" if len(frozen) > 1 else "was"
+    return StepFinding(
+        kind="unfrozen",
+        heading=f"{parameters(frozen)} {are} unfrozen, but {are} never given to an optimizer",
+        frame=each.made,
+        paragraph=(
+            f"{parameters(frozen)} did not require a gradient at first. Now"
+            f" {'they get gradients, but are' if len(frozen) > 1 else 'it gets one, but is'} in no"
+            f" optimizer, and never {'move' if len(frozen) > 1 else 'moves'}: {each.name} was given"
+            " only what required a gradient when it was made. Give it all parameters, or call"
+            " add_param_group when they are unfrozen."
+        ),
+    )
+
+
+def _left_out(run: RunSteps) -> StepFinding | None:
+    """A minority that belongs to what is held: part of a module, one of several alike, the end."""
+    named = [row.name for row in run.unheld if row.name]
+    held = {row.name for each in run.optimizers for row in each.held if row.name}
+    if not named or len(named) > len(held):
+        return None
+    owners = {name.rpartition(".")[0] for name in held}
+    parts = [name for name in named if name.rpartition(".")[0] in owners]
+    alike = [name for name in named if _is_amid(name, held)]
+    order = [row.name for row in run.trace.parameters(run.passes[-1].id)]
+    is_last = bool(order) and set(order[-len(named) :]) == set(named)
+    if len(parts) == len(named):
+        why = "others of the same modules are held"
+    elif len(alike) == len(named) < len(held):
+        why = "modules of the same kind before them are held"
+    elif is_last and len(named) < len(held):
+        why = f"all {len(held):,} before them are held"
+    else:
+        return None
+    each = run.optimizers[0]
+    many = len(named) > 1
+    return StepFinding(
+        kind="not held",
+        heading=f"no optimizer holds {parameters(named)}",
+        frame=each.made,
+        paragraph=(
+            f"{parameters(named)} {'get gradients' if many else 'gets a gradient'} in pass after"
+            f" pass, but never {'move' if many else 'moves'}: no optimizer holds"
+            f" {'them' if many else 'it'}, though {why}. If that is not meant, hand"
+            f" {'them' if many else 'it'} to {each.name}; if it is, requires_grad_(False)"
+            " saves time."
+        ),
+    )
+
+
+def _is_amid(name: str, held: set[str]) -> bool:
+    """Whether one with a smaller number in the same list is held: what is left out is no stem."""
+    for match in _NUMBER.finditer(name):
+        before, after = name[: match.start()], name[match.end() :]
+        if any(f"{before}.{number}{after}" in held for number in range(min(int(match[1]), 1_000))):
+            return True
+    return False
+
+
+def _step_together(first: Stepping, second: Stepping) -> bool:
+    """Whether most steps of one come after the same pass as one of the other, beside each other."""
+    after = {taken.step.graph_task: taken.step for taken in first.steps}
+    together = 0
+    for taken in second.steps:
+        other = after.get(taken.step.graph_task)
+        if other is None or other.begin_ns is None or taken.step.begin_ns is None:
+            continue
+        # One inside of the other: an optimizer that wraps another.
+        together += taken.step.begin_ns >= other.time_ns or other.begin_ns >= taken.step.time_ns
+    return together >= 2 and together * 5 >= 4 * max(len(first.steps), len(second.steps))

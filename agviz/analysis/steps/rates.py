@@ -1,0 +1,223 @@
+"""Learning rates that are 0, fall to nothing, or make the loss grow without end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.measures import number
+from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.source_calls import calls, is_schedule
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.traces.rows import Frame
+
+_LEAST: Final = 3
+"""Steps from which a rule is drawn."""
+_NOTHING: Final = 1e-4
+"""Of the largest rate of the run: a schedule ends there, but does not stay there for a third."""
+_GROWN: Final = 1e3
+"""By so much the loss has grown from its least where it diverges and nothing breaks."""
+_GROWN_TO_BREAK: Final = 30.0
+"""The same where it then is not finite."""
+_MOST_PASSES: Final = 1_000
+"""Looked at, the last ones: what diverges does so quickly."""
+_GROWN_BESIDES: Final = 10.0
+"""By so much it has grown without its largest jump: a hard batch is no divergence."""
+_LEAST_CHANGE: Final = 0.02
+"""Of a parameter's norm, by some step, where one is known: a loss that steps make grow moves it."""
+_RISING: Final = 0.75
+"""Share of the passes from its least on in which it grows."""
+
+
+def rates(run: RunSteps) -> Iterator[StepFinding]:
+    """Rates of 0, and rates that fall to nothing long before the end."""
+    for each in run.optimizers:
+        most = [taken.fact.most_rate for taken in each.steps]
+        known = [rate for rate in most if rate is not None]
+        if len(known) < len(most) or len(known) < _LEAST:
+            continue
+        lines = calls(run.trace, each.stepped, is_schedule)
+        frame = lines[0] if len(lines) == 1 else each.stepped
+        by = "by its scheduler " if lines else ""
+        peak = max(known)
+        if peak == 0:
+            yield StepFinding(
+                kind="rate 0",
+                heading=f"the learning rate of {each.name} is 0 in all {len(known):,} steps",
+                frame=frame,
+                paragraph=(
+                    f"No step of {each.name} can change anything: its learning rate is 0{_set(by)}."
+                    " Look at what sets it."
+                ),
+            )
+            continue
+        tail = next(
+            (place for place, rate in enumerate(reversed(known)) if rate >= peak * _NOTHING),
+            len(known),
+        )
+        if tail >= _LEAST and tail * 3 >= len(known):
+            began = each.steps[len(known) - tail].step
+            yield StepFinding(
+                kind="rate falls",
+                heading=f"the learning rate of {each.name} shrinks to nothing",
+                frame=frame,
+                paragraph=(
+                    f"The learning rate falls {by}from {number(peak)} to {number(known[-1])}: for"
+                    f" the last {tail:,} of {plural(len(known), 'step')} it is below a"
+                    " ten-thousandth of what it was, and next to nothing is learnt."
+                    f" {_per_batch(run, lines)}"
+                ),
+                evidence=(f"so small from step {began.number} on",),
+            )
+
+
+def _set(by: str) -> str:
+    return f", set {by.rstrip()}" if by else ""
+
+
+def _per_batch(run: RunSteps, lines: Sequence[Frame]) -> str:
+    if not lines:
+        return "Look at what sets it."
+    return (
+        "The scheduler is stepped once per batch, perhaps meant for epochs: step it per epoch, or"
+        f" let it decay more slowly over {plural(len(run.passes), 'pass', 'passes')}."
+    )
+
+
+def diverging(run: RunSteps) -> Iterator[StepFinding]:
+    """A loss that grows from step to step, until it breaks or the run ends."""
+    if not run.optimizers:
+        return
+    grown = _growth(run)
+    if grown is None:
+        weights = next((each for each in run.optimizers if _explodes(each)), None)
+        if weights is None:
+            return
+        each, told, first = weights, _weights(weights), None
+    else:
+        passes, losses = grown
+        each = max(run.optimizers, key=lambda one: _rate(one) or 0.0)
+        shown = ", ".join(f"{loss:.3g}" for loss in _few(losses))
+        told = f"from backward pass {passes[0]} on the loss grows: {shown}"
+        first = passes[0]
+        if run.first_wrong is not None:
+            told += f"; in backward pass {run.first_wrong} it or its gradients are not finite"
+    rate, decay = _rate(each), _decay(each)
+    change = _change(each)
+    if change is not None and change < _LEAST_CHANGE:
+        return
+    evidence = (
+        ()
+        if change is None
+        else (f"the largest step changed a parameter by {change:.3g} times its norm",)
+    )
+    if _flips(each):
+        heading = f"weight decay makes the weights of {each.name} grow in each step"
+        why = (
+            f"The learning rate ({number(rate or 0)}) times weight_decay ({number(decay or 0)}) is"
+            " more than 2: each step takes more than twice a weight away, so that it flips its sign"
+            " and grows"
+        )
+        remedy = "Take a smaller weight_decay or learning rate."
+    else:
+        heading = f"training diverges: the learning rate of {each.name} is too large"
+        if rate is not None:
+            heading += f" ({number(rate)})"
+        why = "Each step overshoots more than the one before"
+        remedy = "Take a smaller learning rate, or warm it up; clipping gradients only slows it."
+    yield StepFinding(
+        kind="diverges",
+        heading=heading,
+        frame=each.made,
+        paragraph=f"{why}: {told}. {remedy}",
+        evidence=evidence,
+        first_pass=first,
+    )
+
+
+def _growth(run: RunSteps) -> tuple[list[int], list[float]] | None:
+    """The passes, and their losses, from the least loss on that grows from there to the end."""
+    stop = run.first_wrong
+    call = run.trace.call_site(run.passes[-1].id)[-1:] if run.passes else ()
+    ids = [
+        task.id for task in run.passes if task.id in run.losses and (stop is None or task.id < stop)
+    ][-_MOST_PASSES:]
+    if stop is None:
+        finite = [loss for number in ids if math.isfinite(loss := run.losses[number])]
+        if not finite or finite[-1] < _GROWN * min(finite):  # to ask for lines is dear
+            return None
+        ids = [number for number in ids if run.trace.call_site(number)[-1:] == call]
+    known = [(number, run.losses[number]) for number in ids if math.isfinite(run.losses[number])]
+    if len(known) < _LEAST:
+        return None
+    least = min(range(len(known)), key=lambda place: known[place][1])
+    tail = known[least:]
+    first, last = tail[0][1], tail[-1][1]
+    if len(tail) < _LEAST or first <= 0:
+        return None
+    powers = [math.log(max(b[1], first) / max(a[1], first)) for a, b in itertools.pairwise(tail)]
+    if sum(powers) - max(powers) < math.log(_GROWN_BESIDES):
+        return None
+    rises = sum(b[1] > a[1] for a, b in itertools.pairwise(tail))
+    start = known[0][1]
+    least_factor = _GROWN if stop is None else _GROWN_TO_BREAK
+    # Against what it was at first, too: a loss that had come down to nothing may well rise.
+    if last < least_factor * max(first, abs(start)) or rises < _RISING * (len(tail) - 1):
+        return None
+    return [number for number, _ in tail], [loss for _, loss in tail]
+
+
+def _few(losses: Sequence[float]) -> Sequence[float]:
+    if len(losses) <= 5:
+        return losses
+    return [losses[number * (len(losses) - 1) // 4] for number in range(5)]
+
+
+def _rate(each: Stepping) -> float | None:
+    return max(
+        (taken.fact.most_rate for taken in each.steps if taken.fact.most_rate is not None),
+        default=None,
+    )
+
+
+def _decay(each: Stepping) -> float | None:
+    return each.steps[-1].fact.decay
+
+
+def _flips(each: Stepping) -> bool:
+    """Whether weight decay alone makes weights grow; of Adam's it is part of what is normalised."""
+    rate, decay = each.steps[-1].fact.most_rate, _decay(each)
+    return each.name in {"AdamW", "SGD"} and (rate or 0.0) * (decay or 0.0) > 2
+
+
+def _explodes(each: Stepping) -> bool:
+    """Whether weight decay does, and a weight of the sample has grown a thousandfold."""
+    norms = _sampled(each)
+    return _flips(each) and len(norms) >= _LEAST and norms[-1] > _GROWN * max(norms[0], 1e-12)
+
+
+def _sampled(each: Stepping) -> list[float]:
+    """The norm of the largest parameter of the sample, by step."""
+    rows = [[row.norm for row in taken.sample if row.norm is not None] for taken in each.steps]
+    return [max(row) for row in rows if row]
+
+
+def _weights(each: Stepping) -> str:
+    shown = ", ".join(f"{norm:.3g}" for norm in _few(_sampled(each)))
+    return f"the norm of a parameter grows: {shown}"
+
+
+def _change(each: Stepping) -> float | None:
+    ratios = [
+        row.change / row.norm
+        for taken in each.steps
+        for row in taken.sample
+        if row.change is not None and row.norm
+    ]
+    return max(ratios, default=None)

@@ -1,0 +1,148 @@
+"""The steps of a run, read once and put beside its backward passes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from agviz.analysis.loss_scale import loss_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, GraphTaskRow, OptimizerStepRow
+    from agviz.traces.step_facts import (
+        HeldParameterRow,
+        OptimizerRow,
+        StepFactRow,
+        StepSampleRow,
+        UnheldRow,
+    )
+
+
+class TakenStep(NamedTuple):
+    """One step, with what its optimizer held and found."""
+
+    step: OptimizerStepRow
+    fact: StepFactRow
+    sample: Sequence[StepSampleRow]
+
+
+class Stepping(NamedTuple):
+    """One optimizer and its steps, at least one."""
+
+    optimizer: OptimizerRow
+    steps: list[TakenStep]
+    held: list[HeldParameterRow]
+    """What it held when that was told last."""
+
+    @property
+    def name(self) -> str:
+        """Of its class."""
+        return self.optimizer.name
+
+    @property
+    def stepped(self) -> Frame | None:
+        """The line of the user's code that called its first step."""
+        return next((frame for frame in reversed(self.optimizer.stepped) if not frame.hidden), None)
+
+    @property
+    def made(self) -> Frame | None:
+        """The line that made it, else the one that called its first step."""
+        return self.optimizer.frame
+
+
+class RunSteps:
+    """All of them in a trace.
+
+    Args:
+        trace: it has recorded everything (:attr:`agviz.traces.rows.Meta.partial` is False).
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.rows = {step.number: step for step in trace.optimizer_steps()}
+
+    @cached_property
+    def optimizers(self) -> list[Stepping]:
+        """Each that has stepped."""
+        samples: dict[int, list[StepSampleRow]] = {}
+        for row in self.trace.step_samples():
+            samples.setdefault(row.step, []).append(row)
+        taken: dict[int, list[TakenStep]] = {}
+        for fact in self.trace.step_facts():
+            if fact.step in self.rows:
+                one = TakenStep(self.rows[fact.step], fact, samples.get(fact.step, ()))
+                taken.setdefault(fact.optimizer, []).append(one)
+        held: dict[int, dict[int, list[HeldParameterRow]]] = {}
+        for parameter in self.trace.held_parameters():
+            held.setdefault(parameter.optimizer, {}).setdefault(parameter.since, []).append(
+                parameter
+            )
+        return [
+            Stepping(
+                optimizer,
+                taken[optimizer.number],
+                told[max(told)] if (told := held.get(optimizer.number)) else [],
+            )
+            for optimizer in self.trace.optimizers()
+            if optimizer.number in taken
+        ]
+
+    @cached_property
+    def passes(self) -> list[GraphTaskRow]:
+        """The outermost calls of backward that write ``.grad``, in order."""
+        return [task for task in self.trace.graph_tasks if task.parent < 0 and task.accumulate_grad]
+
+    @cached_property
+    def unheld(self) -> list[UnheldRow]:
+        """Leaves that no optimizer holds, that nobody moves, and that passes keep leading to."""
+        if not self.optimizers or not self.passes:
+            return []
+        first = min(each.steps[0].step.graph_task for each in self.optimizers)
+        after = sum(task.id > first for task in self.passes)
+        return [
+            row
+            for row in self.trace.unheld_leaves()
+            if not row.is_moved and row.passes * 4 >= after
+        ]
+
+    @cached_property
+    def losses(self) -> dict[int, float]:
+        """The loss of each pass that has one, by graph task."""
+        return self.trace.losses()
+
+    @cached_property
+    def first_wrong(self) -> int | None:
+        """The first pass whose loss or gradients are not finite; None: none is."""
+        wrong = [*self.trace.nonfinite_roots()[:1], *self.trace.nonfinite_results()[:1]]
+        return min(wrong, default=None)
+
+    def pass_before(self, taken: TakenStep, last: TakenStep | None) -> GraphTaskRow | None:
+        """The only pass between a step and the last one of its optimizer; None: there are others.
+
+        Args:
+            taken: the step.
+            last: the step before; None: it is the first.
+        """
+        after = -1 if last is None else last.step.graph_task
+        ids = [task.id for task in self.passes]
+        between = self.passes[
+            bisect_left(ids, after + 1) : bisect_left(ids, taken.step.graph_task + 1)
+        ]
+        return between[0] if len(between) == 1 else None
+
+    def arrived(self, task: GraphTaskRow) -> dict[str, float]:
+        """The norms of the gradients of named parameters that a pass computed."""
+        rows = self.trace.leaf_norms(task.begin_seq, task.last_seq)
+        return {row.parameter: row.norm for row in rows if row.graph_task == task.id}
+
+    def scale(self, task: GraphTaskRow) -> float:
+        """By what a GradScaler had multiplied the loss of a pass; 1: by nothing that is known."""
+        found = loss_scale(self.trace, task.id)
+        return found if found and found >= 2 else 1.0

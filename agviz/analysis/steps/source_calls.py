@@ -1,0 +1,56 @@
+"""Where the program's own text calls a function, from what the recording holds of it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from agviz.analysis.code_search import parsed, with_functions
+from agviz.traces.rows import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agviz.traces.reader import Trace
+
+
+def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bool]) -> list[Frame]:
+    """The lines of the file of a frame that hold a call that fits.
+
+    Args:
+        trace: holds the text of the file, or this is empty.
+        beside: of the program's own code; None: empty.
+        fits: whether it is one, by the call and by how what is called is written.
+    """
+    if beside is None:
+        return []
+    lines = trace.source(beside.file)
+    return [
+        Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        for function, node in with_functions(parsed(lines))
+        if isinstance(node, ast.Call) and fits(node, ast.unparse(node.func))
+    ]
+
+
+def is_schedule(_call: ast.Call, name: str) -> bool:
+    """Whether it is ``scheduler.step()``."""
+    owner, _, method = name.rpartition(".")
+    return method == "step" and any(
+        word in owner.lower() for word in ("sched", "warmup", "decay", "plateau", "cosine")
+    )
+
+
+def is_clip(_call: ast.Call, name: str) -> bool:
+    """Whether it is ``clip_grad_norm_`` or the like."""
+    return "clip_grad" in name
+
+
+def is_clear(_call: ast.Call, name: str) -> bool:
+    """Whether it is ``zero_grad``."""
+    return name.endswith("zero_grad")
+
+
+def is_new_scale(call: ast.Call, name: str) -> bool:
+    """Whether it is ``scaler.update(...)`` with a scale."""
+    owner, _, method = name.rpartition(".")
+    return method == "update" and "scale" in owner.lower() and bool(call.args or call.keywords)

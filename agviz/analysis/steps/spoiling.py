@@ -1,0 +1,165 @@
+"""Parameters that a step made non-finite, buffers that a forward did, and steps always skipped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.loss_scale import loss_scale
+from agviz.analysis.measures import number
+from agviz.analysis.steps.finding import StepFinding, listed, parameters
+from agviz.analysis.steps.source_calls import calls, is_new_scale
+from agviz.traces.rows import visible
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
+    from agviz.traces.rows import Frame
+
+_LEAST: Final = 3
+_SMALLEST: Final = {"float16": 2.0**-25, "bfloat16": 2.0**-134}
+"""Half of the smallest number above 0 of a dtype: what is not larger is 0 in it."""
+_STATISTICS: Final = ("running_mean", "running_var")
+
+
+def spoilt(run: RunSteps) -> Iterator[StepFinding]:
+    """Parameters that were finite, with finite gradients, before a step."""
+    rows = run.trace.not_finite()
+    wrong = [row for row in rows if not row.is_buffer]
+    if not wrong:
+        return
+    seen = wrong[0].graph_task
+    wrong = [row for row in wrong if row.graph_task == seen and row.step >= 0]
+    before = run.first_wrong
+    # What is wrong in an earlier pass explains it, whatever a step has done.
+    if not wrong or (before is not None and (seen < 0 or before < seen)):
+        return
+    by = {each.optimizer.number: each for each in run.optimizers}.get(wrong[0].optimizer)
+    if by is None:
+        return
+    names = [row.name for row in wrong if row.optimizer == by.optimizer.number]
+    taken = next((one for one in by.steps if one.step.number == wrong[0].step), by.steps[-1])
+    were = "were" if len(names) > 1 else "was"
+    # A norm that is missing though nothing lacks a gradient was none: NaN or infinite.
+    lost = [] if taken.fact.without_grad else _lost(taken)
+    if lost:
+        heading = f"gradients became non-finite between backward and step of {by.name}"
+        did = (
+            f" is finite, but the gradient of {listed(lost)} no longer was when the step was"
+            " called: look at what divides, clips or unscales gradients between backward and step."
+        )
+    else:
+        heading = f"a step of {by.name} made {parameters(names)} non-finite"
+        did = f" is finite: the step did it. {_why(by, names)}"
+    when = f"before backward pass {seen}" if seen >= 0 else "at the end of the recording"
+    yield StepFinding(
+        kind="spoilt",
+        heading=heading,
+        frame=by.stepped,
+        paragraph=(
+            f"{parameters(names)} {were} not finite {when}, last written by step"
+            f" {taken.step.number} of {by.name}. Every loss and every gradient that was measured"
+            f" until then{did}"
+        ),
+        evidence=() if by.made is None else (f"{by.name} was made at {by.made}",),
+        first_pass=seen if seen >= 0 else None,
+    )
+
+
+def _lost(taken: TakenStep) -> list[str]:
+    return [row.parameter for row in taken.sample if row.parameter and row.gradient is None]
+
+
+def _why(by: Stepping, names: list[str]) -> str:
+    eps = by.steps[-1].fact.eps
+    dtypes = {row.dtype for row in by.held if row.name in names}
+    half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
+    at = "" if by.made is None else f" (line {by.made.line})"
+    if eps == 0:
+        return (
+            f"Its eps is 0{at}: where a gradient has always been 0, {by.name} divides 0 by 0. Keep"
+            " an eps above 0."
+        )
+    if eps is not None and half is not None and eps <= _SMALLEST[half] * 2:
+        return (
+            f"Its eps of {number(eps)} is 0 in {half}{at}, and so is the square of a small"
+            f" gradient: {by.name} divides by 0. Keep parameters in float32 under autocast, or take"
+            " a larger eps."
+        )
+    rates = [taken.fact.most_rate for taken in by.steps if taken.fact.most_rate is not None]
+    rate = f" of {number(max(rates))}" if rates else ""
+    kind = f" in {half}" if half else ""
+    return (
+        f"Usual reasons: a learning rate{rate} that is too large, an eps that is too small, or a"
+        f" second moment that overflows{kind}{at}."
+    )
+
+
+def buffers(run: RunSteps) -> Iterator[StepFinding]:
+    """Running statistics that are NaN though every gradient was finite."""
+    if run.first_wrong is not None:
+        return
+    wrong = [
+        row.name
+        for row in run.trace.not_finite()
+        if row.is_buffer and row.name.endswith(_STATISTICS)
+    ]
+    if not wrong:
+        return
+    names = list(dict.fromkeys(wrong))
+    are = "are" if len(names) > 1 else "is"
+    yield StepFinding(
+        kind="buffer",
+        heading=f"the running statistics hold NaN: {listed(names)}",
+        frame=_forward_of(run, names[0].rpartition(".")[0]),
+        paragraph=(
+            f"{listed(names)} {are} NaN at the end, though every loss on which backward was called,"
+            " and every gradient, is finite. A batch norm updates them in its forward while it"
+            " trains: a batch with NaN or infinities, or activations that overflow, spoils them for"
+            " good, also where no backward or step follows. Check the input before the forward; in"
+            " eval() all outputs are NaN now."
+        ),
+    )
+
+
+def _forward_of(run: RunSteps, module: str) -> Frame | None:
+    if not run.passes:
+        return None
+    last = run.passes[-1].id
+    for node in run.trace.nodes(last):
+        if node.module == module and node.frame is not None:
+            return node.frame
+    return visible(run.trace.call_site(last))
+
+
+def never_steps(run: RunSteps) -> Iterator[StepFinding]:
+    """A loss scale under which every pass overflows, so that a GradScaler skips every step."""
+    passes = run.passes
+    if len(passes) < _LEAST or run.rows:
+        return
+    if not {task.id for task in passes} <= set(run.trace.nonfinite_results()):
+        return
+    scales = [loss_scale(run.trace, task.id) for task in passes[: 2 * _LEAST]]
+    if any(scale is None or scale < 2 or scale < (scales[0] or 0) for scale in scales):
+        return
+    call = visible(run.trace.call_site(passes[-1].id))
+    lines = calls(run.trace, call, is_new_scale)
+    frame = lines[0] if len(lines) == 1 else call
+    remedy = (
+        f"Line {lines[0].line} sets it anew in each step: call update() without an argument, which"
+        " lowers it until gradients are finite."
+        if len(lines) == 1
+        else "Call scaler.update() after each step: it lowers the scale until gradients are finite."
+    )
+    yield StepFinding(
+        kind="always skipped",
+        heading="every optimizer step is skipped: the loss scale is too large, and stays so",
+        frame=frame,
+        paragraph=(
+            f"The loss scale is {number(scales[0] or 0)} in {plural(len(passes), 'pass', 'passes')}"
+            " and makes gradients overflow in each, so that a GradScaler skips the step; no"
+            f" optimizer ever stepped. {remedy}"
+        ),
+        first_pass=passes[0].id,
+    )

@@ -1,0 +1,1 @@
+"""Whether the gradients of a program are right: what ``agviz check`` looks at while it runs."""

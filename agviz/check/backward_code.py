@@ -1,0 +1,105 @@
+"""The lines of a Function's backward that make a gradient."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+_TALKS = {
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "dist",
+    "distributed",
+    "isend",
+    "recv",
+    "reduce_scatter",
+    "send",
+}
+
+
+def made_in(function: type[Any], place: int) -> tuple[str, int, str] | None:
+    """File, line and function in which the gradient of an argument is made; None: not known.
+
+    Where ``backward`` returns a name, the line at which that was last set; else the line of the
+    return.
+
+    Args:
+        function: the Function.
+        place: of the argument among those of ``forward``, from 0.
+    """
+    backward = _backward(function)
+    code = getattr(inspect.unwrap(backward), "__code__", None)
+    if code is None:
+        return None
+    line = code.co_firstlineno
+    try:
+        lines, first = inspect.getsourcelines(backward)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return code.co_filename, line, code.co_name
+    returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value]
+    if not returns:
+        return code.co_filename, line, code.co_name
+    value: ast.expr | None = max(returns, key=lambda node: node.lineno).value
+    if isinstance(value, ast.Tuple) and place < len(value.elts):
+        value = value.elts[place]
+    if value is None:
+        return code.co_filename, line, code.co_name
+    found = value.lineno
+    if isinstance(value, ast.Name):
+        found = max(_set_at(tree, value.id), default=found)
+    return code.co_filename, first + found - 1, code.co_name
+
+
+def defined_at(function: type[Any]) -> tuple[str, int, str] | None:
+    """File, line and function of the definition of backward; None: not known."""
+    code = getattr(inspect.unwrap(_backward(function)), "__code__", None)
+    return None if code is None else (code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def names_in_backward(function: type[Any]) -> set[str]:
+    """Names of globals and attributes that backward uses."""
+    code = getattr(inspect.unwrap(_backward(function)), "__code__", None)
+    return set() if code is None else set(_names(code))
+
+
+def talks_to_others(function: type[Any]) -> bool:
+    """Whether forward or backward looks as if it communicated with other processes."""
+    codes = [
+        getattr(inspect.unwrap(each), "__code__", None)
+        for each in (function.forward, _backward(function))
+    ]
+    return any(code is not None and not _TALKS.isdisjoint(_names(code)) for code in codes)
+
+
+def _backward(function: type[Any]) -> Any:
+    if function.backward is not _base().backward:
+        return function.backward
+    return function.vjp
+
+
+def _base() -> Any:
+    import torch
+
+    return torch.autograd.Function
+
+
+def _names(code: CodeType) -> list[str]:
+    inner = [each for each in code.co_consts if isinstance(each, type(code))]
+    return [*code.co_names, *(name for each in inner for name in _names(each))]
+
+
+def _set_at(tree: ast.AST, name: str) -> list[int]:
+    return [
+        target.lineno
+        for target in ast.walk(tree)
+        if isinstance(target, ast.Name) and target.id == name and isinstance(target.ctx, ast.Store)
+    ]

@@ -1,0 +1,286 @@
+"""Watching a program's forward for what ``agviz check`` looks at; the program's results stay.
+
+What is seen is what ``--check-forward`` sees: Note [What is seen] in ``record/check_forward.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import torch
+from torch import Tensor
+
+from agviz.check.broadcasting import (
+    ExpandedLoss,
+    expanded_loss,
+    is_outer_difference,
+    reduced_difference,
+)
+from agviz.check.hooks import RepeatedHook, repeated_hooks
+from agviz.check.kept_call import KeptCalls
+from agviz.check.recomputation import Modes, Recomputations, random_state
+from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
+from agviz.record import mode_stack
+from agviz.record.arguments import tensors_given, words
+from agviz.record.check_forward import CheckForward
+from agviz.record.torch_functions import is_setter
+from agviz.traces.rows import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agviz.check.kept_call import KeptCall
+    from agviz.traces.rows import Frame
+
+log = logging.getLogger("agviz")
+
+_C = cast("Any", torch._C)
+_APPLY: Final = ".apply"
+_OPEN: Final = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
+"""Functions that let others write to a tensor's memory."""
+_MOST_CHANGED: Final = 1_000
+_MOST_LOSSES: Final = 100
+_NOT_THE_PROGRAMS: Final = ("torch.", "agviz.", "agviz_engine.")
+
+
+class _WatchedCall:
+    """A torch function under way."""
+
+    __slots__ = (
+        "captured",
+        "first_nr",
+        "is_outer",
+        "kept",
+        "name",
+        "random_state",
+        "words",
+        "written",
+    )
+
+    def __init__(self, name: str, captured: Any) -> None:
+        self.name = name
+        self.captured = captured
+        self.first_nr: int = _C._autograd._get_sequence_nr()
+        self.kept: KeptCall | None = None
+        self.is_outer = False
+        self.words = ""
+        self.random_state = 0
+        self.written: list[Tensor] = []
+
+
+class GradientWatch(CheckForward):
+    """Sees the torch functions that a program calls, and the calls of backward."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.calls = KeptCalls()
+        self.saved = SavedTensors()
+        self.recomputations = Recomputations(lambda: self._moment, self._observed)
+        self.modes = Modes(lambda: self._moment, self._capture)
+        self.changed: list[ChangedTensor] = []
+        self.losses: list[ExpandedLoss] = []
+        self.hooks: dict[str, RepeatedHook] = {}
+        """By name of the parameter."""
+        self.passes = 0
+        self.gave_up = ""
+        """Why nothing more was looked at."""
+        self._moment = 0
+
+    def start(self) -> None:
+        """As ``CheckForward``'s."""
+        super().start()
+        self.recomputations.start()
+        self.modes.start()
+
+    def stop(self) -> None:
+        """As ``CheckForward``'s."""
+        super().stop()
+        self.recomputations.stop()
+        self.modes.stop()
+
+    def frame(self, captured: Any) -> Frame | None:
+        """The program's line in a captured stack."""
+        if captured is None:
+            return None
+        return visible(self._provenance.resolve([captured])[0])
+
+    def file(self, file: str, line: int, function: str) -> Frame:
+        """A line of a file, as frames name it."""
+        return self._provenance.files.frame(file, line, function)
+
+    def parameter(self, tensor: Tensor) -> str:
+        """The name of a parameter; empty where it is none."""
+        base = tensor._base
+        return self._names.parameter(tensor if base is None else base) or ""
+
+    def begun(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None = None
+    ) -> Any:
+        """A torch function is about to run; None: it is not looked at."""
+        if not self._is_listening:
+            return None
+        try:
+            if name is None:
+                name = self._name(function) or getattr(function, "__name__", "")
+                if name not in _OPEN and not self._name(function):
+                    return None
+            if not self._is_wanted():
+                return None
+            call = _WatchedCall(name, self._capture())
+            with torch._C.DisableTorchFunction():
+                if function is None and name.endswith(_APPLY):
+                    call.kept = self.calls.before(name, args)
+                elif _writes(name):
+                    call.written = _first_tensors(args, kwargs)
+                call.is_outer = torch.is_grad_enabled() and is_outer_difference(name, args)
+                if self.recomputations.running():
+                    call.words = words(args, kwargs)
+                    call.random_state = random_state(name, next(iter(_tensors(args)), None))
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(error)
+            return None
+        return call
+
+    def ended(
+        self,
+        call: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        """It gave back ``result``, or raised ``error``."""
+        if error is not None:
+            if self.recomputations.running():
+                self._in_checkpoint(call, [])
+            return
+        try:
+            self._moment += 1
+            end = _C._autograd._get_sequence_nr()
+            with torch._C.DisableTorchFunction():
+                given = [tensor for _, tensor in tensors_given(result)]
+                for tensor in call.written:
+                    self.saved.written(tensor, Write(self._moment, call.captured, call.name))
+                if end > call.first_nr:
+                    then = (self._moment, call.captured, call.name)
+                    results = given or call.written
+                    self.saved.made(results, range(call.first_nr, end), then, outer=call.is_outer)
+                    self._custom_function(call, args, given)
+                if self.recomputations.running():
+                    self._in_checkpoint(call, given)
+                self._loss(call, args, kwargs, result)
+        except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(failure)
+
+    def backward_begins(self, roots: Any, inputs: Any) -> None:
+        """A call of backward or grad is about to run."""
+        try:
+            self.passes += 1
+            if self._is_listening and len(self.changed) < _MOST_CHANGED:
+                with torch._C.DisableTorchFunction():
+                    nodes = nodes_to_run(roots, inputs)
+                    self.changed += self.saved.changed(nodes)
+                    for each in repeated_hooks(nodes):
+                        self.hooks.setdefault(self.parameter(each.tensor), each)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(error)
+
+    @contextlib.contextmanager
+    def _observed(self) -> Iterator[None]:
+        """Torch takes the mode off while it calls backward, in which checkpoints compute anew."""
+        is_put = mode_stack.has(self._mode) or not self._is_listening
+        if not is_put:
+            mode_stack.put(self._mode)
+        try:
+            yield
+        finally:
+            if not is_put:
+                mode_stack.take(self._mode)
+
+    def _capture(self) -> Any:
+        return None if self._way is None else self._way.one()
+
+    def _in_checkpoint(self, call: _WatchedCall, given: list[Tensor]) -> None:
+        self.recomputations.called(call.name, call.words, call.captured, call.random_state, given)
+
+    def _loss(
+        self, call: _WatchedCall, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        found = expanded_loss(call.name, args, kwargs, call.captured)
+        captured = reduced_difference(call.name, result)
+        if captured is not None:
+            found = ExpandedLoss(captured, (), ())
+        if found is not None and len(self.losses) < _MOST_LOSSES:
+            self.losses.append(found)
+
+    def _custom_function(
+        self, call: _WatchedCall, args: tuple[Any, ...], given: list[Tensor]
+    ) -> None:
+        if not call.name.endswith(_APPLY):
+            return
+        nodes = [each.grad_fn for each in given if isinstance(each.grad_fn, _C._FunctionBase)]
+        if not nodes:
+            return
+        function = type(cast("Any", nodes[0]))._forward_cls
+        if f"{function.__module__}.".startswith(_NOT_THE_PROGRAMS):
+            return
+        if call.kept is not None:
+            call.kept.captured = call.captured
+        self.calls.after(function, args, call.kept)
+        about = self.calls.functions[function]
+        scalars = [each.dim() == 0 for each in given]
+        number = about.calls
+
+        def note(incoming: tuple[Tensor | None, ...]) -> None:
+            about.overtaken += about.calls > number
+            about.is_differentiated_twice |= torch.is_grad_enabled()
+            about.is_scaled |= any(
+                is_scalar and each is not None and bool((each != 1).any())
+                for is_scalar, each in zip(scalars, incoming, strict=False)
+            )
+
+        cast("Any", nodes[0]).register_prehook(note)
+
+    def _give_up(self, error: Exception) -> None:
+        self.stop()
+        self.gave_up = f"{type(error).__name__}: {error}"
+        log.warning("gradients are no longer checked (%r); the program goes on", error)
+
+
+def _writes(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    in_place = last.endswith("_") and not last.endswith("__")
+    return (
+        in_place
+        or last in {"__setitem__", *_OPEN, "__iadd__", "__isub__", "__imul__"}
+        or (is_setter(name) and "data" in name)
+    )
+
+
+def _first_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    first = args[0] if args else next(iter(kwargs.values()), None)
+    return _tensors(first if isinstance(first, list | tuple) else [first])
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    return [each for each in values if isinstance(each, Tensor)]
+
+
+def watched_engine(own: Any, begins: Callable[[Any, Any], None]) -> Any:
+    """An engine that runs everything on ``own``, and says when a call begins."""
+
+    class _Engine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
+        def queue_callback(self, callback: Callable[[], None]) -> None:
+            own.queue_callback(callback)
+
+        def is_checkpoint_valid(self) -> bool:
+            return bool(own.is_checkpoint_valid())
+
+        def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+            inputs = args[4] if len(args) > 4 else kwargs.get("inputs")
+            begins(args[0] if args else kwargs.get("tensors"), inputs)
+            return own.run_backward(*args, **kwargs)
+
+    return _Engine()

@@ -1,0 +1,1 @@
+"""What optimizers hold, find and leave behind in each step."""

@@ -1,0 +1,56 @@
+"""Finding a tensor among the attributes of modules that are neither parameters nor modules.
+
+What is in a plain list, tuple or dict, or is a plain tensor, is in no ``parameters()``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+    from torch.nn import Module
+
+_MOST_ITEMS: Final = 1_000
+"""Looked at in one list."""
+
+
+def attribute_of(tensor: Tensor, modules: Sequence[tuple[str, Module]]) -> str:
+    """Where a tensor is, like ``blocks[0].weight``; empty where no attribute leads to it.
+
+    Args:
+        tensor: the tensor.
+        modules: outermost ones, each with what names of its parameters begin with.
+    """
+    for label, root in modules:
+        for path, module in root.named_modules():
+            for name, value in list(vars(module).items()):
+                if name.startswith("_"):  # torch's own, or none of the user's business
+                    continue
+                for where in _places(tensor, value):
+                    return ".".join(filter(None, [label, path, name + where]))
+    return ""
+
+
+def _places(tensor: Tensor, value: Any) -> Iterator[str]:
+    """Where it is in an attribute, as Python writes it behind the attribute's name."""
+    from torch.nn import Module
+
+    items: list[tuple[str, Any]] = []
+    if isinstance(value, list | tuple):
+        items = [(f"[{number}]", item) for number, item in enumerate(value[:_MOST_ITEMS])]
+    elif isinstance(value, dict):
+        some = itertools.islice(value.items(), _MOST_ITEMS)
+        items = [(f"[{key!r}]", item) for key, item in some if isinstance(key, str | int)]
+    for place, item in [("", value), *items]:
+        if item is tensor:
+            yield place
+        elif place and isinstance(item, Module):
+            yield from (f"{place}.{name}" for name in _names(tensor, item))
+
+
+def _names(tensor: Tensor, module: Module) -> Iterator[str]:
+    return (name for name, one in module.named_parameters() if one is tensor)

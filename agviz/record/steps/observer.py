@@ -1,0 +1,322 @@
+"""Observes what each optimizer holds, finds in ``.grad`` and leaves behind, step by step.
+
+Note [A step must not be felt]
+A step reads what Python has at hand: identities, versions, ``.grad`` or none, rates. Of four small
+parameters on the CPU norms are taken, in the first steps and then in one of eight. Whether
+parameters are finite is looked at only where a loss is not, and at the end of the recording.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.record.steps.finiteness import not_finite
+from agviz.record.steps.kept import KeptGradients
+from agviz.record.steps.sample import StepSample
+from agviz.record.steps.unheld import Reached, UnheldLeaves
+from agviz.traces.step_facts import (
+    HeldParameters,
+    NotFinite,
+    SeenOptimizer,
+    StepFacts,
+    UnheldLeaf,
+)
+from agviz_engine.events import NO_GRAPH_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from agviz.record.names import Names
+    from agviz.record.provenance import Provenance
+    from agviz.traces.rows import Frame
+    from agviz.traces.step_facts import StepRow
+
+log = logging.getLogger("agviz")
+
+_MOST_HELD_ROWS: Final = 20_000
+"""Rows in which it is told what one optimizer holds; what changes after that is not told."""
+_MOST_LOOKS: Final = 8
+
+
+class _Optimizer:
+    """What is known of one of them."""
+
+    def __init__(self, number: int, made: Callable[[], tuple[Frame, ...]] | None) -> None:
+        self.number = number
+        self.made = made
+        self.sample = StepSample()
+        self.kept = KeptGradients()
+        self.told: tuple[Any, ...] | None = None
+        self.names: list[str] = []
+        self.identities: tuple[int, ...] = ()
+        self.versions: list[int] = []
+        """Of what it holds, after its last step."""
+        self.step = -1
+        """Number of that."""
+        self.reached: set[int] = set()
+        """Identities of what it holds to which passes have led since then."""
+        self.without_grad = 0
+        self.had_grad: tuple[bool, ...] = ()
+        self.is_kept = False
+        self.passes = 0
+        """That had begun when the step was called."""
+        self.rows = 0
+        self.thread = 0
+        """Identity of the thread on which it stepped last."""
+
+    @property
+    def is_watched_here(self) -> bool:
+        """Whether a pass of this thread can tell whether gradients were kept.
+
+        To read a ``.grad`` that another thread writes at this moment may end the process.
+        """
+        return self.kept.is_watching and self.thread == threading.get_ident()
+
+
+class StepObserver:
+    """Observes the optimizers of the process, from :meth:`start` on also where they are made.
+
+    Args:
+        names: where names of parameters come from.
+        provenance: where stacks come from; None: nowhere.
+    """
+
+    def __init__(self, names: Names, provenance: Provenance | None) -> None:
+        self._names = names
+        self._provenance = provenance
+        self._lock = threading.RLock()
+        self._optimizers: weakref.WeakKeyDictionary[Any, _Optimizer] = weakref.WeakKeyDictionary()
+        self._number = itertools.count().__next__
+        self._unheld = UnheldLeaves(names.roots)
+        self._has_stepped = False
+        self._passes = 0
+        self._looks = 0
+        self._is_over = False
+        self._guarded: Callable[..., Any] = self._act
+        self._own: Any = None
+        self._ours: Any = None
+
+    def start(self) -> None:
+        """Note from now on where optimizers are made."""
+        from torch.optim import Optimizer
+
+        from agviz_engine.backward_call import unseen_by_dynamo
+
+        # Compiled code may call a step: Dynamo would compile what is done here, too.
+        self._guarded = unseen_by_dynamo(self._act)
+        kind: Any = Optimizer
+        own = getattr(kind, "_patch_step_function", None)
+        if own is None:  # this torch makes optimizers in another way
+            return
+
+        # Not __init__ itself: its exceptions are the user's, and would show a frame of ours.
+        @functools.wraps(own)
+        def _patch_step_function(optimizer: Any) -> None:
+            own(optimizer)
+            self._guarded(self._made, optimizer)
+
+        self._own, self._ours = own, _patch_step_function
+        kind._patch_step_function = _patch_step_function
+
+    def stop(self) -> None:
+        """Leave torch as it was found, unless somebody has replaced it since."""
+        if self._ours is None:
+            return
+        from torch.optim import Optimizer
+
+        kind: Any = Optimizer
+        if kind._patch_step_function is self._ours:
+            kind._patch_step_function = self._own
+
+    def called(self, optimizer: Any) -> None:
+        """A step begins."""
+        self._guarded(self._called, optimizer)
+
+    def stepped(self, optimizer: Any, number: int, graph_task: int) -> list[StepRow]:
+        """A step has returned; what is to be written of it.
+
+        Args:
+            optimizer: which.
+            number: of the step.
+            graph_task: the last outermost one that had begun; -1: none.
+        """
+        return self._guarded(self._stepped, optimizer, number, graph_task) or []
+
+    def pass_begun(self) -> None:
+        """An outermost backward pass begins."""
+        self._guarded(self._pass_begun)
+
+    def pass_ended(self) -> None:
+        """It has ended."""
+        self._guarded(self._pass_ended)
+
+    def reached(self, leaves: Sequence[Reached]) -> list[StepRow]:
+        """The leaves to which a pass leads that writes ``.grad``; what is to be written of them."""
+        return self._guarded(self._reached, leaves) or []
+
+    def look(self, graph_task: int = NO_GRAPH_TASK) -> list[StepRow]:
+        """Look for parameters and buffers that are not finite; what is to be written.
+
+        Args:
+            graph_task: whose loss is not finite; -1: the recording ends.
+        """
+        return self._guarded(self._look, graph_task) or []
+
+    def _act(self, act: Callable[..., Any], *args: Any) -> Any:
+        if self._is_over:
+            return None
+        try:
+            with self._lock:
+                return act(*args)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+            self._is_over = True
+            log.warning("what optimizers hold is no longer recorded (%r)", error)
+            return None
+
+    def _made(self, optimizer: Any) -> None:
+        if optimizer not in self._optimizers:
+            made = None if self._provenance is None else self._provenance.here()
+            self._optimizers[optimizer] = _Optimizer(self._number(), made)
+
+    def _of(self, optimizer: Any) -> _Optimizer:
+        found = self._optimizers.get(optimizer)
+        if found is None:
+            found = self._optimizers[optimizer] = _Optimizer(self._number(), None)
+        return found
+
+    def _called(self, optimizer: Any) -> None:
+        of = self._of(optimizer)
+        held = _held(optimizer)
+        of.identities = tuple(map(id, held))
+        of.passes = self._passes
+        self._find_gradients(of, held)
+        of.is_kept = of.kept.is_kept
+        of.sample.called(held, of.identities)
+
+    def _find_gradients(self, of: _Optimizer, held: Sequence[Tensor]) -> None:
+        of.had_grad = tuple(one.grad is not None for one in held)
+        of.without_grad = of.had_grad.count(False)
+
+    def _stepped(self, optimizer: Any, number: int, graph_task: int) -> list[StepRow]:
+        of = self._of(optimizer)
+        held = _held(optimizer)
+        if of.passes != self._passes:  # a closure has called backward inside of the step
+            self._find_gradients(of, held)
+            of.is_kept = of.kept.is_kept
+        rows: list[StepRow] = []
+        if of.step < 0:
+            stepped = None if self._provenance is None else self._provenance.here()
+            name = type(optimizer).__name__
+            rows.append(SeenOptimizer(graph_task, of.number, name, of.made, stepped))
+        rows += self._told(of, held, number, graph_task)
+        rates = [_number(group.get("lr")) for group in optimizer.param_groups]
+        known = [rate for rate in rates if rate is not None]
+        decays = [_number(group.get("weight_decay")) for group in optimizer.param_groups]
+        epsilons = [_number(group.get("eps")) for group in optimizer.param_groups]
+        rows.append(
+            StepFacts(
+                graph_task,
+                number,
+                of.number,
+                min(known, default=None),
+                max(known, default=None),
+                max((decay for decay in decays if decay is not None), default=None),
+                min((eps for eps in epsilons if eps is not None), default=None),
+                len(held),
+                of.without_grad,
+                len(of.reached),
+                of.is_kept,
+                of.sample.stepped(held, of.names),
+            )
+        )
+        of.step, of.thread = number, threading.get_ident()
+        of.versions = [one._version for one in held]
+        of.reached.clear()
+        of.kept.stepped(held)
+        self._has_stepped = True
+        return rows
+
+    def _told(
+        self, of: _Optimizer, held: Sequence[Tensor], number: int, graph_task: int
+    ) -> Iterator[StepRow]:
+        """What the optimizer holds, where that is not what was told last."""
+        wants = tuple(one.requires_grad for one in held)
+        facts = of.identities, wants, of.had_grad
+        if facts == of.told:
+            return
+        is_new = of.told is None or of.told[0] != of.identities
+        of.told = facts
+        if is_new:
+            of.names = [self._names.parameter(one) or "" for one in held]
+        if of.rows + len(held) > _MOST_HELD_ROWS:
+            return
+        of.rows += len(held)
+        shapes = [str(list(one.shape)) for one in held]
+        dtypes = [str(one.dtype).removeprefix("torch.") for one in held]
+        columns = zip(of.names, shapes, dtypes, wants, of.had_grad, strict=True)
+        yield HeldParameters(graph_task, of.number, number, tuple(columns))
+
+    def _pass_begun(self) -> None:
+        self._passes += 1
+        for optimizer, of in list(self._optimizers.items()):
+            if of.is_watched_here:
+                of.kept.pass_begun(_held(optimizer))
+
+    def _pass_ended(self) -> None:
+        for optimizer, of in list(self._optimizers.items()):
+            if of.is_watched_here:
+                of.kept.pass_ended(_held(optimizer))
+
+    def _reached(self, leaves: Sequence[Reached]) -> list[StepRow]:
+        if not self._has_stepped:
+            return []
+        return list(self._follow(leaves))
+
+    def _follow(self, leaves: Sequence[Reached]) -> Iterator[UnheldLeaf]:
+        held: dict[int, _Optimizer] = {}
+        for optimizer, of in list(self._optimizers.items()):
+            held.update(dict.fromkeys(of.identities or map(id, _held(optimizer)), of))
+        for leaf in leaves:
+            holder = held.get(id(leaf.variable))
+            if holder is not None:
+                holder.reached.add(id(leaf.variable))
+            yield from self._unheld.reached(leaf, held)
+
+    def _look(self, graph_task: int) -> list[StepRow]:
+        self._looks += 1
+        is_end = graph_task == NO_GRAPH_TASK
+        if not self._passes or (self._looks > _MOST_LOOKS and not is_end):
+            return []
+        written: dict[int, tuple[int, int, int]] = {}
+        for of in list(self._optimizers.values()):
+            for identity, version in zip(of.identities, of.versions, strict=False):
+                written[identity] = of.number, of.step, version
+        rows: list[StepRow] = []
+        found = not_finite(self._names.roots(), waits_for_devices=not is_end)
+        for number, (name, tensor, is_buffer) in enumerate(found):
+            optimizer, step, version = written.get(id(tensor), (-1, -1, -1))
+            is_written = version == tensor._version
+            facts = optimizer, step if is_written else -1
+            rows.append(NotFinite(graph_task, number, name, is_buffer, *facts))
+        return rows
+
+
+def _held(optimizer: Any) -> list[Tensor]:
+    groups = getattr(optimizer, "param_groups", ())  # there are none where its __init__ has raised
+    return [one for group in groups for one in group["params"]]
+
+
+def _number(value: object) -> float | None:
+    """A rate as a number; None: it has none, or it lies on a device that would be waited for."""
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        return value.item() if value.device.type == "cpu" and value.numel() == 1 else None
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,317 @@
+"""What ``agviz check`` sees of a program besides custom Functions, in this process.
+
+What is right is decided by torch: the gradient of the same loss without the fault.
+"""
+
+import inspect
+import random
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.utils.checkpoint as checkpointing
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.variable import Variable
+
+from agviz.analysis.outcome import Outcome
+from agviz.check.report import CheckReport
+from agviz.check.session import GradientCheck
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    torch.manual_seed(0)
+    own, checkpoint, train = _parts()
+    yield
+    assert _parts() == (own, checkpoint, train), "torch is left as it was"
+
+
+def _parts() -> tuple[object, ...]:
+    engine = Variable._execution_engine
+    return engine, checkpointing.checkpoint, nn.Module.train
+
+
+def checked(program: Callable[[], object]) -> CheckReport:
+    check = GradientCheck()
+    check.start()
+    try:
+        program()
+    finally:
+        report = check.stop()
+    return report
+
+
+def line_of(function: Callable[..., object], text: str) -> str:
+    lines, first = inspect.getsourcelines(function)
+    numbers = [first + n for n, line in enumerate(lines) if text in line]
+    return f"tests/test_check_program.py:{numbers[0]} "
+
+
+def found(report: CheckReport, place: str, *words: str) -> None:
+    assert report.outcome is Outcome.FOUND
+    (verdict,) = report.verdicts
+    assert place in f"{verdict.line} "
+    said = f"{verdict.heading} {verdict.paragraph}"
+    assert all(word in said for word in words), said
+    assert len(said.split()) <= 120
+
+
+def fine(report: CheckReport) -> str:
+    assert report.outcome is Outcome.NOTHING_UNUSUAL, report.verdicts
+    return report.verdicts[0].paragraph
+
+
+# -- saved tensors ----------------------------------------------------------------------------
+
+
+def write_through_data() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    h = x.sigmoid()
+    out = h * 2
+    h.data.clamp_(0.4, 0.6)  # the write
+    out.sum().backward()
+
+
+def test_a_write_through_data() -> None:
+    place = line_of(write_through_data, "# the write")
+    found(checked(write_through_data), place, "clamp_", "version")
+
+
+def write_through_numpy() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    h = x.exp()
+    out = h.sum()
+    array = h.detach().numpy()  # the write
+    array[0] = 0
+    out.backward()
+
+
+def test_a_write_through_numpy() -> None:
+    found(checked(write_through_numpy), line_of(write_through_numpy, "# the write"), "numpy")
+
+
+class _KeepsOnCtx(Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        ctx.x = x  # type: ignore[attr-defined]
+        return x.square()
+
+    @staticmethod
+    def backward(ctx: object, grad: Tensor) -> Tensor:
+        return grad * 2 * ctx.x  # type: ignore[attr-defined, no-any-return]
+
+
+def write_to_ctx() -> None:
+    x = torch.randn(4, requires_grad=True) * 1
+    out = _KeepsOnCtx.apply(x).sum()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        x.mul_(3)  # the write
+    out.backward()
+
+
+def test_a_write_to_a_tensor_kept_on_ctx() -> None:
+    found(checked(write_to_ctx), line_of(write_to_ctx, "# the write"), "ctx.x", "mul_")
+
+
+def write_that_backward_does_not_use() -> None:
+    a, b = (torch.randn(3, requires_grad=True) for _ in range(2))
+    loss = (a.exp() + b).sum()
+    c = b.square()
+    total = loss + c.sum()
+    b.data.zero_()
+    torch.autograd.grad(total, [a])
+
+
+def test_a_write_to_what_this_pass_does_not_use() -> None:
+    fine(checked(write_that_backward_does_not_use))
+
+
+def batch_norm_twice() -> None:
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    real, fake = net(torch.randn(3, 2, 8, 8)), net(torch.randn(3, 2, 8, 8))
+    (real - fake).mean().backward()
+
+
+def test_statistics_of_batch_norm_are_not_used_in_training() -> None:
+    fine(checked(batch_norm_twice))
+
+
+def version_error() -> None:
+    h = torch.randn(3, requires_grad=True).exp()
+    out = h.sum()
+    h.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+def test_what_torch_refuses_itself_stays_refused() -> None:
+    fine(checked(version_error))
+
+
+def spectral_norm_and_clipping() -> None:
+    net = nn.Sequential(
+        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),
+        nn.Tanh(),
+        nn.LSTM(4, 3, batch_first=True),
+    )
+    for _ in range(2):
+        out, _ = net(torch.randn(2, 5, 4))
+        out.square().mean().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        for parameter in net.parameters():
+            assert parameter.grad is not None
+            parameter.data.sub_(parameter.grad)
+            parameter.grad = None
+
+
+def test_writes_between_passes_are_fine() -> None:
+    assert "saved tensors" in fine(checked(spectral_norm_and_clipping))
+
+
+# -- losses -----------------------------------------------------------------------------------
+
+
+def mse_of_a_column() -> None:
+    model = nn.Linear(3, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss = nn.MSELoss()(model(torch.randn(8, 3)), torch.randn(8))  # the loss
+    loss.backward()
+
+
+def difference_of_a_column() -> None:
+    model = nn.Linear(3, 1)
+    loss = (model(torch.randn(8, 3)) - torch.randn(8)).pow(2).mean()  # the loss
+    loss.backward()
+
+
+@pytest.mark.parametrize("program", [mse_of_a_column, difference_of_a_column])
+def test_a_loss_that_broadcasts(program: Callable[[], None]) -> None:
+    found(checked(program), line_of(program, "# the loss"), "broadcast", "shape")
+
+
+def pairwise_distances() -> None:
+    x = nn.Linear(3, 1)(torch.randn(8, 3)).squeeze(1)
+    (x[:, None] - x).abs().mean().backward(retain_graph=True)
+    (x.unsqueeze(1) * 2 - x).square().mean().backward()
+    nn.functional.mse_loss(nn.Linear(3, 4)(torch.randn(8, 3)), torch.randn(8, 4)).backward()
+
+
+def test_differences_that_are_meant_to_broadcast() -> None:
+    fine(checked(pairwise_distances))
+
+
+# -- checkpoints ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("preserve", [True, False])
+def test_dropout_in_a_checkpoint(*, reentrant: bool, preserve: bool) -> None:
+    net = nn.Linear(6, 16)
+
+    def block(x: Tensor) -> Tensor:
+        return nn.functional.dropout(net(x).tanh(), 0.5) * 2  # dropped
+
+    def program() -> None:
+        x = torch.randn(4, 6, requires_grad=True)
+        out = checkpointing.checkpoint(
+            block, x, use_reentrant=reentrant, preserve_rng_state=preserve
+        )
+        out.square().mean().backward()
+
+    report = checked(program)
+    assert report.checkpoints == 1
+    if preserve:
+        assert "1 recomputation" in fine(report)
+    else:
+        found(report, line_of(block, "# dropped"), "random", "preserve_rng_state")
+
+
+def test_a_global_that_decides_in_a_checkpoint() -> None:
+    def block(x: Tensor) -> Tensor:
+        return x.exp() * random.random()  # decided
+
+    def program() -> None:
+        x = torch.randn(4, requires_grad=True)
+        checkpointing.checkpoint(block, x, use_reentrant=True).sum().backward()
+
+    found(checked(program), line_of(block, "# decided"), "checkpoint", "recomput")
+
+
+def test_batch_norm_in_a_checkpoint() -> None:
+    def program() -> None:
+        net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.3))
+        x = torch.randn(8, 4, requires_grad=True)
+        checkpointing.checkpoint(net, x, use_reentrant=True).square().mean().backward()
+
+    fine(checked(program))
+
+
+def test_a_mode_that_changes_before_the_recomputation() -> None:
+    def program() -> None:
+        net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.3))
+        x = torch.randn(8, 4, requires_grad=True)
+        out = checkpointing.checkpoint(net, x, use_reentrant=True)
+        net.eval()  # switched
+        out.sum().backward()
+
+    found(checked(program), line_of(program, "# switched"), "mode", "recomput")
+
+
+# -- hooks ------------------------------------------------------------------------------------
+
+
+def hook_twice() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    for scale in (0.5, 0.5):
+        weight.register_hook(lambda grad: grad * 0.5)  # the hook
+        weight.register_hook(lambda grad, scale=scale: grad * scale)
+    weight.sum().backward()
+    assert weight.grad is not None
+
+
+def hooks_that_differ() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    for scale in (0.5, 0.25):
+        weight.register_hook(lambda grad, scale=scale: grad * scale)
+    weight.sum().backward()
+
+
+def test_a_hook_that_is_registered_twice() -> None:
+    report = checked(hook_twice)
+    assert report.outcome is Outcome.FOUND
+    assert line_of(hook_twice, "# the hook") in f"{report.verdicts[0].line} "
+    fine(checked(hooks_that_differ))
+
+
+# -- nothing ----------------------------------------------------------------------------------
+
+
+def test_without_a_backward_pass_nothing_can_be_told() -> None:
+    assert checked(lambda: torch.randn(3).exp()).outcome is Outcome.CANT_TELL
+
+
+def test_functions_are_not_called_again_before_the_end() -> None:
+    calls = []
+
+    class Counts(Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            calls.append(1)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            return grad
+
+    check = GradientCheck()
+    check.start()
+    try:
+        x = torch.randn(3, requires_grad=True)
+        Counts.apply(x).sum().backward()  # type: ignore[no-untyped-call]
+        assert calls == [1]
+    finally:
+        report = check.stop()
+    assert "1 custom Function against" in fine(report)

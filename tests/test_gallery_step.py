@@ -1,0 +1,100 @@
+"""What goes wrong in whole steps is named, with its line, and what only looks so is not."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.verdict import verdicts
+from agviz.traces.reader import Trace
+from tests.gallery_frame import Program, programs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FAILING = programs("step")
+HEALTHY = programs("step_healthy")
+CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = program()\n'
+KINDS = {
+    "always skipped", "buffer", "cleared", "clipped", "diverges", "held twice", "kept",
+    "no gradient", "not held", "rate 0", "rate falls", "replaced", "set back", "spoilt", "unfrozen",
+    "unregistered",
+}  # fmt: skip
+
+
+def by_name(program: Program) -> str:
+    return program.name
+
+
+def test_there_are_enough() -> None:
+    assert len(FAILING) >= 18
+    assert len(HEALTHY) >= 12
+    assert {program.one("finding") for program in FAILING} == KINDS
+    assert all(program.cause is not None for program in FAILING)
+
+
+@pytest.mark.parametrize("program", FAILING, ids=by_name)
+def test_the_cause_is_named_with_its_line(program: Program, tmp_path: Path) -> None:
+    kept = program.record(tmp_path / "t.agviz")
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = verdicts(trace)
+    del kept
+    assert [verdict.outcome for verdict in found] == [Outcome.FOUND]
+    (verdict,) = found
+    assert isinstance(verdict.basis, StepFinding)
+    assert verdict.basis.kind == program.one("finding")
+    assert verdict.frame is not None
+    assert (verdict.frame.file.endswith(program.path.name), verdict.frame.line) == (
+        True,
+        program.cause,
+    )
+    assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
+    assert verdict.paragraph.endswith(".")
+
+
+@pytest.mark.parametrize("program", HEALTHY, ids=by_name)
+def test_what_is_meant_is_left_alone(program: Program, tmp_path: Path) -> None:
+    kept = program.record(tmp_path / "t.agviz")
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = verdicts(trace)
+    del kept
+    assert [verdict.outcome for verdict in found] == [Outcome.NOTHING_UNUSUAL]
+
+
+def told(program: Program, folder: Path) -> tuple[int, str, str]:
+    """Exit code and answer of ``agviz explain`` on a run of its own, and what the run said."""
+    text = program.path.read_text(encoding="utf-8")
+    (folder / "train.py").write_text(text + CALLED, encoding="utf-8")
+    agviz = [sys.executable, "-m", "agviz"]
+    ran = subprocess.run(
+        [*agviz, "run", "-o", "t.agviz", "train.py"],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    asked = subprocess.run(
+        [*agviz, "explain", "--json", "t.agviz"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return asked.returncode, asked.stdout, ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [*FAILING, *HEALTHY], ids=by_name)
+def test_the_command_line_says_the_same(program: Program, tmp_path: Path) -> None:
+    code, said, at_the_end = told(program, tmp_path)
+    facts = json.loads(said)
+    expected = program.one("finding")
+    if expected is None:
+        assert code == 0
+        assert facts["failure"] is None
+        return
+    assert code == 1
+    assert facts["failure"]["kind"] == f"step: {expected}"
+    assert facts["failure"]["line"].startswith(f"train.py:{program.cause} in ")
+    assert re.search(r"✗|agviz explain", at_the_end)

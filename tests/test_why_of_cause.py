@@ -1,0 +1,213 @@
+"""Answers that name the cause rather than the place where it showed; each from a small program."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+
+import agviz
+from agviz.analysis.causes import Cause
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import verdicts
+from agviz.analysis.why import why
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agviz.analysis.gradients import GradientRow
+    from agviz.analysis.verdict import Verdict
+
+SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
+
+
+def answered(path: Path, program: Callable[[], object], error: str = "") -> Verdict:
+    """What is said of a program, which may raise ``error``."""
+    torch.manual_seed(0)
+    raising = pytest.raises(RuntimeError, match=error) if error else contextlib.nullcontext()
+    with raising, agviz.trace(path=path, check_forward=True):
+        program()
+    with agviz.Trace.open(path) as trace:
+        return verdicts(trace)[0]
+
+
+def asked(path: Path, program: Callable[[], None]) -> dict[str, GradientRow]:
+    torch.manual_seed(0)
+    with agviz.trace(path=path, check_forward=True):
+        program()
+    with agviz.Trace.open(path) as trace:
+        return {row.parameter: row for row in why(trace)}
+
+
+def is_cause(line: int) -> bool:
+    return SOURCE[line - 1].endswith("# cause")
+
+
+def root_where_positive() -> None:
+    x = torch.randn(20, requires_grad=True)
+    torch.where(x > 0, torch.sqrt(x), x).sum().backward()  # cause
+
+
+def cosine_of_what_is_masked() -> None:
+    x = torch.rand(3, requires_grad=True)
+    far = torch.cat([x, torch.full((2,), torch.inf)]) * x.mean()
+    torch.where(far < 5, torch.cos(far), 0.0).sum().backward()  # cause
+
+
+@pytest.mark.parametrize("program", [root_where_positive, cosine_of_what_is_masked])
+def test_what_lets_a_masked_value_through_is_named(
+    tmp_path: Path, program: Callable[[], None]
+) -> None:
+    found = answered(tmp_path / "t.agviz", program)
+    assert found.outcome is Outcome.FOUND
+    assert "behind torch.where" in found.heading
+    assert "torch.where(ok, f(torch.where(ok, x, 1.0)), 0.0)" in found.paragraph
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+
+
+def features(x: Tensor) -> Tensor:
+    return x.square().sin()
+
+
+def test_what_an_earlier_step_left_is_named(tmp_path: Path) -> None:
+    def program() -> None:
+        weight = torch.rand(4, requires_grad=True)
+        style = features(weight * 2)  # cause
+        for _ in range(2):
+            (features(weight) - style).square().mean().backward()
+
+    found = answered(tmp_path / "t.agviz", program, "second time")
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+    assert "within tests/test_why_of_cause.py" in found.paragraph
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "part"),
+    [
+        (lambda w: w.fill_(0.1), "leaf Variable", "torch.no_grad()"),
+        (lambda w: w[0].fill_(0.1), "view of a leaf", "torch.no_grad()"),
+        (lambda w: w.mul(2).requires_grad_(False), "requires_grad flags", "x.detach()"),
+        (lambda w: w.mul(2).numpy(), "numpy", "detach().numpy()"),
+    ],
+)
+def test_errors_of_autograd_outside_of_backward_are_explained(
+    tmp_path: Path, act: Callable[[Tensor], object], error: str, part: str
+) -> None:
+    found = answered(tmp_path / "t.agviz", lambda: act(torch.rand(3, requires_grad=True)), error)
+    assert found.outcome is Outcome.FOUND
+    assert part in found.paragraph
+    assert found.frame is not None
+    assert "lambda w:" in SOURCE[found.frame.line - 1]
+
+
+def test_saved_tensors_that_are_read_after_backward(tmp_path: Path) -> None:
+    def program() -> None:
+        out = torch.rand(3, requires_grad=True).sigmoid()
+        out.sum().backward()
+        getattr(out.grad_fn, "_saved_result").sum()  # noqa: B009  # cause
+
+    found = answered(tmp_path / "t.agviz", program, "already been freed")
+    assert "before backward" in found.paragraph
+    assert found.frame is not None
+    assert is_cause(found.frame.line)
+
+
+class Vae(nn.Module):
+    """Draws without the reparametrisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.decoder = nn.Linear(4, 2), nn.Linear(2, 4)
+        self.spare = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        drawn = Normal(self.mean(x), 1.0).sample()
+        decoded: Tensor = self.decoder(drawn)
+        return decoded
+
+
+def test_a_sample_is_no_rsample(tmp_path: Path) -> None:
+    model = Vae()
+    rows = asked(tmp_path / "t.agviz", lambda: model(torch.randn(3, 4)).sum().backward())
+    assert rows["mean.weight"].cause is Cause.SAMPLED
+    assert "rsample()" in rows["mean.weight"].remedy
+    assert rows["spare.weight"].cause is Cause.UNUSED
+    frame = rows["spare.weight"].frame
+    assert frame is not None
+    assert "self.spare = " in SOURCE[frame.line - 1]
+
+
+def test_a_bias_that_cancels_in_a_difference_is_no_fault(tmp_path: Path) -> None:
+    critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def program() -> None:
+        real, fake = torch.randn(2, 8, 4)
+        (critic(fake).mean() - critic(real).mean()).backward()
+
+    rows = asked(tmp_path / "t.agviz", program)
+    assert rows["2.bias"].cause is Cause.DIFFERENCE
+    assert rows["2.bias"].is_fine
+    assert rows["2.weight"].is_there
+
+
+def test_two_equal_losses_that_cancel_are_a_fault(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+
+    def program() -> None:
+        x = torch.randn(3, 4)
+        (model(x).mean() - model(x).mean()).backward()
+
+    assert not asked(tmp_path / "t.agviz", program)["bias"].is_fine
+
+
+def test_an_expert_without_tokens_is_no_fault(tmp_path: Path) -> None:
+    experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = experts
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = torch.zeros_like(x)
+            for number, expert in enumerate(self.experts):
+                (token,) = (torch.arange(len(x)) % 2 == number).nonzero(as_tuple=True)
+                out = out.index_add(0, token, expert(x[token]))
+            return out
+
+    routed = Routed()
+    rows = asked(tmp_path / "t.agviz", lambda: routed(torch.randn(6, 4)).square().sum().backward())
+    assert rows["experts.0.weight"].is_there
+    assert rows["experts.2.weight"].cause is Cause.NO_ELEMENTS
+    assert rows["experts.2.weight"].is_fine
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_target_network_is_no_fault_unless_an_optimizer_holds_it(
+    tmp_path: Path, is_held: bool
+) -> None:
+    online = nn.Linear(4, 2)
+    target = copy.deepcopy(online)
+    held = [*online.parameters(), *(target.parameters() if is_held else ())]
+
+    def program() -> None:
+        optimizer = torch.optim.SGD(held, lr=0.1)
+        for _ in range(3):
+            with torch.no_grad():
+                goal = target(torch.randn(3, 4))
+            optimizer.zero_grad()
+            (online(torch.randn(3, 4)) - goal).square().mean().backward()
+            optimizer.step()
+
+    rows = asked(tmp_path / "t.agviz", program)
+    missing = [row for row in rows.values() if not row.is_there]
+    assert len(missing) == 2
+    assert {row.cause for row in missing} == {Cause.NO_GRAD if is_held else Cause.NOT_HELD}
