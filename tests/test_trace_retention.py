@@ -31,6 +31,8 @@ from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
 
 LIMIT = 1_000_000
+ROOMY = 1_500_000
+"""Of 1 MB the tables alone take a quarter, and passes that are hardly there yet would go."""
 PASSES = 1_500
 NAN, RAISES = PASSES // 2, PASSES * 2 // 3
 
@@ -196,11 +198,11 @@ def test_whatever_is_recorded(tmp_path: Path, recording: dict[str, Any]) -> None
 def test_where_all_fail_the_first_and_the_last_of_them_stay(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     weight = torch.nn.Parameter(torch.ones(3))
-    with agviz.trace(path=path, max_bytes=LIMIT):
+    with agviz.trace(path=path, max_bytes=ROOMY):
         for number in range(PASSES):
             (weight * (float("nan") if number >= NAN else 2.0)).sum().backward()
     check(path)
-    assert path.stat().st_size <= LIMIT
+    assert path.stat().st_size <= ROOMY
     with Trace.open(path) as trace:
         kept = [trace.passes_before(task.id) for task in trace.graph_tasks]
         assert not trace.meta.stopped
