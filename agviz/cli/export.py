@@ -7,7 +7,7 @@ html                 the same to walk through in a browser, in one file that
 chrome-trace         a timeline for https://ui.perfetto.dev, chrome://tracing
                      and what else reads the exports of torch.profiler
 timeline             an SVG of who did what when: a lane for each rank and
-                     device thread on one axis of time
+                     device thread on one axis of time, modules over nodes
 json                 everything the trace holds
 parquet              a folder of tables for DuckDB, Polars or Spark: ranks,
                      passes, nodes, collectives, parameters
@@ -43,6 +43,7 @@ from agviz.export.chrome_trace import chrome_trace
 from agviz.export.json_trace import json_trace
 from agviz.export.output import write, write_to
 from agviz.export.palette import THEMES
+from agviz.export.pass_timeline import AROUND, PassTimeline
 from agviz.export.timeline import TimePicture
 from agviz.ranks.alone import alone
 from agviz.ranks.folder import Folder
@@ -69,6 +70,8 @@ OF_GRAPHS = (
     *("diff", "theme", "links", "source_root"),
 )
 """Options that only graphs have."""
+OF_TIMELINES = ("theme", "around", "depth")
+"""Those of them that a timeline has, too; one of ranks has the first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +122,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NODE",
         help="a node and its neighbours: its number in execution, its name, module or parameter",
     )
-    what.add_argument("--depth", metavar="N", type=int, help="so many edges away (default: 2)")
+    what.add_argument(
+        "--depth",
+        metavar="N",
+        type=int,
+        help="so many edges away (default: 2); in a timeline, nodes before and after (20)",
+    )
     what.add_argument("--to", metavar="PARAM", help="what leads to this parameter")
     what.add_argument(
         "--at", metavar="EVENT", type=int, help="the state right after the event of this number"
@@ -154,7 +162,7 @@ def execute(arguments: argparse.Namespace) -> int:
         _print(arguments)
         return 0
     elif format_ == TIMELINE or arguments.file.is_dir():
-        pieces, notes = _of_ranks(arguments)
+        pieces, notes = _in_time(arguments)
         path = _output(arguments)
         write(path, pieces)
     else:
@@ -174,8 +182,9 @@ def _refuse(arguments: argparse.Namespace) -> None:
     """Raise AgvizError where the options do not go together."""
     format_: str = arguments.format
     given = [name for name in OF_GRAPHS if getattr(arguments, name) is not None]
-    if format_ == TIMELINE and "theme" in given:
-        given.remove("theme")
+    if format_ == TIMELINE:
+        known = OF_TIMELINES[:1] if arguments.file.is_dir() else OF_TIMELINES
+        given = [name for name in given if name not in known]
     if given and format_ not in GRAPHS:
         option = given[0].replace("_", "-")
         raise AgvizError(f"--{option} is for graphs: {', '.join(GRAPHS)}")
@@ -205,7 +214,7 @@ def _print(arguments: argparse.Namespace) -> None:
 
     format_: str = arguments.format
     if format_ == TIMELINE or arguments.file.is_dir():
-        pieces, _ = _of_ranks(arguments)
+        pieces, _ = _in_time(arguments)
         write_to(sys.stdout.buffer, pieces)
         return
     with Trace.open(arguments.file) as trace:
@@ -259,13 +268,22 @@ def _output(arguments: argparse.Namespace) -> Path:
     return output
 
 
-def _of_ranks(arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
+def _in_time(arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
     """A picture or a file of time, and what there is to say about it."""
-    place, ordinal = arguments.file, arguments.graph_task
+    place, number = arguments.file, arguments.graph_task
     if arguments.format == "chrome-trace":
         folder = Folder.open(place)
-        return chrome_trace_of_ranks(folder, ordinal), _missing(folder)
-    picture = TimePicture(_run(place), ordinal, THEMES[arguments.theme or "light"])
+        return chrome_trace_of_ranks(folder, number), _missing(folder)
+    theme = THEMES[arguments.theme or "light"]
+    if not place.is_dir():
+        with Trace.open(place) as trace:
+            if trace.meta.rank is None:
+                depth = AROUND if arguments.depth is None else arguments.depth
+                drawn = PassTimeline(trace, number, theme, around=arguments.around, depth=depth)
+                return drawn.pieces(), list(drawn.notes)
+    if arguments.around is not None:
+        raise AgvizError("--around is for the timeline of one process, which is no rank")
+    picture = TimePicture(_run(place), number, theme)
     return picture.pieces(), list(picture.notes)
 
 

@@ -283,7 +283,7 @@ def build_graph(
             *(Edge(edge, None, 1, rows[edge.consumer].graph_task) for edge in calls),
         ),
         meeting=_most_meeting(meeting),
-        lanes=_lanes(rows, threads),
+        lanes=thread_lanes((row.thread for row in rows if row.thread is not None), threads),
         first_nonfinite=first_nonfinite,
         marks=replace(marks or Marks(), critical=path),
         ran=ran,
@@ -370,18 +370,16 @@ def _shape(edge: EdgeRow, rows: Sequence[NodeRow]) -> tuple[int, ...] | None:
     return produced[edge.output] if edge.output < len(produced) else None
 
 
-def _lanes(rows: Iterable[NodeRow], threads: Iterable[ThreadRow]) -> dict[int, ThreadLane]:
+def thread_lanes(used: Iterable[int], threads: Iterable[ThreadRow]) -> dict[int, ThreadLane]:
+    """The lanes of the threads that took up nodes, in their order: callers, then devices."""
     queues = {thread.id: thread.queue for thread in threads}
-    used = sorted(
-        {row.thread for row in rows if row.thread is not None},
-        key=lambda thread: (queues.get(thread, -1), thread),
-    )
-    names = {thread: queue_label(queues.get(thread, -1)) for thread in used}
+    order = sorted(set(used), key=lambda thread: (queues.get(thread, -1), thread))
+    names = {thread: queue_label(queues.get(thread, -1)) for thread in order}
     shared = Counter(names.values())
     return {
         thread: ThreadLane(
             position,
             names[thread] if shared[names[thread]] == 1 else f"{names[thread]} (thread {thread})",
         )
-        for position, thread in enumerate(used)
+        for position, thread in enumerate(order)
     }
