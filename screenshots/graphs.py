@@ -171,5 +171,4 @@ def draw(shot: Shot, traces: dict[str, Path], picture: Path) -> Path:
             look=make_look(theme=shot.theme),
             other=other,
         )
-    drawing.dot_path.unlink()
     return drawing.path

@@ -166,7 +166,8 @@ def checkpointed() -> Step:
 def compiled() -> Step:
     """A model behind ``torch.compile``."""
     model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.LayerNorm(16))
-    whole = nn.Sequential(torch.compile(model, backend="aot_eager"), nn.Linear(16, 4))
+    model.compile(backend="aot_eager")
+    whole = nn.Sequential(model, nn.Linear(16, 4))
     return Step(whole(torch.randn(8, 16)).square().mean(), whole)
 
 

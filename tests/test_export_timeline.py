@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.cli.main import main
 from agviz.export.palette import DARK
-from agviz.export.pass_timeline import CELL, LEFT, RIGHT, WIDTH, PassTimeline
+from agviz.export.pass_timeline import LEFT, RIGHT, WIDTH, PassTimeline
+from agviz.export.swim import CELL
 from agviz.traces.reader import Trace
 from tests import svg_reader
 
@@ -288,7 +289,7 @@ def test_names_can_not_break_the_picture(tmp_path: Path) -> None:
     def hostile() -> None:
         model = nn.Module()
         model.add_module("<b>&\"'\x1b", nn.Linear(2, 2))
-        named = nn.Sequential(model._modules["<b>&\"'\x1b"])  # type: ignore[arg-type]
+        named = nn.Sequential(model._modules["<b>&\"'\x1b"])
         named(torch.ones(1, 2)).sum().backward()
 
     svg, _ = record(hostile, tmp_path)

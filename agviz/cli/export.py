@@ -1,7 +1,6 @@
 """Write a recorded trace to a file for other programs.
 
-dot, svg, png, pdf   the graph of a backward pass; pictures leave their .dot
-                     beside them
+dot, svg, png, pdf   the graph of a backward pass
 html                 the same to walk through in a browser, in one file that
                      asks no network: pan, zoom, search, fold, replay
 chrome-trace         a timeline for https://ui.perfetto.dev, chrome://tracing

@@ -22,7 +22,7 @@ from agviz.export.legend import heading, summary, title
 from agviz.export.look import Look
 from agviz.graph.items import ItemKind, pass_frames
 from agviz.graph.model import Differs
-from agviz.graph.picture import Cluster, GraphLayout, compose
+from agviz.graph.picture import WIDEST, Cluster, GraphLayout, compose
 from agviz.graph.view import DEFAULT_BUDGET, GraphView, read_view
 from agviz.words.shapes import write_shape
 
@@ -67,9 +67,11 @@ def to_dot(
     return draw_picture(compose_view(read_view(trace, view), view)).source
 
 
-def compose_view(graph: TaskGraph, view: GraphView, *, one_column: bool = False) -> GraphLayout:
-    """The picture of a graph as ``view`` wants it."""
-    return compose(graph, view.budget or DEFAULT_BUDGET, view.fold, view.by, one_column=one_column)
+def compose_view(
+    graph: TaskGraph, view: GraphView, *, one_column: bool = False, widest: float = WIDEST
+) -> GraphLayout:
+    """The picture of a graph as ``view`` wants it; the rest is as for :func:`compose`."""
+    return compose(graph, view.budget, view.fold, view.by, one_column=one_column, widest=widest)
 
 
 def draw_picture(picture: GraphLayout, look: Look | None = None, *, hurry: bool = False) -> Picture:
@@ -126,7 +128,7 @@ class _Drawing:
             },
             edge_attr={
                 "fontname": FONT,
-                "fontsize": "9",
+                "fontsize": "10",
                 "fontcolor": theme.faint,
                 "color": theme.frame,
                 "arrowsize": "0.7",
@@ -212,7 +214,7 @@ class _Drawing:
         theme = self._theme
         return {
             "shape": "cds",
-            "fontsize": "9",
+            "fontsize": "10",
             "color": theme.frame,
             "fontcolor": theme.faint,
             "height": "0.2",

@@ -53,8 +53,8 @@ class GraphView:
             :func:`agviz.analysis.default_pass.default_pass` chooses.
         by: what nodes are grouped by.
         fold: what is drawn as one.
-        budget: number of nodes to draw; more than that are folded. None: 400, in HTML 1,500, of
-            which the page folds as many as it needs to be readable.
+        budget: number of nodes to draw; more than that are folded. None: as many as can be read, at
+            most 400; in HTML 1,500, of which the page folds as many as it needs to be readable.
         around: draw a node and its neighbours: its number in execution, or its name, module or
             parameter.
         depth: how many edges away neighbours are.
