@@ -89,11 +89,17 @@ def is_alarming(graph: TaskGraph, row: NodeRow) -> bool:
 def numbers(graph: TaskGraph, rows: Iterable[NodeRow]) -> str:
     """The turn in execution, or the first and the last; empty where nothing was executed.
 
-    Of nodes of several passes, those of the outermost count.
+    Of nodes of several passes, those of the outermost count. Where none was taken up yet at the
+    moment that is drawn: the turns that they had later.
     """
-    ran = [row for row in rows if row.order is not None]
+    rows = list(rows)
+    ran = [row for row in rows if row.order is not None] or rows
     outermost = min((row.graph_task for row in ran), default=None)
-    turns = sorted((row.order or 0, row) for row in ran if row.graph_task == outermost)
+    turns = sorted(
+        (order, row)
+        for row in ran
+        if row.graph_task == outermost and (order := graph.order(row)) is not None
+    )
     if not turns:
         return ""
     first, last = graph.turn(turns[0][1]), graph.turn(turns[-1][1])

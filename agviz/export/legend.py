@@ -113,7 +113,7 @@ def _about_view(graph: TaskGraph) -> Iterator[str]:
         found = ", ".join(f"{counts[status]:,} {status}" for status in sorted(counts))
         time = duration(moment.time_ns)
         yield f"right after event {moment.seq}, {time} after it began: {found}"
-        names = {row.index: row.short_name for row in rows}
+        names = {row.index: f"{graph.turn(row)} {row.short_name}".lstrip() for row in rows}
         for queue in moment.queues:
             yield _queue(queue, names, MARK * graph.is_observed)
     yield from _others(graph)

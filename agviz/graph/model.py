@@ -105,6 +105,8 @@ class StateSnapshot:
     queues: tuple[Queue, ...]
     waiting: Mapping[int, int]
     """Nodes with gradients in their InputBuffers, and how many bytes those are."""
+    later: Mapping[int, int]
+    """Nodes that are taken up only later, and their places in the order of execution then."""
 
 
 class Differs(StrEnum):
@@ -169,11 +171,20 @@ class TaskGraph:
     """Whether torch's own engine ran: what queues and InputBuffers hold is inferred."""
 
     def turn(self, row: NodeRow) -> str:
-        """A node's turn in execution: ``12``, or ``5.3``, the third to run inside of the fifth."""
-        if row.order is None:
+        """A node's turn in execution: ``12``, or ``5.3``, the third to run inside of the fifth.
+
+        Of one that is not taken up at the moment that is shown: the turn that it had later.
+        """
+        order = self.order(row)
+        if order is None:
             return ""
         inner = self.inside.get(row.graph_task)
-        return str(row.order) if inner is None else f"{inner.turns}{row.order + inner.before}"
+        return str(order) if inner is None else f"{inner.turns}{order + inner.before}"
+
+    def order(self, row: NodeRow) -> int | None:
+        """A node's place in the order of execution of its pass, as for :meth:`turn`."""
+        later = {} if self.moment is None else self.moment.later
+        return later.get(row.index, row.order)
 
     @property
     def size(self) -> int:
