@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from agviz.errors import DrawingError
 from agviz.export import renderers
 from agviz.export.dot import compose_view, draw_picture
+from agviz.export.look import Look
 from agviz.export.page import page
+from agviz.export.pass_timeline import PassTimeline
 from agviz.export.renderers import TIMEOUT_S, NoGraphvizError
 from agviz.graph.picture import UNREADABLE, WIDEST
 from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, GraphView, read_view
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from os import PathLike
 
-    from agviz.export.look import Look
     from agviz.graph.model import TaskGraph
     from agviz.graph.picture import GraphLayout
     from agviz.traces.reader import Trace
@@ -162,7 +163,10 @@ def _draw(
             failure = error
         else:
             if format == "html":
-                content = page(attempt.picture, content.decode(), look).encode()
+                theme = (look or Look()).theme
+                ran = any(node.row.order is not None for node in graph.nodes)
+                timeline = PassTimeline(trace, graph.task.id, theme) if ran else None
+                content = page(attempt.picture, content.decode(), look, timeline).encode()
             return content, attempt.notes, graph
     raise failure
 

@@ -65,6 +65,19 @@ class Theme:
         return "#" + "".join(f"{part:02X}" for part in mixed)
 
 
+def in_the_dark() -> dict[str, str]:
+    """The dark theme's colour in place of each of the light one's."""
+    names = ("ink", "faint", "frame", "paper", "shade", "alarm")
+    found = {getattr(LIGHT, name): getattr(DARK, name) for name in names}
+    looks = [
+        (theme.lane(position) for position in (None, *range(len(LANE_COLOURS))))
+        for theme in (LIGHT, DARK)
+    ]
+    for light, dark in (*zip(*looks, strict=True), (LIGHT.mixed(), DARK.mixed())):
+        found |= {light.strong: dark.strong, light.pale: dark.pale}
+    return found
+
+
 def _parts(colour: str) -> tuple[int, ...]:
     return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
 

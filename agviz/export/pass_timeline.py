@@ -85,6 +85,19 @@ class PassTimeline:
         """The same without its heading."""
         return "".join(svg.ascii_only(self._drawn(with_heading=False)))
 
+    def places(self) -> list[list[float]]:
+        """Moments in ns since the pass began, and where they are in the picture.
+
+        Between two of them, time and place grow together; two at one place have a cut between them.
+        """
+        lanes = self._lanes
+        found, cut = [[0.0, self._x(lanes.begin)]], 0
+        for stop in lanes.picture.stops:
+            since = stop.at - lanes.begin + cut
+            cut += stop.took_ns
+            found += [[since, self._x(stop.at)], [since + stop.took_ns, self._x(stop.at)]]
+        return [*found, [lanes.end - lanes.begin + cut, self._x(lanes.end)]]
+
     def _notes(self, trace: Trace, where: str, *, is_chosen: bool) -> Iterator[str]:
         passes = sum(task.parent < 0 for task in trace.graph_tasks)
         if is_chosen and passes > 1:
