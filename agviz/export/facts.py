@@ -226,12 +226,13 @@ def about_item(graph: TaskGraph, item: Item) -> list[str]:
     rows = [node.row for node in item.nodes]
     lines = [item.title]
     if item.repeats > 1:
-        lines.append(f"{item.repeats:,} equal blocks of {len(rows) // item.repeats:,} nodes")
+        each = plural(len(rows) // item.repeats, "node")
+        lines.append(f"{item.repeats:,} equal blocks of {each}")
     lines.append(f"{len(rows):,} nodes, in execution {numbers(graph, rows) or 'not reached'}")
     lines.append(f"{duration(total_ns(rows))} in all")
     leaves = {leaf.row.index for node in item.nodes for leaf in node.leaves}
     if leaves:
-        lines.append(f"{len(leaves):,} parameters")
+        lines.append(plural(len(leaves), "parameter"))
     return lines + [finding.words for finding in findings(graph, item)]
 
 

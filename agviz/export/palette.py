@@ -69,13 +69,11 @@ def in_the_dark() -> dict[str, str]:
     """The dark theme's colour in place of each of the light one's."""
     names = ("ink", "faint", "frame", "paper", "shade", "alarm")
     found = {getattr(LIGHT, name): getattr(DARK, name) for name in names}
-    looks = [
-        (theme.lane(position) for position in (None, *range(len(LANE_COLOURS))))
-        for theme in (LIGHT, DARK)
-    ]
-    for light, dark in (*zip(*looks, strict=True), (LIGHT.mixed(), DARK.mixed())):
+    for position in (None, *range(len(LANE_COLOURS))):
+        light, dark = LIGHT.lane(position), DARK.lane(position)
         found |= {light.strong: dark.strong, light.pale: dark.pale}
-    return found
+    mixed = LIGHT.mixed(), DARK.mixed()
+    return found | {mixed[0].strong: mixed[1].strong, mixed[0].pale: mixed[1].pale}
 
 
 def _parts(colour: str) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ def _data(picture: GraphLayout, timeline: PassTimeline | None) -> dict[str, Any]
         if number:
             frames.append([number, parent, text.plain(cluster.path or "")])
     fed = _fed(picture)
-    lines = []
+    lines: list[dict[str, Any]] = []
     line_of: dict[int, int] = {}
     for place, drawn in enumerate(picture.boxes):
         box_id = f"box-{picture.items[drawn.lines[0].item].index}"
