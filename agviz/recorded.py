@@ -15,7 +15,8 @@ from agviz.analysis.failure import failure
 from agviz.analysis.why import why
 from agviz.errors import AgvizError, DrawingError
 from agviz.export.choices import make_look, make_view
-from agviz.graph.view import GraphView, read_view
+from agviz.graph.reading import read_view
+from agviz.graph.view import GraphView
 from agviz.traces.event_row import EventRow
 from agviz.traces.reader import Trace
 from agviz.traces.rows import ExecutionRow, NodeRow, NonFiniteRow

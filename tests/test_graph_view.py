@@ -24,7 +24,8 @@ from agviz.errors import AgvizError
 from agviz.graph.critical import critical_path
 from agviz.graph.model import Differs
 from agviz.graph.picture import compose
-from agviz.graph.view import By, FoldMode, GraphView, read_view
+from agviz.graph.reading import read_view
+from agviz.graph.view import By, FoldMode, GraphView
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
 from agviz.traces.rows import EdgeRow, NodeStatus

@@ -15,7 +15,8 @@ from agviz.export.page import page
 from agviz.export.pass_timeline import PassTimeline
 from agviz.export.renderers import TIMEOUT_S, NoGraphvizError
 from agviz.graph.picture import UNREADABLE, WIDEST
-from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, GraphView, read_view
+from agviz.graph.reading import read_view
+from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, GraphView
 from agviz.traces.nodes import undisturbed
 from agviz.words.safe import clean
 
