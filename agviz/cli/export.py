@@ -4,7 +4,8 @@ dot, svg, png, pdf   the graph of a backward pass
 html                 the same to walk through in a browser, in one file that
                      asks no network: pan, zoom, search, fold, replay
 chrome-trace         a timeline for https://ui.perfetto.dev, chrome://tracing
-                     and what else reads the exports of torch.profiler
+                     and what else reads the exports of torch.profiler;
+                     --with lays such an export over it
 timeline             an SVG of who did what when: a lane for each rank and
                      device thread on one axis of time, modules over nodes
 json                 everything the trace holds
@@ -17,6 +18,7 @@ chrome-trace (a process for each rank, on one clock), timeline and parquet.
   agviz export train.agviz --format svg
   agviz export traces/ --format timeline -o step.svg --graph-task 12
   agviz export train.agviz --format chrome-trace -o train.json.gz
+  agviz export train.agviz --format chrome-trace --with profiler.json
 
   agviz export train.agviz --format svg --around 92 --depth 3
   agviz export train.agviz --format svg --to blocks.0.mlp.0.weight
@@ -41,6 +43,7 @@ from agviz.export.chrome_ranks import chrome_trace_of_ranks
 from agviz.export.chrome_trace import chrome_trace
 from agviz.export.json_trace import json_trace
 from agviz.export.output import write, write_to
+from agviz.export.overlay import Overlay
 from agviz.export.palette import THEMES
 from agviz.export.pass_timeline import AROUND, PassTimeline
 from agviz.export.timeline import TimePicture
@@ -97,6 +100,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " one that failed, else the first with NaN or infinities, else the largest of the"
         " program's own; of a timeline those around the longest wait; otherwise all). Of a folder"
         " and in a timeline: the pass of this number in each rank",
+    )
+    parser.add_argument(
+        "--with",
+        dest="overlay",
+        metavar="PROFILE",
+        type=Path,
+        help="lay what torch.profiler exported of the same run over a chrome-trace",
     )
     parser.add_argument(
         "--json", action="store_true", help="say what was written as JSON, for other programs"
@@ -187,6 +197,8 @@ def _refuse(arguments: argparse.Namespace) -> None:
     if given and format_ not in GRAPHS:
         option = given[0].replace("_", "-")
         raise AgvizError(f"--{option} is for graphs: {', '.join(GRAPHS)}")
+    if arguments.overlay and (format_ != "chrome-trace" or arguments.file.is_dir()):
+        raise AgvizError("--with is for a chrome-trace of one process")
     if str(arguments.output) == "-" and arguments.json:
         raise AgvizError("--json reports on stdout; name a file with --output")
     if arguments.file.is_dir() and format_ not in OF_FOLDERS:
@@ -218,7 +230,8 @@ def _print(arguments: argparse.Namespace) -> None:
         return
     with Trace.open(arguments.file) as trace:
         if format_ in ENDINGS:
-            write_to(sys.stdout.buffer, _pieces(trace, format_, arguments.graph_task))
+            pieces, _ = _pieces(trace, arguments)
+            write_to(sys.stdout.buffer, pieces)
             return
         with _other(arguments) as other:
             look = _look(arguments)
@@ -235,8 +248,9 @@ def _write(
     format_: str = arguments.format
     output = _output(arguments)
     if format_ in ENDINGS:
-        write(output, _pieces(trace, format_, arguments.graph_task))
-        return output, [], {}
+        pieces, notes = _pieces(trace, arguments)
+        write(output, pieces)
+        return output, notes, {}
     with _other(arguments) as other:
         drawing = render_graph(
             trace, output, format_, view=_view(arguments), look=_look(arguments), other=other
@@ -258,7 +272,7 @@ def _output(arguments: argparse.Namespace) -> Path:
     if output.is_dir():
         raise AgvizError(f"{output} is a folder; name a file with --output")
     beside = [output.with_suffix(".dot")] if format_ in GRAPHS else []
-    traces = [arguments.file, *([arguments.diff] if arguments.diff else [])]
+    traces = [path for path in (arguments.file, arguments.diff, arguments.overlay) if path]
     if arguments.file.is_dir():
         traces += arguments.file.glob("*.agviz")
     for path in (output, *beside):
@@ -326,6 +340,10 @@ def _other(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[T
     return Trace.open(arguments.diff) if arguments.diff else contextlib.nullcontext()
 
 
-def _pieces(trace: Trace, format_: str, graph_task: int | None) -> Iterator[str]:
-    make = chrome_trace if format_ == "chrome-trace" else json_trace
-    return make(trace, graph_task)
+def _pieces(trace: Trace, arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
+    """A file of everything, and what there is to say about it."""
+    if arguments.format == "json":
+        return json_trace(trace, arguments.graph_task), []
+    overlay = Overlay(arguments.overlay, trace) if arguments.overlay else None
+    notes = [] if overlay is None else [overlay.note]
+    return chrome_trace(trace, arguments.graph_task, overlay), notes

@@ -88,8 +88,8 @@ class Labels:
             if item.kind is ItemKind.NODE:
                 rows.extend(self._leaves(item, line.indent))
                 rows.extend(self._saved(item, line.indent))
-                said = self._graph.marks.attributes.get(item.index, ())
-                rows.extend(self._aside(each, line.indent) for each in said)
+                attributes = self._graph.marks.attributes.get(item.index, ())
+                rows.extend(self._aside(each, line.indent) for each in attributes)
         first = self._lane([node.row for node in picture.items[box.lines[0].item].nodes])
         frame = self._theme.frame
         return html_like(table(rows, f'BORDER="1" COLOR="{frame}" BGCOLOR="{first.pale}"'))
