@@ -16,7 +16,8 @@ from agviz.export.draw import render, render_graph
 from agviz.export.look import Look
 from agviz.export.page import page
 from agviz.export.palette import DARK
-from agviz.export.pass_timeline import LEFT, RIGHT, WIDTH
+from agviz.export.pass_timeline import LEFT
+from agviz.export.svg import RIGHT, WIDTH
 from agviz.graph.picture import compose
 from agviz.graph.view import GraphView
 from agviz.traces.reader import Trace

@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.cli.main import main
 from agviz.export.palette import DARK
-from agviz.export.pass_timeline import LEFT, RIGHT, WIDTH, PassTimeline
+from agviz.export.pass_timeline import LEFT, PassTimeline
+from agviz.export.svg import RIGHT, WIDTH
 from agviz.export.swim import CELL
 from agviz.traces.reader import Trace
 from tests import svg_reader

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from agviz.graph.model import TaskGraph
     from agviz.traces.reader import Trace
 
-WIDTH: Final = 1600
 LEFT: Final = 130
-RIGHT: Final = 24
 AROUND: Final = 20
 """Nodes before and after the one that is asked for."""
 _HEADING: Final = 70.0
@@ -68,10 +66,12 @@ class PassTimeline:
         window, where = None, ""
         if around is not None:
             window, where = _around(read_graph(trace, task.id), around, depth)
-        self._lanes = swim_lanes(trace, [task.id], (WIDTH - LEFT - RIGHT) // CELL, window=window)
+        self._lanes = swim_lanes(
+            trace, [task.id], (svg.WIDTH - LEFT - svg.RIGHT) // CELL, window=window
+        )
         if not self._lanes.lanes:
             raise AgvizError(f"no node of pass {task.id} ran: there is no time to draw")
-        self._swimming = Swimming(self._lanes, theme, self._x, WIDTH - RIGHT)
+        self._swimming = Swimming(self._lanes, theme, self._x, svg.WIDTH - svg.RIGHT)
         self._title = title_of(trace.meta.script, task)
         self._summary = summary_of(task, inside_of(known, task.id))
         self.notes = tuple(self._notes(trace, where, is_chosen=graph_task is None))
@@ -115,7 +115,7 @@ class PassTimeline:
 
     def _x(self, time_ns: float) -> float:
         begin, end = self._lanes.begin, self._lanes.end
-        return LEFT + (time_ns - begin) / (end - begin) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (time_ns - begin) / (end - begin) * (svg.WIDTH - LEFT - svg.RIGHT)
 
     def _drawn(self, *, with_heading: bool = True) -> Iterator[str]:
         stops = self._lanes.picture.stops
@@ -123,13 +123,15 @@ class PassTimeline:
         notes = self.notes if with_heading else ()
         height = top + self._swimming.height + 12 + 16 * len(notes)
         lanes, theme = self._lanes, self._theme
-        yield svg.opening(WIDTH, height, theme)
+        yield svg.opening(svg.WIDTH, height, theme)
         yield HATCH
         if with_heading:
             yield from self._heading()
         bottom = top + self._swimming.height
         down = top - 14 - (_CUTS if stops else 0.0), bottom
-        yield from svg.axis((0, lanes.end - lanes.begin), (LEFT, WIDTH - RIGHT), down, theme)
+        yield from svg.axis(
+            (0, lanes.end - lanes.begin), (LEFT, svg.WIDTH - svg.RIGHT), down, theme
+        )
         yield from self._swimming.pieces(top)
         free = 0.0
         for stop in stops:

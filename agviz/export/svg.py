@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from agviz.export.palette import Theme
 
+WIDTH: Final = 1600
+"""Of pictures of time."""
+RIGHT: Final = 24
+"""Room beside what is in them."""
 CHARACTER: Final = 6.3
 """About the width of one at 11 px."""
 _WIDE: Final = 7.0

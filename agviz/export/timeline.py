@@ -37,9 +37,7 @@ COLOURS: Final = {
 }
 _INK: Final = {Phase.BACKWARD: "#FFFFFF"}
 """Of the words in a block, where it is not black."""
-_WIDTH: Final = 1600
 _LEFT: Final = 170
-_RIGHT: Final = 24
 _LANE: Final = 30
 _LABELS: Final = 15
 _GAP: Final = 8
@@ -170,29 +168,31 @@ class TimePicture:
         lanes = swim_lanes(
             trace,
             [one.graph_task for one in passes],
-            (_WIDTH - _LEFT - _RIGHT) // CELL,
+            (svg.WIDTH - _LEFT - svg.RIGHT) // CELL,
             window=(self._begin - offset, self._end - offset),
             has_cuts=False,
         )
         zero = trace.meta.start_ns + offset
-        return Swimming(lanes, self._theme, lambda time: self._x(zero + time), _WIDTH - _RIGHT)
+        return Swimming(
+            lanes, self._theme, lambda time: self._x(zero + time), svg.WIDTH - svg.RIGHT
+        )
 
     # -- how it is drawn --------------------------------------------------------------------------
 
     def _x(self, time_ns: float) -> float:
         share = (time_ns - self._begin) / max(1, self._end - self._begin)
-        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + share * (svg.WIDTH - _LEFT - svg.RIGHT)
 
     def _drawn(self, lanes: Sequence[_Lane]) -> Iterator[str]:
         choice, theme = self._choice, self._theme
         top = 118.0
         band = 30.0 if choice.folded else 0.0
         height = top + sum(lane.height for lane in lanes) + band + 20
-        yield svg.opening(_WIDTH, height, theme)
+        yield svg.opening(svg.WIDTH, height, theme)
         yield _PATTERNS
         yield from self._heading()
         y, bottom = top, height - 16
-        across = _LEFT, _WIDTH - _RIGHT
+        across = _LEFT, svg.WIDTH - svg.RIGHT
         yield from svg.axis((0, self._end - self._begin), across, (top - 26, bottom), theme)
         for place, lane in enumerate(lanes):
             if choice.folded and place == len(choice.shown):
@@ -228,7 +228,7 @@ class TimePicture:
     def _band(self, y: float, bottom: float) -> Iterator[str]:
         theme = self._theme
         yield (
-            f'<rect x="6" y="{y:.1f}" width="{_WIDTH - 12}" height="{bottom - y:.1f}" rx="4"'
+            f'<rect x="6" y="{y:.1f}" width="{svg.WIDTH - 12}" height="{bottom - y:.1f}" rx="4"'
             f' fill="none" stroke="{theme.frame}"/>\n'
         )
         numbers = self._choice.folded
@@ -242,7 +242,7 @@ class TimePicture:
         last = -1.0
         for stretch in lane.stretches:
             begin = max(self._x(stretch.begin_ns), float(_LEFT))
-            end = min(self._x(stretch.end_ns), float(_WIDTH - _RIGHT))
+            end = min(self._x(stretch.end_ns), float(svg.WIDTH - svg.RIGHT))
             if end <= begin or (end - begin < 0.5 and begin - last < 0.5):
                 continue
             last = begin
@@ -295,8 +295,8 @@ class TimePicture:
             begin, end = self._x(node.begin_ns), self._x(node.end_ns)
             until = begin + len(text) * svg.CHARACTER + 10
             begin_text = begin
-            if until > _WIDTH - 4:
-                begin_text, until = begin - (until - _WIDTH + 4), _WIDTH - 4.0
+            if until > svg.WIDTH - 4:
+                begin_text, until = begin - (until - svg.WIDTH + 4), svg.WIDTH - 4.0
             if any(begin_text < right and left < until for left, right in taken):
                 continue
             taken.append((begin_text, until))
@@ -308,13 +308,13 @@ class TimePicture:
         last = -10.0
         for one in self._alignments:
             x = self._x(one.time_ns)
-            if not _LEFT <= x <= _WIDTH - _RIGHT or x - last < 2:
+            if not _LEFT <= x <= svg.WIDTH - svg.RIGHT or x - last < 2:
                 continue
             last = x
             yield _line(x, top - 8, bottom, self._theme.ink)
             label = f"{one.operation} {one.meeting.key[2]}"
             half = len(label) * svg.CHARACTER / 2
-            if x - half > free and x + half < _WIDTH:
+            if x - half > free and x + half < svg.WIDTH:
                 yield svg.words(x, top - 11, label, 'text-anchor="middle" font-size="10"')
                 free = x + half + 6
 
