@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz_engine.events import (
     EVENT_TYPES,
@@ -42,9 +42,6 @@ from agviz_engine.events import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-Moment: TypeAlias = "tuple[int, int, int, int]"
-"""Of a push or pop: sequence number, time in ns, index of the queue, its size afterwards."""
 
 ROW: Final = 11
 """Values in a row: ``seq``, ``time_ns``, ``thread``, ``graph_task``, kind, ``node``, ``a`` to
@@ -78,6 +75,15 @@ clock = time.monotonic_ns
 next_seq: Callable[[], int] = _numbers.__next__
 next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__next__
 """Two numbers that follow each other whatever other threads do: no Python code runs in between."""
+
+
+def took(thread: int, graph_task: int, node: int, queue: int, size: int) -> tuple[int, ...]:
+    """The row of a task that leaves its queue now; ``size``: that of the queue then, -1: unknown.
+
+    A queue that is popped for every node builds the row itself.
+    """
+    place = next_two()[0], clock(), thread, graph_task
+    return *place, TOOK, node, queue, size, ABSENT, ABSENT, ABSENT
 
 
 def _took(row: Sequence[Any]) -> tuple[Event, ...]:
