@@ -94,7 +94,6 @@ _new = object.__new__
 _NOTHING = contextlib.nullcontext()
 _set_grad_enabled = _C._set_grad_enabled
 _profiler_enabled = _C._autograd._profiler_enabled
-is_anomaly_enabled = _C.is_anomaly_enabled
 _HELD_BY_EVALUATE = 2
 """Holders of an output in ``evaluate_function``: the tuple of outputs and a variable."""
 _EVALUATE_FUNCTION = "autograd::engine::evaluate_function: "
@@ -728,7 +727,7 @@ class Engine:
                 ref.release_variables()
             else:
                 graph_task.history.release(ref)
-        if outputs and is_anomaly_enabled():
+        if outputs and _C.is_anomaly_enabled():
             self._check_anomaly(graph_task, ref, outputs, released=released)
         if registry.ends:
             row = (
@@ -790,7 +789,7 @@ class Engine:
                         else:
                             added = 1
                             accumulate(buffer, slot, output, _HELD_BY_EVALUATE)
-                            if graph_task.create_graph and is_anomaly_enabled():
+                            if graph_task.create_graph and _C.is_anomaly_enabled():
                                 anomaly.assign_parent(ref, buffer)
                         if is_delivered:
                             if added:
