@@ -1,9 +1,9 @@
 """Emit what the engine does: rows to the journal, and events to the instruments that observe them.
 
 On the hot path the engine itself asks the registry whether anybody observes (``if registry.takes``)
-and saves the call; the other methods ask themselves. Nothing is built for nobody. Every method runs
-outside the engine's locks: sequence number and time of what happens under one are drawn there and
-passed in as a :data:`~agviz_engine.emissions.Moment`.
+and builds the row, which saves a call for each; the other methods ask themselves. Nothing is built
+for nobody. A row of what happens under a lock is built there, with its number and time, and goes to
+the journal, which never waits; events are dispatched outside the engine's locks.
 """
 
 from __future__ import annotations
