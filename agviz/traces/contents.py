@@ -29,7 +29,7 @@ from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from agviz.traces.database import Database
     from agviz.traces.rows import Shape
@@ -250,20 +250,25 @@ class Contents:
                 found[number] = None
         return list(found)
 
-    def events(self, row: codec.Row) -> tuple[Event, ...]:
-        """The events that a row expands to.
+    def events(self, rows: Iterable[Sequence[int | None]]) -> list[Event]:
+        """The events that rows expand to; columns behind those of an event are not looked at.
 
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
-        if row[codec.KIND_COLUMN] == codec.BEGUN:
-            return (self._begun(row),)
+        found: list[Event] = []
+        zero, name, message = self.meta.start_ns, self.name, self.message
         try:
-            return codec.decode(row, self.meta.start_ns, self.name, self.message)
+            for row in rows:
+                if row[codec.KIND_COLUMN] == codec.BEGUN:
+                    found.append(self._begun(row))
+                else:
+                    found += codec.decode(row, zero, name, message)
         except ValueError as error:
             raise self._database.damaged(error) from error
+        return found
 
-    def _begun(self, row: codec.Row) -> Event:
+    def _begun(self, row: Sequence[int | None]) -> Event:
         seq, _, thread, number, *_ = row
         task = self.graph_task(-1 if number is None else number)
         if task is None or seq is None or thread is None:
