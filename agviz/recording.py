@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.record.check_forward import CheckForward
+    from agviz.record.elements.keeper import ElementKeeper
     from agviz_engine import DevicePolicy, events
     from agviz_engine.engines import ChosenEngine
 
@@ -81,6 +82,7 @@ class Recording(Instrument):
         self.grad_mode = GradMode()
         self.step_observer = StepObserver(self.names, self.provenance)
         self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
+        self._elements: ElementKeeper | None = None
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
         self.chosen: ChosenEngine | None = None
@@ -155,6 +157,7 @@ class Recording(Instrument):
         self.recorder.forward = self.forward
         self.recorder.grad_mode = self.grad_mode
         self.recorder.steps = self.step_observer
+        self.recorder.elements = self._elements
         if self.recorder.ranks is not None:
             self.recorder.ranks.conversions = self._conversions
         self.recorder.file.when_timed_out = self._timed_out
@@ -192,6 +195,7 @@ class Recording(Instrument):
         self._installed.callback(packing_hooks.stop)
         if self.options.repro:
             self._remember_unpacked()
+        self._keep_elements()
         self.names.start()
         if place.rank() is not None and self.provenance is not None:
             self._conversions.start()
@@ -223,6 +227,14 @@ class Recording(Instrument):
         if self.recorder is not None:
             self.say_remark()
         return True
+
+    def _keep_elements(self) -> None:
+        from agviz.record.elements.keeper import ElementKeeper
+
+        if self.options.values != "none":
+            self._elements = ElementKeeper(self.names)
+            if self.recorder is not None:
+                self.recorder.elements = self._elements
 
     def _remember_unpacked(self) -> None:
         from agviz.record import unpacking
@@ -385,8 +397,11 @@ class Recording(Instrument):
 
     def _check_forward(self, registry: Registry) -> None:
         from agviz.record.check_forward import CheckForward
+        from agviz.record.elements.forward_origins import ForwardOrigins
 
         forward = self.forward = CheckForward(self.names, registry, self.provenance)
+        if self._elements is not None:
+            forward.origins = ForwardOrigins(self._elements)
         if self.recorder is not None:
             self.recorder.forward = forward
         forward.start()

@@ -16,6 +16,7 @@ from agviz.analysis.patterns import find
 from agviz.analysis.patterns.overflow import OVERFLOWS
 from agviz.analysis.patterns.singular import BEHIND
 from agviz.analysis.place import backward_pass, place
+from agviz.analysis.places import place_of, together
 from agviz.analysis.source import source_line
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, visible
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from agviz.analysis.loss_scale import Skipped
     from agviz.analysis.origins import Origin, Spread
     from agviz.analysis.patterns import Finding
+    from agviz.analysis.places import ElementPlace
     from agviz.measure.values import Health
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
@@ -65,6 +67,8 @@ class Explanation:
     finding: Finding | None
     """The pattern that fits; None where no known one does."""
     spread: Spread
+    elements: ElementPlace | None
+    """Which sample and position it is, where that was recorded."""
     kin: frozenset[Origin]
     """Of the other origins, those that the same function of the forward made non-finite."""
     forward: ForwardState
@@ -143,7 +147,7 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """What happened, what to do, and what it reached."""
-        return " ".join([*self._what(), *self._remedy(), *self._onwards()])
+        return " ".join([*self._what(), *self._which(), *self._remedy(), *self._onwards()])
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -241,6 +245,7 @@ class Explanation:
                 {"kind": hook.kind, "name": hook.name, "gave": _json(hook.gave)}
                 for hook in evidence.hooks
             ],
+            "elements": None if self.elements is None else self.elements.as_json(),
             "loss_scale": evidence.scale,
             "partial": evidence.is_partial,
             "zeroed_by": evidence.zeroed_by or None,
@@ -302,6 +307,10 @@ class Explanation:
             yield "Not all that it was given was recorded: it may have begun before."
         elif self.forward is ForwardState.UNKNOWN and found is None:
             yield "To learn whether the forward was finite, record with --check-forward."
+
+    def _which(self) -> Iterator[str]:
+        if self.elements is not None and (said := self.elements.sentence):
+            yield said
 
     def _remedy(self) -> Iterator[str]:
         if self.finding is not None:
@@ -419,6 +428,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         evidence=evidence,
         finding=finding,
         spread=found,
+        elements=_elements(trace, origin, evidence, finding),
         kin=_kin(trace, found, evidence),
         forward=_forward(evidence),
         reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),
@@ -430,6 +440,18 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         frame=frame,
         source="" if frame is None else source_line(frame, trace.path),
     )
+
+
+def _elements(
+    trace: Trace, origin: Origin, evidence: Evidence, finding: Finding | None
+) -> ElementPlace | None:
+    found = trace.located(origin.graph_task, origin.node)
+    of_node = place_of(found[0]) if found else None
+    is_behind = finding is not None and BEHIND in finding.pattern
+    if evidence.blame is None or is_behind:
+        return of_node
+    by_function = trace.located_by(evidence.blame.op.id)
+    return together(None if by_function is None else place_of(by_function), of_node)
 
 
 def _kin(trace: Trace, found: Spread, evidence: Evidence) -> frozenset[Origin]:

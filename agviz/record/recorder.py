@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from agviz.measure.values import SavedValue
     from agviz.record.capture_level import CaptureLevel
     from agviz.record.check_forward import CheckForward
+    from agviz.record.elements.keeper import ElementKeeper
     from agviz.record.grad_mode import GradMode
     from agviz.record.isolating import NodeIsolator
     from agviz.record.names import ModuleCalls, Names
@@ -123,6 +124,8 @@ class Recorder(Instrument):
     steps: StepObserver | None = None
     """Knows what optimizers hold, find and leave behind."""
     isolator: NodeIsolator | None = None
+    elements: ElementKeeper | None = None
+    """Knows which elements are not finite."""
     is_gated = False
     """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to those
     it wants."""
@@ -400,6 +403,8 @@ class Recorder(Instrument):
         self._outermost = event.graph_task
         if self.steps is not None:
             self.steps.pass_begun()
+        if self.elements is not None:
+            self.elements.begun()
         return None if self._names is None else self._names.take_calls()
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
@@ -603,6 +608,10 @@ class Recorder(Instrument):
         if not self.is_recording or not self._selection.has_row(codec.row_of(event)):
             return
         self._keep_saved(event.graph_task, event.node, live.saved)
+        if self.elements is not None and live.node is not None:
+            located = self.elements.of_node(event.graph_task, live.node, live.outputs)
+            if located is not None:
+                self.store.side(located)
 
     def _keep_saved(
         self,

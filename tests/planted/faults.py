@@ -118,11 +118,14 @@ class Conv(NamedTuple):
         return (given + 2 * self.padding - self.dilation * (self.kernel - 1) - 1) // self.stride + 1
 
     def inside(self, draw: Draw, given: int) -> int:
-        """A place whose taps are all inside."""
+        """A place whose taps are all inside, and not those of another place."""
+        outs = range(self.length(given))
+        seen = [{tap for tap in self.taps(out) if 0 <= tap < given} for out in outs]
         good = [
             out
-            for out in range(self.length(given))
-            if self.taps(out)[0] >= 0 and self.taps(out)[-1] < given
+            for out in outs
+            if len(seen[out]) == self.kernel
+            and not any(seen[other] <= seen[out] for other in outs if other != out)
         ]
         return int(draw.one_of(*good))
 
@@ -297,9 +300,7 @@ def mha_row(draw: Draw) -> Program:
         states = net.table(words)
         if not is_first:
             states = states.transpose(0, 1)
-        out, _ = net.attention(
-            states, states, states, attn_mask=mask.repeat_interleave(heads, 0)
-        )
+        out, _ = net.attention(states, states, states, attn_mask=mask.repeat_interleave(heads, 0))
         joined: Tensor = net.out(out if is_first else out.transpose(0, 1))
         return joined
 
@@ -332,17 +333,18 @@ def qk_norm(draw: Draw) -> Program:
         joined: Tensor = net.out(out.permute(0, 2, 1, 3).flatten(2))
         return joined
 
-    model = Net(
-        call, both=nn.Linear(width, 3 * width, bias=False), out=nn.Linear(width, width)
-    )
+    model = Net(call, both=nn.Linear(width, 3 * width, bias=False), out=nn.Linear(width, width))
     expected = Expected(sample, (token,))
-    return program(
-        model, (states,), lambda out: out.pow(2).mean(), expected, breaks_forward=True
-    )
+    return program(model, (states,), lambda out: out.pow(2).mean(), expected, breaks_forward=True)
 
 
 def encoder_distance(draw: Draw) -> Program:
-    samples, tokens, width, is_first = draw.size(2, 5), draw.size(6, 10), 8, draw.one_of(True, False)
+    samples, tokens, width, is_first = (
+        draw.size(2, 5),
+        draw.size(6, 10),
+        8,
+        draw.one_of(True, False),
+    )
     sample, token = draw.below(samples), draw.below(tokens)
     words = torch.randint(0, 30, (samples, tokens))
     layer = nn.TransformerEncoderLayer(
@@ -389,9 +391,7 @@ def all_keys_padded(draw: Draw) -> Program:
         out=nn.Linear(width, 3),
     )
     expected = Expected(sample)
-    return program(
-        model, (words,), lambda out: out.pow(2).mean(), expected, breaks_forward=True
-    )
+    return program(model, (words,), lambda out: out.pow(2).mean(), expected, breaks_forward=True)
 
 
 def sdpa_distance(draw: Draw) -> Program:
@@ -454,9 +454,7 @@ def selected_rows(draw: Draw) -> Program:
         rows = net.table.index_select(0, words.view(-1)) @ net.weight
         return length(rows)
 
-    model = Net(
-        call, table=nn.Parameter(table), weight=nn.Parameter(torch.randn(width, width))
-    )
+    model = Net(call, table=nn.Parameter(table), weight=nn.Parameter(torch.randn(width, width)))
     return program(model, (words,), Tensor.mean, Expected(sample, (token,)))
 
 
@@ -685,9 +683,7 @@ def constant_token(draw: Draw) -> Program:
         nn.Linear(width, 2),
     )
     expected = Expected(sample, (token,))
-    return program(
-        model, (states,), lambda out: out.pow(2).mean(), expected, breaks_forward=True
-    )
+    return program(model, (states,), lambda out: out.pow(2).mean(), expected, breaks_forward=True)
 
 
 def constant_channel(draw: Draw) -> Program:
@@ -715,9 +711,7 @@ def constant_channel(draw: Draw) -> Program:
         conv=nn.Conv2d(count, 3, 3, padding=1),
     )
     expected = Expected(sample, (), channel)
-    return program(
-        model, (images,), lambda out: out.pow(2).mean(), expected, breaks_forward=True
-    )
+    return program(model, (images,), lambda out: out.pow(2).mean(), expected, breaks_forward=True)
 
 
 def batch_norm_distance(draw: Draw) -> Program:
@@ -750,13 +744,9 @@ def rms_norm(draw: Draw) -> Program:
         out: Tensor = net.second(given * given.pow(2).mean(-1, keepdim=True).rsqrt())
         return out
 
-    model = Net(
-        call, first=nn.Linear(width, width, bias=False), second=nn.Linear(width, width)
-    )
+    model = Net(call, first=nn.Linear(width, width, bias=False), second=nn.Linear(width, width))
     expected = Expected(sample, (token,))
-    return program(
-        model, (states,), lambda out: out.pow(2).mean(), expected, breaks_forward=True
-    )
+    return program(model, (states,), lambda out: out.pow(2).mean(), expected, breaks_forward=True)
 
 
 # -- arithmetic, reductions, views ----------------------------------------------------------------
@@ -824,9 +814,7 @@ def two_streams(draw: Draw) -> Program:
     def call(net: Any, texts: Tensor, images: Tensor) -> Tensor:
         return length(torch.cat([net.text(texts), net.image(images)], 1).tanh())
 
-    model = Net(
-        call, text=nn.Linear(width, 5, bias=False), image=nn.Linear(4, 5, bias=False)
-    )
+    model = Net(call, text=nn.Linear(width, 5, bias=False), image=nn.Linear(4, 5, bias=False))
     return program(model, (texts, images), Tensor.mean, Expected(sample, (place,)))
 
 
@@ -914,9 +902,7 @@ HELD_OUT: Final = frozenset(
     sorted(KINDS, key=lambda kind: hashlib.sha256(kind.encode()).hexdigest())[: len(KINDS) // 3]
 )
 """A third of the kinds, chosen by their names: not looked at before the first score."""
-FAULTS: Final = [
-    (kind, seed) for kind in KINDS for seed in range(9 if kind in HELD_OUT else 8)
-]
+FAULTS: Final = [(kind, seed) for kind in KINDS for seed in range(9 if kind in HELD_OUT else 8)]
 """Kind and seed of each of the 300."""
 
 

@@ -1,0 +1,284 @@
+"""From elements of a tensor of the forward back to the data it was made of.
+
+Along the way it is noted what is known of axes: by a function that has a sample, a channel or a
+token axis of its own, by the module that a tensor was given to, and by the data of the program.
+What these notes come to is decided by who reads them (:mod:`agviz.analysis.places`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from agviz.record.elements.box import is_empty, reshaped, says_something, united
+from agviz.record.elements.forward_node import ForwardNode, given_sizes
+from agviz.record.elements.given import in_given, shape_of_data
+from agviz.record.elements.maps import SIDE_BY_SIDE, mapped, saved_operand
+from agviz.record.elements.probing import probed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agviz.record.elements.box import Box
+    from agviz.record.elements.given import GivenTensors
+
+_MOST_NODES: Final = 2_000
+_MOST_NOTES: Final = 24
+_MOST_PROBES: Final = 16
+
+
+class AxisNote(NamedTuple):
+    """What was found of a tensor on the way."""
+
+    what: str
+    """``function``, ``module``, ``given`` (data that an outermost module was given),
+    ``data`` (what else has no gradient and is no parameter), ``parameter``, ``unknown`` (a function
+    through which nothing can be followed), ``undecided`` (a module whose samples are along the
+    second axis, which others may be along as well)."""
+    name: str
+    """Of the function; of data, its number."""
+    roles: tuple[str, ...]
+    """What each axis is: ``sample``, ``channel``, ``pixel``, ``step``, ``token``, ``class``,
+    ``head``; empty where nothing says it. Fewer: the last axes are nothing in particular."""
+    box: Box
+
+
+class Modules(NamedTuple):
+    """Modules whose samples are along an axis that they say."""
+
+    is_batch_first: dict[str, bool]
+    """By path."""
+    module_of: Any
+    """Gives the path of the module in which a node was made, by its sequence number; or None."""
+
+    @property
+    def sequence_first(self) -> list[str]:
+        """Those whose samples are along the second axis."""
+        return sorted(path for path, is_first in self.is_batch_first.items() if not is_first)[:1]
+
+    def around(self, number: int) -> str | None:
+        """The outermost of these modules that made a node."""
+        path = self.module_of(number) if number >= 0 and self.is_batch_first else None
+        if not path:
+            return None
+        fit = (name for name in self.is_batch_first if f"{path}.".startswith(f"{name}."))
+        return min(fit, key=len, default=None)
+
+
+class Walk:
+    """One walk.
+
+    Args:
+        given: the data that outermost modules were given.
+        modules: modules whose samples are along an axis that they say.
+    """
+
+    def __init__(self, given: GivenTensors, modules: Modules) -> None:
+        self._given = given
+        self._modules = modules
+        self.notes: list[AxisNote] = []
+        for path in modules.sequence_first:
+            self._note(AxisNote("undecided", path, (), ()))
+        self._boxes: dict[tuple[Any, int], Box] = {}
+        self._waiting: list[tuple[int, int, Any, int]] = []
+        self._data: dict[Any, int] = {}
+        """Places in ``notes``, by tensor."""
+        self._probes = 0
+        self._met = 0
+
+    def follow(self, node: Any, slot: int, box: Box) -> None:
+        """Note what is found on the way from what a node gave as its output ``slot``."""
+        self._go(node, slot, box)
+        for _ in range(_MOST_NODES):
+            if not self._waiting or len(self.notes) >= _MOST_NOTES:
+                break
+            _, _, node, slot = heapq.heappop(self._waiting)
+            self._pass(ForwardNode(node), slot, self._boxes[node, slot])
+
+    def look_at_data(self, data: Tensor, box: Box, function: Any) -> None:
+        """Note what is known of data that a function was given.
+
+        Args:
+            data: that.
+            box: the elements.
+            function: the node of what the function gave; None: it made none.
+        """
+        found = in_given(data, box, self._given)
+        if found is not None:
+            self._note(AxisNote("given", "1", (), found[1]))
+        if function is None:
+            return
+        node = ForwardNode(function)
+        if node.name in SIDE_BY_SIDE:  # what stands beside it is of the same sample
+            for operand, edge in enumerate(node.operands):
+                sizes = node.sizes(operand)
+                if edge[0] is not None and sizes == tuple(data.shape):
+                    self.follow(*edge, box)
+                    return
+        roles = _ROLES.get(node.name)
+        if roles is not None and node.sizes(0) is None and len(box) == len(data.shape):
+            self._note(AxisNote("function", node.name, roles(node, len(box)), box))
+
+    def _go(self, node: Any, slot: int, box: Box) -> None:
+        if is_empty(box) or not says_something(box):
+            return
+        known = self._boxes.get((node, slot))
+        if known is not None:
+            box = united(known, box)
+            if box == known:
+                return
+        self._boxes[node, slot] = box
+        here = ForwardNode(node)
+        self._met += 1
+        if here.is_leaf:
+            self._meet_leaf(node.variable, box)
+        else:
+            heapq.heappush(self._waiting, (-here.number, self._met, node, slot))
+
+    def _pass(self, node: ForwardNode, slot: int, box: Box) -> None:
+        roles = _ROLES.get(node.name)
+        own = roles(node, len(box)) if roles is not None and not slot else ()
+        if own:
+            self._note(AxisNote("function", node.name, own, box))
+        found: Sequence[tuple[int | str, Box]] | None = None
+        if not node.is_of_program and given_sizes(node.node, slot) is not None:
+            found = mapped(node, slot, box)
+            if found is None and self._probes < _MOST_PROBES:
+                self._probes += 1
+                found = probed(node, slot, box)
+        if found is None:
+            self._note(AxisNote("unknown", node.full_name, (), box))
+            return
+        inside = self._modules.around(node.number)
+        for operand, part in found:
+            if is_empty(part):
+                continue
+            edge = node.operands[operand] if self._has(node, operand) else (None, 0)
+            if edge[0] is None:
+                self._meet_data(node, operand, part, own)
+                continue
+            if given_sizes(*edge) not in {None, tuple(axis.size for axis in part)}:
+                continue
+            if node.name in _CHOOSING and operand == 0:
+                self._note(AxisNote("function", node.name, _choice(node, part), part))
+            if inside is not None:
+                self._leave(inside, ForwardNode(edge[0]), part)
+            self._go(*edge, part)
+
+    @staticmethod
+    def _has(node: ForwardNode, operand: int | str) -> bool:
+        return isinstance(operand, int) and operand < len(node.operands)
+
+    def _leave(self, inside: str, operand: ForwardNode, box: Box) -> None:
+        """Note which axis is which, where a module was given a tensor."""
+        if operand.is_leaf or len(box) != 3 or self._modules.around(operand.number) == inside:
+            return
+        is_first = self._modules.is_batch_first[inside]
+        roles = ("sample", "token", "") if is_first else ("token", "sample", "")
+        self._note(AxisNote("module", inside, roles, box))
+
+    def _meet_data(
+        self, node: ForwardNode, operand: int | str, box: Box, own: tuple[str, ...]
+    ) -> None:
+        data = saved_operand(node, operand)
+        if data is None or tuple(data.shape) != tuple(axis.size for axis in box):
+            return
+        if not _is_data(data):
+            return
+        found = in_given(data, box, self._given)
+        what, key = "given", found and found[0]
+        if found is None:
+            shape = shape_of_data(data)
+            whole = None if shape is None else reshaped(box, shape)
+            if whole is None:
+                return
+            found, what, key = (-1, whole), "data", (data.data_ptr(), shape)
+        roles = _roles_of_data(node, operand, box, found[1], own)
+        place = self._data.get((what, key))
+        if place is None:
+            self._data[what, key] = len(self.notes)
+            self._note(AxisNote(what, f"{len(self._data)} {node.name}", roles, found[1]))
+        else:
+            known = self.notes[place]
+            self.notes[place] = known._replace(box=united(known.box, found[1]))
+
+    def _meet_leaf(self, leaf: Tensor, box: Box) -> None:
+        found = None if isinstance(leaf, Parameter) else in_given(leaf, box, self._given)
+        if found is None:
+            self._note(AxisNote("parameter", "", (), box))
+        else:
+            self._note(AxisNote("given", f"{len(self._data) + 1}", (), found[1]))
+
+    def _note(self, note: AxisNote) -> None:
+        self.notes.append(note)
+
+
+def _is_data(tensor: Tensor) -> bool:
+    return not isinstance(tensor, Parameter) and not tensor.requires_grad and tensor.dim() > 0
+
+
+# -- what axes are --------------------------------------------------------------------------------
+
+
+def _of_images(node: ForwardNode, ndim: int) -> tuple[str, ...]:  # noqa: ARG001
+    """Functions of images, sounds and volumes."""
+    places = ["step"] if ndim == 3 else ["pixel"] * (ndim - 2)
+    return ("sample", "channel", *places) if ndim > 2 else ()
+
+
+def _of_pooling(node: ForwardNode, ndim: int) -> tuple[str, ...]:
+    return _of_images(node, ndim) if ndim == (5 if "3D" in node.name else 4) else ()
+
+
+def _of_attention(node: ForwardNode, ndim: int) -> tuple[str, ...]:  # noqa: ARG001
+    return ("sample", "head", "token", "") if ndim == 4 else ("sample", "token", "")
+
+
+def _of_samples(node: ForwardNode, ndim: int) -> tuple[str, ...]:
+    return _of_images(node, ndim) if ndim > 2 else ("sample",)
+
+
+def _choice(node: ForwardNode, box: Box) -> tuple[str, ...]:
+    """What a function chose from."""
+    dim = 1 if node.name.startswith("Nll") else node.value("dim") % len(box)
+    return tuple("class" if number == dim else "" for number in range(len(box)))
+
+
+def _roles_of_data(
+    node: ForwardNode, operand: int | str, box: Box, data: Box, own: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What the axes of data are of which a function was given these elements."""
+    if operand in {"indices", "index"} and len(data) > 1:
+        return (*[""] * (len(data) - 1), "token")
+    if node.name == "Convolution" and operand == 0 and len(box) == len(data):
+        return own
+    return ()
+
+
+_CHOOSING: Final = frozenset({"Gather", "NllLoss", "NllLoss2D"})
+_ROLES: Final = {
+    "Convolution": _of_images,
+    "NativeBatchNorm": _of_samples,
+    "NativeBatchNormLegit": _of_samples,
+    "NativeBatchNormLegitNoTraining": _of_samples,
+    "CudnnBatchNorm": _of_samples,
+    "NativeGroupNorm": _of_samples,
+    **dict.fromkeys(
+        (
+            *("MaxPool2DWithIndices", "AvgPool2D", "AdaptiveAvgPool2D"),
+            *("MaxPool3DWithIndices", "AvgPool3D", "AdaptiveAvgPool3D"),
+        ),
+        _of_pooling,
+    ),
+    **dict.fromkeys(
+        (
+            *("ScaledDotProductFlashAttentionForCpu", "ScaledDotProductFlashAttention"),
+            *("ScaledDotProductEfficientAttention", "ScaledDotProductCudnnAttention"),
+        ),
+        _of_attention,
+    ),
+}
+"""Functions whose axes are something by definition."""
