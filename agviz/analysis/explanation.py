@@ -448,10 +448,17 @@ def _elements(
     found = trace.located(origin.graph_task, origin.node)
     of_node = place_of(found[0]) if found else None
     is_behind = finding is not None and BEHIND in finding.pattern
-    if evidence.blame is None or is_behind:
+    if is_behind:
         return of_node
+    if evidence.blame is None:
+        was_finite = not any(_may_be_bad(row.health) for row in evidence.saved.values())
+        return of_node if was_finite or of_node is None else of_node.met()
     by_function = trace.located_by(evidence.blame.op.id)
     return together(None if by_function is None else place_of(by_function), of_node)
+
+
+def _may_be_bad(health: Health | None) -> bool:
+    return health is not None and (bad(health) > 0 or bool(health.unknown))
 
 
 def _kin(trace: Trace, found: Spread, evidence: Evidence) -> frozenset[Origin]:

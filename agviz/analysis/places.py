@@ -62,6 +62,8 @@ class ElementPlace:
     """Elements in all."""
     is_all: bool
     """Whether these are all that are not finite, or some of them."""
+    is_met: bool = False
+    """Whether it may have begun in another place of the sample."""
 
     def __str__(self) -> str:
         if not self.sample:
@@ -71,12 +73,18 @@ class ElementPlace:
         said += [str(self.column)] if self.column is not None else []
         return ", ".join(said)
 
+    def met(self) -> ElementPlace:
+        """What is known of where it began, where this is only where it was met: the sample."""
+        return replace(self, position=(), column=None, index="", is_met=True)
+
     @property
     def sentence(self) -> str:
         """The same as a sentence; empty where nothing is known."""
         said = str(self)
         if not said:
             return ""
+        if self.is_met:
+            return f"It was met in {said}." if self.is_all else f"It was met in {said} and others."
         return f"That is {said}." if self.is_all else f"Among its elements is {said}."
 
     def as_json(self) -> dict[str, object]:
@@ -89,6 +97,7 @@ class ElementPlace:
             "shape": list(self.shape),
             "count": self.count,
             "all": self.is_all,
+            "met": self.is_met,
         }
 
 
@@ -109,11 +118,10 @@ def together(function: ElementPlace | None, node: ElementPlace | None) -> Elemen
         node: where it is in what the node put out.
     """
     if function is None:
-        return None if node is None or not node.sample else replace(node, position=(), column=None)
-    is_one = node is not None and node.is_all and len(node.sample) == 1
-    if not function.sample and node is not None and is_one:
-        return replace(function, sample=node.sample, position=(), column=None)
-    return function
+        return None if node is None else node.met()
+    if function.sample or node is None or not node.is_all or len(node.sample) != 1:
+        return function
+    return replace(function, sample=node.sample)
 
 
 class _Deciding:
@@ -157,6 +165,8 @@ class _Deciding:
         """The axis of samples, with where it is along that; None: it is not known."""
         of_modules = list(_of_role(self._named("module"), "sample"))
         of_functions = list(_of_role(self._named("function"), "sample"))
+        if self._named("elsewhere"):
+            return None
         if of_modules:
             claims = of_modules
         elif self._named("undecided"):
@@ -199,7 +209,7 @@ class _Deciding:
         itself.
         """
         by_role = self._by_role()
-        in_data, column_of_data = self._in_data()
+        in_data, column_of_data = self._in_data(sample)
         own, own_column = self._own(sample)
         is_vague = any(len(axis.at or ()) > 1 for axis in in_data)
         found, column = in_data, column_of_data or own_column
@@ -227,9 +237,9 @@ class _Deciding:
         good = (axis for axis in axes if axis.role in _COLUMNS and _can_be_said(axis))
         return next((_coordinates(axis.role, axis) for axis in good), None)
 
-    def _in_data(self) -> tuple[list[AxisRow], AxisRow | None]:
+    def _in_data(self, sample: AxisRow) -> tuple[list[AxisRow], AxisRow | None]:
         """Where in the data it is; nothing where it is not the same place in all of it."""
-        split = [_split(note.axes) for note in self._data]
+        split = [_split(_others(note.axes, sample)) for note in self._data]
         positions = [found for found, _ in split if found]
         columns = [[axis] for _, axis in split if axis is not None]
         position = positions[0] if positions and _are_one(positions) else []
@@ -242,13 +252,14 @@ class _Deciding:
             return [], None
         axes = [axis for axis in self._first if axis.origin != sample.origin]
         narrow = [axis for axis in axes if _can_be_said(axis)]
-        if not narrow or narrow[-1] is not axes[-1] or self._is_position(narrow[-1]):
+        if not narrow or narrow[-1] is not axes[-1] or self._is_position(narrow[-1], sample):
             return narrow, None
         return narrow[:-1], narrow[-1]
 
-    def _is_position(self, axis: AxisRow) -> bool:
+    def _is_position(self, axis: AxisRow, sample: AxisRow) -> bool:
         """Whether the last axis of the tensor is one of positions in the data."""
-        others = [each for note in self._data for each in _positions(note.axes)]
+        data = [_positions(_others(note.axes, sample)) for note in self._data]
+        others = [each for axes in data for each in axes]
         return any(
             each.origin == axis.origin
             or (each.size == axis.size and (each.at is None or set(axis.at or ()) <= set(each.at)))
@@ -271,16 +282,23 @@ def _is_inside(axes: Sequence[AxisRow], others: Sequence[AxisRow]) -> bool:
     )
 
 
+def _others(axes: Sequence[AxisRow], sample: AxisRow) -> Sequence[AxisRow]:
+    """The axes but that of samples; none where it is not known which that is."""
+    known = [axis for axis in axes if axis.origin is not None and axis.origin == sample.origin]
+    known += [axis for axis in axes if axis.size == sample.size and _equal(axis.at, sample.at)]
+    return [axis for axis in axes if axis is not known[0]] if known else ()
+
+
 def _split(axes: Sequence[AxisRow]) -> tuple[list[AxisRow], AxisRow | None]:
-    """Positions and column of a tensor of samples, as far as they are narrow."""
+    """Positions and column, as far as they are narrow, of all axes but that of samples."""
     positions = _positions(axes)
-    columns = [axis for axis in axes[len(positions) + 1 :] if _can_be_said(axis)]
+    columns = [axis for axis in axes[len(positions) :] if _can_be_said(axis)]
     return [axis for axis in positions if _can_be_said(axis)], columns[0] if columns else None
 
 
 def _positions(axes: Sequence[AxisRow]) -> Sequence[AxisRow]:
-    """The axes between samples and columns."""
-    return axes[1:] if axes and axes[-1].role in _PLACES else axes[1:-1]
+    """The axes before that of columns."""
+    return axes if axes and axes[-1].role in _PLACES else axes[:-1]
 
 
 def _can_be_said(axis: AxisRow) -> bool:

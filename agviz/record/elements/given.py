@@ -6,7 +6,9 @@ told by memory: reshaping, slicing and transposing data makes no node that could
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import torch
 
 from agviz.record.elements.box import Axis, Box, at, elements, mixed, reshaped
 from agviz_engine.tensor_facts import storage_address
@@ -16,16 +18,19 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-GivenTensors: TypeAlias = "list[Tensor]"
-"""The last one first."""
+GivenTensors: TypeAlias = "list[tuple[Tensor, bool]]"
+"""The last one first, each with whether the module that was given it has parameters."""
+_MOST: Final = 1 << 24
+"""Elements that are compared with others."""
 
 
 def in_given(data: Tensor, box: Box, given: GivenTensors) -> tuple[int, Box] | None:
     """Which tensor of the program some data is, and where in it the elements are; None: of none."""
-    for number, tensor in enumerate(given):
-        found = _elements_in(data, box, tensor)
-        if found is not None:
-            return number, found
+    for how in (_elements_in, _elements_of_copy):
+        for number, (tensor, _) in enumerate(given):
+            found = how(data, box, tensor)
+            if found is not None:
+                return number, found
     return None
 
 
@@ -55,6 +60,24 @@ def _elements_in(data: Tensor, box: Box, tensor: Tensor) -> Box | None:
     ):
         return reshaped(box, sizes)
     return _by_memory(data, box, tensor)
+
+
+def _elements_of_copy(data: Tensor, box: Box, tensor: Tensor) -> Box | None:
+    """The same where it is a copy, as autocast makes, or recurrent layers with steps first."""
+    if data.numel() != tensor.numel() or not 1 < data.numel() <= _MOST:
+        return None
+    if data.device != tensor.device or bool((data == data.reshape(-1)[0]).all()):
+        return None
+    if _are_equal(data, tensor):
+        return reshaped(box, tuple(tensor.shape))
+    if data.dim() == tensor.dim() > 1 and data.transpose(0, 1).shape == tensor.shape:
+        return (box[1], box[0], *box[2:]) if _are_equal(data.transpose(0, 1), tensor) else None
+    return None
+
+
+def _are_equal(data: Tensor, tensor: Tensor) -> bool:
+    own, others = data.reshape(-1), tensor.detach().reshape(-1).to(data.dtype)
+    return bool(((own == others) | (own.isnan() & others.isnan())).all())
 
 
 def _by_memory(data: Tensor, box: Box, tensor: Tensor) -> Box | None:

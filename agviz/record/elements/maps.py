@@ -52,6 +52,7 @@ OPERANDS: Final[dict[str, tuple[str, ...]]] = {
     "NativeGroupNorm": ("input", "weight"),
     "NativeBatchNorm": ("input", "weight"),
     "Mv": ("self", "vec"),
+    "MkldnnRnnLayer": ("input",),
 }
 """By which names a function saved its operands, where these are not self and other."""
 _PLAIN_OPERANDS: Final = ("self", "other")

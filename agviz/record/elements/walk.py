@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _MOST_NODES: Final = 2_000
 _MOST_NOTES: Final = 24
 _MOST_PROBES: Final = 16
+_MOST_VIEWS: Final = 4
+"""Behind a convolution or the like, of what it gave."""
 
 
 class AxisNote(NamedTuple):
@@ -37,7 +40,8 @@ class AxisNote(NamedTuple):
     """``function``, ``module``, ``given`` (data that an outermost module was given),
     ``data`` (what else has no gradient and is no parameter), ``parameter``, ``unknown`` (a function
     through which nothing can be followed), ``undecided`` (a module whose samples are along the
-    second axis, which others may be along as well)."""
+    second axis, which others may be along as well), ``elsewhere`` (modules were given data, and
+    none of it was reached)."""
     name: str
     """Of the function; of data, its number."""
     roles: tuple[str, ...]
@@ -79,9 +83,9 @@ class Walk:
     def __init__(self, given: GivenTensors, modules: Modules) -> None:
         self._given = given
         self._modules = modules
-        self.notes: list[AxisNote] = []
+        self._notes: list[AxisNote] = []
         for path in modules.sequence_first:
-            self._note(AxisNote("undecided", path, (), ()))
+            self._notes.append(AxisNote("undecided", path, (), ()))
         self._boxes: dict[tuple[Any, int], Box] = {}
         self._waiting: list[tuple[int, int, Any, int]] = []
         self._data: dict[Any, int] = {}
@@ -89,11 +93,19 @@ class Walk:
         self._probes = 0
         self._met = 0
 
+    @property
+    def notes(self) -> list[AxisNote]:
+        """What was found, in order of the way."""
+        is_known = any(has_parameters for _, has_parameters in self._given)
+        if not is_known or any(note.what == "given" for note in self._notes):
+            return self._notes
+        return [*self._notes, AxisNote("elsewhere", "", (), ())]
+
     def follow(self, node: Any, slot: int, box: Box) -> None:
         """Note what is found on the way from what a node gave as its output ``slot``."""
         self._go(node, slot, box)
         for _ in range(_MOST_NODES):
-            if not self._waiting or len(self.notes) >= _MOST_NOTES:
+            if not self._waiting or len(self._notes) >= _MOST_NOTES:
                 break
             _, _, node, slot = heapq.heappop(self._waiting)
             self._pass(ForwardNode(node), slot, self._boxes[node, slot])
@@ -108,7 +120,7 @@ class Walk:
         """
         found = in_given(data, box, self._given)
         if found is not None:
-            self._note(AxisNote("given", "1", (), found[1]))
+            self._notes.append(AxisNote("given", "1", (), found[1]))
         if function is None:
             return
         node = ForwardNode(function)
@@ -118,9 +130,15 @@ class Walk:
                 if edge[0] is not None and sizes == tuple(data.shape):
                     self.follow(*edge, box)
                     return
-        roles = _ROLES.get(node.name)
-        if roles is not None and node.sizes(0) is None and len(box) == len(data.shape):
-            self._note(AxisNote("function", node.name, roles(node, len(box)), box))
+        for _ in range(_MOST_VIEWS):
+            roles, sizes = _ROLES.get(node.name), _sizes_of_data(node, data)
+            given = None if sizes is None else reshaped(box, sizes)
+            if roles is not None and given is not None:
+                name, own = node.name, roles(node, len(given))
+                self._notes.append(AxisNote("function", name, own, given))
+            if node.name not in _VIEWS or node.operands[0][0] is None:
+                break
+            node = ForwardNode(node.operands[0][0])
 
     def _go(self, node: Any, slot: int, box: Box) -> None:
         if is_empty(box) or not says_something(box):
@@ -142,7 +160,7 @@ class Walk:
         roles = _ROLES.get(node.name)
         own = roles(node, len(box)) if roles is not None and not slot else ()
         if own:
-            self._note(AxisNote("function", node.name, own, box))
+            self._notes.append(AxisNote("function", node.name, own, box))
         found: Sequence[tuple[int | str, Box]] | None = None
         if not node.is_of_program and given_sizes(node.node, slot) is not None:
             found = mapped(node, slot, box)
@@ -150,7 +168,7 @@ class Walk:
                 self._probes += 1
                 found = probed(node, slot, box)
         if found is None:
-            self._note(AxisNote("unknown", node.full_name, (), box))
+            self._notes.append(AxisNote("unknown", node.full_name, (), box))
             return
         inside = self._modules.around(node.number)
         for operand, part in found:
@@ -163,7 +181,7 @@ class Walk:
             if given_sizes(*edge) not in {None, tuple(axis.size for axis in part)}:
                 continue
             if node.name in _CHOOSING and operand == 0:
-                self._note(AxisNote("function", node.name, _choice(node, part), part))
+                self._notes.append(AxisNote("function", node.name, _choice(node, part), part))
             if inside is not None:
                 self._leave(inside, ForwardNode(edge[0]), part)
             self._go(*edge, part)
@@ -178,7 +196,7 @@ class Walk:
             return
         is_first = self._modules.is_batch_first[inside]
         roles = ("sample", "token", "") if is_first else ("token", "sample", "")
-        self._note(AxisNote("module", inside, roles, box))
+        self._notes.append(AxisNote("module", inside, roles, box))
 
     def _meet_data(
         self, node: ForwardNode, operand: int | str, box: Box, own: tuple[str, ...]
@@ -186,7 +204,7 @@ class Walk:
         data = saved_operand(node, operand)
         if data is None or tuple(data.shape) != tuple(axis.size for axis in box):
             return
-        if not _is_data(data):
+        if not _is_data(data) or (operand in _INDICES and _counts(data)):
             return
         found = in_given(data, box, self._given)
         what, key = "given", found and found[0]
@@ -199,25 +217,36 @@ class Walk:
         roles = _roles_of_data(node, operand, box, found[1], own)
         place = self._data.get((what, key))
         if place is None:
-            self._data[what, key] = len(self.notes)
-            self._note(AxisNote(what, f"{len(self._data)} {node.name}", roles, found[1]))
+            self._data[what, key] = len(self._notes)
+            self._notes.append(AxisNote(what, f"{len(self._data)} {node.name}", roles, found[1]))
         else:
-            known = self.notes[place]
-            self.notes[place] = known._replace(box=united(known.box, found[1]))
+            known = self._notes[place]
+            self._notes[place] = known._replace(box=united(known.box, found[1]))
 
     def _meet_leaf(self, leaf: Tensor, box: Box) -> None:
         found = None if isinstance(leaf, Parameter) else in_given(leaf, box, self._given)
         if found is None:
-            self._note(AxisNote("parameter", "", (), box))
+            self._notes.append(AxisNote("parameter", "", (), box))
         else:
-            self._note(AxisNote("given", f"{len(self._data) + 1}", (), found[1]))
+            self._notes.append(AxisNote("given", f"{len(self._data) + 1}", (), found[1]))
 
-    def _note(self, note: AxisNote) -> None:
-        self.notes.append(note)
+
+def _sizes_of_data(node: ForwardNode, data: Tensor) -> tuple[int, ...] | None:
+    """The shape in which a function was given data; None: it was not, or did not save it."""
+    saved = saved_operand(node, 0)
+    is_it = saved is not None and saved.data_ptr() == data.data_ptr()
+    return tuple(saved.shape) if saved is not None and is_it else None
 
 
 def _is_data(tensor: Tensor) -> bool:
     return not isinstance(tensor, Parameter) and not tensor.requires_grad and tensor.dim() > 0
+
+
+def _counts(index: Tensor) -> bool:
+    """Whether an index numbers positions, and is no data."""
+    flat = index.reshape(-1)
+    is_row = index.dim() == 1 or index.shape[0] == 1
+    return is_row and torch.equal(flat, flat[0] + torch.arange(flat.numel(), device=flat.device))
 
 
 # -- what axes are --------------------------------------------------------------------------------
@@ -241,6 +270,10 @@ def _of_samples(node: ForwardNode, ndim: int) -> tuple[str, ...]:
     return _of_images(node, ndim) if ndim > 2 else ("sample",)
 
 
+def _of_steps(node: ForwardNode, ndim: int) -> tuple[str, ...]:  # noqa: ARG001
+    return ("step", "sample", "") if ndim == 3 else ()
+
+
 def _choice(node: ForwardNode, box: Box) -> tuple[str, ...]:
     """What a function chose from."""
     dim = 1 if node.name.startswith("Nll") else node.value("dim") % len(box)
@@ -251,16 +284,19 @@ def _roles_of_data(
     node: ForwardNode, operand: int | str, box: Box, data: Box, own: tuple[str, ...]
 ) -> tuple[str, ...]:
     """What the axes of data are of which a function was given these elements."""
-    if operand in {"indices", "index"} and len(data) > 1:
+    if operand in _INDICES and len(data) > 1:
         return (*[""] * (len(data) - 1), "token")
     if node.name == "Convolution" and operand == 0 and len(box) == len(data):
         return own
     return ()
 
 
+_VIEWS: Final = frozenset({"Squeeze", "Unsqueeze", "View", "UnsafeView", "Transpose"})
+_INDICES: Final = frozenset({"indices", "index"})
 _CHOOSING: Final = frozenset({"Gather", "NllLoss", "NllLoss2D"})
 _ROLES: Final = {
     "Convolution": _of_images,
+    "MkldnnRnnLayer": _of_steps,
     "NativeBatchNorm": _of_samples,
     "NativeBatchNormLegit": _of_samples,
     "NativeBatchNormLegitNoTraining": _of_samples,
