@@ -180,6 +180,7 @@ class Recording(Instrument):
 
         chosen = self.chosen = choose(self.options.engine)
         registry = self._registry = chosen.registry
+        self._keep_elements()
         if self.recorder is not None:
             self.recorder.runs_on(chosen.name)
             self._observer = self._listener(self.recorder, registry)
@@ -195,7 +196,6 @@ class Recording(Instrument):
         self._installed.callback(packing_hooks.stop)
         if self.options.repro:
             self._remember_unpacked()
-        self._keep_elements()
         self.names.start()
         if place.rank() is not None and self.provenance is not None:
             self._conversions.start()
@@ -429,6 +429,8 @@ class Recording(Instrument):
         recorder.file.when_stopped = lambda: registry.remove(recorder)
         if self.options.repro and self.chosen is not None and self.chosen.name == EXACT:
             recorder.isolate(self.options.repro)
+        if self.options.elements is not None:
+            recorder.keep_largest(self.options.elements)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:

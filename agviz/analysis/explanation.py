@@ -445,7 +445,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
 def _elements(
     trace: Trace, origin: Origin, evidence: Evidence, finding: Finding | None
 ) -> ElementPlace | None:
-    found = trace.located(origin.graph_task, origin.node)
+    found = [each for each in trace.located(origin.graph_task, origin.node) if each.value is None]
     of_node = place_of(found[0]) if found else None
     is_behind = finding is not None and BEHIND in finding.pattern
     if is_behind:

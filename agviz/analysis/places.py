@@ -10,11 +10,12 @@ nothing is said: the answer is an index then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from agviz.traces.elements import AxesNote, AxisRow, Located
 
 _MOST_SAID: Final = 3
@@ -46,7 +47,7 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementPlace:
-    """Where in the data of the program it is; ``str()`` is how that is said, without a full stop."""
+    """Where in the data of the program it is; ``str()`` is how that is said."""
 
     sample: tuple[int, ...] = ()
     """Along the axis of samples; empty: it is not known, or it is in very many."""
@@ -126,7 +127,7 @@ def together(function: ElementPlace | None, node: ElementPlace | None) -> Elemen
 
 class _Deciding:
     def __init__(self, located: Located) -> None:
-        self._count = located.count
+        self._count = located.total
         self._first, self._all = (note.axes for note in located.notes[:2])
         self._notes = located.notes[2:]
         self._of_parameters = {
@@ -205,9 +206,7 @@ class _Deciding:
     # -- positions --------------------------------------------------------------------------------
 
     def _within(self, sample: AxisRow) -> tuple[tuple[Coordinates, ...], Coordinates | None]:
-        """Position and column within a sample: by functions, else in the data, else in the tensor
-        itself.
-        """
+        """Position and column: by a function, else in the data, else in the tensor itself."""
         by_role = self._by_role()
         in_data, column_of_data = self._in_data(sample)
         own, own_column = self._own(sample)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from agviz.record.capture_level import CaptureLevel
     from agviz.record.check_forward import CheckForward
     from agviz.record.elements.keeper import ElementKeeper
+    from agviz.record.elements.largest import LargestElements
     from agviz.record.grad_mode import GradMode
     from agviz.record.isolating import NodeIsolator
     from agviz.record.names import ModuleCalls, Names
@@ -126,6 +127,7 @@ class Recorder(Instrument):
     isolator: NodeIsolator | None = None
     elements: ElementKeeper | None = None
     """Knows which elements are not finite."""
+    largest: LargestElements | None = None
     is_gated = False
     """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to those
     it wants."""
@@ -270,6 +272,18 @@ class Recorder(Instrument):
         pattern = None if wanted == NONFINITE else re.compile(wanted)
         room = Room(self._most_values)
         self.isolator = NodeIsolator(pattern, room, self.store.side)
+
+    def keep_largest(self, wanted: re.Pattern[str]) -> None:
+        """Keep where the largest elements of gradients come from; torch is there.
+
+        Args:
+            wanted: found in the name, parameter or module of a node whose outputs are meant.
+        """
+        from agviz.record.elements.largest import LargestElements
+
+        if self.elements is not None:
+            self.largest = LargestElements(wanted, self.elements)
+            self.gradient_measured = self._note_largest
 
     def runs_on(self, engine: str) -> None:
         """Note which engine is observed: ``exact`` or ``native``."""
@@ -489,8 +503,9 @@ class Recorder(Instrument):
         self._raised.discard(graph_task)
         self.file.large.discard(graph_task)
         self._selection.end(graph_task)
-        if self.isolator is not None:
-            self.isolator.ended(graph_task)
+        for each in (self.isolator, self.largest):
+            if each is not None:
+                each.ended(graph_task)
         if self.ranks is not None:
             self.ranks.ended(graph_task)
         self.store.end(graph_task, has_failed=has_failed)
@@ -574,8 +589,9 @@ class Recorder(Instrument):
         if self._names is not None:
             modules = self._names.modules(sequence_nrs)
         recorded = self._selection.choose(task.id, names, parameters, modules)
-        if self.isolator is not None:
-            self.isolator.begun(task.id, names, parameters, modules)
+        for each in (self.isolator, self.largest):
+            if each is not None:
+                each.begun(task.id, names, parameters, modules)
         facts = (
             range(len(nodes)),
             names,
@@ -660,6 +676,18 @@ class Recorder(Instrument):
     def _memory(self, tensor: Tensor) -> int:
         """Number of its storage among those of torch functions; -1: none, or none is known."""
         return -1 if self.forward is None else self.forward.memory(tensor)
+
+    def _note_largest(self, event: events.Event, live: Live) -> None:
+        """Keep where the largest element of a gradient is."""
+        if self._copier is not None:
+            self._note_copy(event, live)
+        if self.largest is None or not isinstance(event, events.NonFiniteChecked):
+            return
+        if live.gradient is None or live.node is None or not self.is_recording:
+            return
+        found = self.largest.put_out(event.graph_task, live.node, event.output, live.gradient)
+        if found is not None:
+            self.store.side(found)
 
     def _note_copy(self, event: events.Event, live: Live) -> None:
         """Copy a gradient that was measured."""

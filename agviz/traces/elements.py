@@ -55,7 +55,7 @@ class AxesNote(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Where in a tensor something is not finite: of what a node put out, or a function gave."""
+    """Where in what a node put out, or a function gave, something is not finite, or largest."""
 
     graph_task: int
     """-1: of a torch function."""
@@ -64,7 +64,7 @@ class Located(NamedTuple):
     """Number of the torch function; -1: of a node."""
     slot: int
     """Of the node's output; of the function's tensor, counted as in ``forward_tensor``."""
-    count: int
+    total: int
     """Elements."""
     value: float | None
     """The element, where it is the largest that is asked about; None: what is not finite is."""
@@ -76,7 +76,7 @@ class Located(NamedTuple):
     ) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Tables and the rows for them."""
         for number, note in enumerate(self.notes):
-            facts = self.graph_task, self.node, self.op, number, self.slot, self.count, self.value
+            facts = *self[:4], number, self.total, self.value
             yield "located", (*facts, text(note.what), text(note.name), text(_text(note.axes)))
 
 
@@ -130,23 +130,23 @@ def _read(
 ) -> list[Located]:
     rows = cast(
         "list[tuple[Any, ...]]",
-        database.numbers(
-            "SELECT graph_task, node, op, slot, count, value, what, name, axes FROM located"  # noqa: S608 - our words
-            f" WHERE {condition} ORDER BY op, graph_task, node, number",
+        database.reals(
+            "SELECT value, graph_task, node, op, slot, total, what, name, axes FROM located"  # noqa: S608 - our words
+            f" WHERE {condition} ORDER BY op, graph_task, node, slot, number",
             *parameters,
         ),
     )
     found: list[Located] = []
-    for *facts, what, name, axes in rows:
-        graph_task, node, op, slot, count, value = facts
+    for value, *facts in rows:
+        if any(type(fact) is not int for fact in facts):
+            raise database.damaged("elements of a tensor lack a fact")
+        graph_task, node, op, slot, total, what, name, axes = facts
         try:
             note = AxesNote(contents.name(what), contents.name(name), _axes(contents.name(axes)))
         except ValueError as error:
             raise database.damaged("axes of a tensor make no sense") from error
-        if None in (graph_task, node, op, slot, count):
-            raise database.damaged("elements of a tensor lack a fact")
-        here = Located(graph_task, node, op, slot, count, value, (note,))
-        if found and found[-1][:3] == here[:3]:
+        here = Located(graph_task, node, op, slot, total, value, (note,))
+        if found and found[-1][:4] == here[:4]:
             found[-1] = found[-1]._replace(notes=(*found[-1].notes, note))
         else:
             found.append(here)

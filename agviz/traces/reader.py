@@ -266,6 +266,8 @@ class Trace:
     def located(self, graph_task: int, node: int | None = None) -> list[Located]:
         """Where in their outputs nodes made something non-finite of finite gradients.
 
+        And where the largest elements are of the nodes that ``--elements`` has chosen.
+
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """

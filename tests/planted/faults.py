@@ -71,8 +71,8 @@ class Net(nn.Module):
             setattr(self, name, part)
         self._call = call
 
-    def forward(self, *data: Any) -> Tensor:
-        return self._call(self, *data)
+    def forward(self, *data: Any, **named: Any) -> Tensor:
+        return self._call(self, *data, **named)
 
 
 def program(
@@ -84,7 +84,7 @@ def program(
     breaks_forward: bool = False,
 ) -> Program:
     """A model that is called with data, and a loss of what it gives."""
-    found = list(model.parameters())
+    found: list[Tensor] = list(model.parameters())
     return Program(lambda: loss(model(*data)), model, found, expected, breaks_forward)
 
 
@@ -105,6 +105,8 @@ def beside_teacher(draw: Draw, state: Tensor, *place: int, dim: int = -1) -> Ten
 
 
 class Conv(NamedTuple):
+    """A convolution along one axis."""
+
     kernel: int
     stride: int
     padding: int
@@ -189,7 +191,7 @@ def conv1d_length(draw: Draw) -> Program:
 
     data = sounds.transpose(1, 2).contiguous() if is_last else sounds
     model = Net(
-        lambda net, sounds: call(net, sounds),
+        call,
         conv=nn.Conv1d(given, made, *conv, groups=groups, bias=False),
     )
     return program(model, (data,), Tensor.mean, Expected(sample, (step,)))
@@ -433,7 +435,8 @@ def padded_word(draw: Draw) -> Program:
 
     def call(net: Any, words: Tensor) -> Tensor:
         states = net.table(words)
-        return states / length(states).unsqueeze(-1).clamp(min=1e-6)
+        out: Tensor = states / length(states).unsqueeze(-1).clamp(min=1e-6)
+        return out
 
     model = Net(call, table=nn.Embedding(20, width))
     with torch.no_grad():
@@ -625,7 +628,8 @@ def mean_of_no_tokens(draw: Draw) -> Program:
 
     def call(net: Any, words: Tensor, keep: Tensor) -> Tensor:
         states = net.out(net.table(words)).squeeze(-1)
-        return (states * keep).sum(1) / keep.sum(1)
+        out: Tensor = (states * keep).sum(1) / keep.sum(1)
+        return out
 
     model = Net(call, table=nn.Embedding(30, width), out=nn.Linear(width, 1))
     data = words, keep
@@ -781,8 +785,8 @@ def one_element(draw: Draw) -> Program:
     weight = torch.rand(width, 3)
 
     def loss() -> Tensor:
-        out = function(states * gain + shift)
-        return (out @ weight).pow(2).mean()
+        out: Tensor = function(states * gain + shift) @ weight
+        return out.pow(2).mean()
 
     expected = Expected(place[0], place[1:2], place[2])
     return Program(loss, None, [gain, shift], expected, breaks_forward=False)

@@ -6,7 +6,7 @@ program has none that could be named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +115,9 @@ def shuffled_words() -> Tempting:
     table = nn.Embedding(9, 4)
     with torch.no_grad():
         table.weight[0] = 0
-    return model_of(lambda net, words: length(net.table(words[order])), words, sample=4, table=table)
+    return model_of(
+        lambda net, words: length(net.table(words[order])), words, sample=4, table=table
+    )
 
 
 def slice_of_a_dataset() -> Tempting:
@@ -216,8 +218,8 @@ def in_autocast() -> Tempting:
 def by_name() -> Tempting:
     states = torch.randn(6, 5)
     states[4] = 0
-    model = Net(lambda net, *, states: length(net.linear(states)), linear=nn.Linear(5, 3, bias=False))
-    model.forward = lambda *, states: model._call(model, states=states)  # type: ignore[method-assign]
+    linear = nn.Linear(5, 3, bias=False)
+    model = Net(lambda net, states: length(net.linear(states)), linear=linear)
     return model, lambda: model(states=states).sum(), 4
 
 
@@ -235,7 +237,7 @@ def own_function() -> Tempting:
     states[4] = 0
     linear = nn.Linear(5, 3, bias=False)
     return model_of(
-        lambda net, states: length(Reversed.apply(net.linear(states))),
+        lambda net, states: length(cast("Any", Reversed).apply(net.linear(states))),
         states,
         sample=4,
         linear=linear,

@@ -141,18 +141,15 @@ def reshaped(box: Box, sizes: Sequence[int]) -> Box | None:
 
 
 def _factored(axes: Box, sizes: Sequence[int]) -> Box:
-    if [axis.size for axis in axes] == list(sizes):
-        return axes
-    if len(axes) == 1 and [part.size for part in axes[0].parts] == list(sizes):
-        return axes[0].parts
+    for known in (axes, axes[0].parts):
+        if [axis.size for axis in known] == list(sizes):
+            return known
     flat = _flat(axes)
     if len(sizes) == 1:
         return (Axis(sizes[0], flat, None, axes),)
-    if flat is None:
-        return tuple(map(mixed, sizes))
-    if len(flat) == math.prod(sizes):
+    if flat is not None and len(flat) == math.prod(sizes):
         return tuple(map(whole, sizes))
-    if len(flat) > MOST:
+    if flat is None or len(flat) > MOST:
         return tuple(map(mixed, sizes))
     split = zip(*(unravelled(number, sizes) for number in flat), strict=True)
     return tuple(itertools.starmap(at, zip(sizes, split, strict=True)))

@@ -24,7 +24,7 @@ _MOST: Final = 1 << 26
 class Found(NamedTuple):
     """Some elements of a tensor."""
 
-    count: int
+    total: int
     """How many there are."""
     first: Box
     """Those of the first place, which has each coordinate of an axis with each of the others."""
@@ -47,20 +47,19 @@ def nonfinite(tensor: Tensor, *, nan_only: bool = False) -> Found | None:
 
 
 def largest(tensor: Tensor) -> tuple[Found, float] | None:
-    """The element of the largest magnitude, and it; of NaN and infinities, the first."""
+    """The element of the largest magnitude, and it; None where it is not finite, or all are 0."""
     with unseen():
         tensor = unwrapped(tensor)
-        if not _can_be_looked_at(tensor):
+        if not _can_be_looked_at(tensor) or not tensor.is_floating_point():
             return None
-        sizes = tensor.abs().nan_to_num(math.inf, math.inf).reshape(-1)
-        number = int(sizes.argmax())
-        mask = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
-        mask.view(-1)[number] = True
-        found = _found(mask)
-        value = tensor.reshape(-1)[number].item()
-    if found is None or isinstance(value, complex):
-        return None
-    return found, float(value)
+        number = tensor.abs().reshape(-1).argmax()
+        value = float(tensor.reshape(-1)[number].item())
+        if not value or not math.isfinite(value):
+            return None
+        mask = torch.zeros(tensor.numel(), dtype=torch.bool, device=tensor.device)
+        mask[number] = True
+        found = _found(mask.view(tensor.shape))
+    return None if found is None else (found, value)
 
 
 def _can_be_looked_at(tensor: Tensor) -> bool:

@@ -47,6 +47,11 @@ class ForwardNode:
         number: int = self.node._sequence_nr()
         return -1 if number == ACCUMULATE_GRAD_SEQUENCE_NR else number
 
+    def edge(self, operand: int | str) -> tuple[Any, int]:
+        """The node of an operand and which of its outputs that is; None: no gradient goes there."""
+        is_one = isinstance(operand, int) and operand < len(self.operands)
+        return self.operands[int(operand)] if is_one else (None, 0)
+
     def sizes(self, operand: int) -> tuple[int, ...] | None:
         """Shape of a differentiable operand; None: not known."""
         if operand >= len(self.operands):

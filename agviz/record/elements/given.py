@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import torch
-
 from agviz.record.elements.box import Axis, Box, at, elements, mixed, reshaped
 from agviz_engine.tensor_facts import storage_address
 
@@ -83,7 +81,7 @@ def _are_equal(data: Tensor, tensor: Tensor) -> bool:
 def _by_memory(data: Tensor, box: Box, tensor: Tensor) -> Box | None:
     """By the addresses of elements; None: they are not of the tensor, or too many."""
     sizes = tuple(tensor.shape)
-    first = _place(tensor, data.storage_offset())
+    first = _place(tensor, int(data.storage_offset()))
     if first is None:
         return None
     found = {dim: at(size, [first[dim]]) for dim, size in enumerate(sizes)}
@@ -122,7 +120,8 @@ def _one_by_one(data: Tensor, box: Box, tensor: Tensor) -> Box | None:
     places = []
     for each in wanted:
         steps = zip(each, data.stride(), strict=True)
-        place = _place(tensor, data.storage_offset() + sum(i * step for i, step in steps))
+        offset = int(data.storage_offset()) + sum(i * step for i, step in steps)
+        place = _place(tensor, offset)
         if place is None:
             return None
         places.append(place)
@@ -134,10 +133,10 @@ def _one_by_one(data: Tensor, box: Box, tensor: Tensor) -> Box | None:
 
 def _place(tensor: Tensor, offset: int) -> list[int] | None:
     """The coordinates of what lies at an offset in a tensor's storage; None: nothing of it."""
-    offset -= tensor.storage_offset()
+    offset -= int(tensor.storage_offset())
     place = [0] * tensor.dim()
     order = [dim for dim, size in enumerate(tensor.shape) if size > 1]
-    for dim in sorted(order, key=lambda dim: -tensor.stride(dim)):
+    for dim in sorted(order, key=tensor.stride, reverse=True):
         if not tensor.stride(dim):
             return None
         place[dim], offset = divmod(offset, tensor.stride(dim))

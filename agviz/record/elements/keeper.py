@@ -1,7 +1,7 @@
-"""Keeps which elements began it, where a node or a function of the forward made NaN or infinities.
+"""Keeps which elements began it, where a node or a function of the forward broke something.
 
-Nothing is done where all is finite. Where something is not, a few places are looked at in a backward
-pass and the forward before it, and so many passes in all.
+Nothing is done where all is finite. Where something is not, a few places of a backward pass are
+looked at, and of the forward before it, in so many passes.
 """
 
 from __future__ import annotations
@@ -64,6 +64,25 @@ class ElementKeeper:
             log.debug("which elements are not finite is not recorded", exc_info=True)
             return None
 
+    def of_largest(
+        self, graph_task: int, ref: NodeRef, output: int, gradient: Tensor
+    ) -> Located | None:
+        """Where the element of the largest magnitude is of what a node put out, and that element.
+
+        None where it is not finite, can't be looked at, or is one of all that are alike.
+        """
+        try:
+            with unseen():
+                found = finding.largest(gradient)
+                if found is None:
+                    return None
+                walk = self._walk()
+                walk.follow(_edge(ref, output), found[0].first)
+            return _located((graph_task, ref.index, NO_OP, output), found[0], walk.notes, found[1])
+        except Exception:
+            log.debug("which element is largest is not recorded", exc_info=True)
+            return None
+
     def of_function(
         self, op: int, number: int, tensor: Tensor, function: Any, *, nan_only: bool
     ) -> Located | None:
@@ -87,7 +106,7 @@ class ElementKeeper:
                     return None
                 walk = self._walk()
                 if tensor.grad_fn is not None:
-                    walk.follow(tensor.grad_fn, tensor.output_nr, found.first)
+                    walk.follow((tensor.grad_fn, tensor.output_nr), found.first)
                 else:
                     walk.look_at_data(tensor, found.first, function)
             place = NO_GRAPH_TASK, NO_NODE, op, number
@@ -99,22 +118,19 @@ class ElementKeeper:
     def _of_node(
         self, graph_task: int, ref: NodeRef, outputs: Sequence[Tensor | None]
     ) -> Located | None:
-        edges = ref.node.next_functions
         bad: list[tuple[bool, float, int, Found]] = []
         with unseen():
             for slot, output in enumerate(outputs):
                 found = None if output is None else finding.nonfinite(output)
                 if found is not None and output is not None:
-                    node = edges[slot][0] if slot < len(edges) else None
+                    node, _ = _edge(ref, slot)
                     is_leaf = node is None or node.name().endswith("AccumulateGrad")
-                    bad.append((is_leaf, found.count / output.numel(), slot, found))
+                    bad.append((is_leaf, found.total / output.numel(), slot, found))
             if not bad:
                 return None
             _, _, slot, found = min(bad, key=lambda each: each[:3])
             walk = self._walk()
-            node, of_slot = edges[slot] if slot < len(edges) else (None, 0)
-            if node is not None:
-                walk.follow(node, of_slot, found.first)
+            walk.follow(_edge(ref, slot), found.first)
         return _located((graph_task, ref.index, NO_OP, slot), found, walk.notes)
 
     def _walk(self) -> Walk:
@@ -131,6 +147,12 @@ class ElementKeeper:
         return found
 
 
+def _edge(ref: NodeRef, output: int) -> tuple[Any, int]:
+    """Where an output of a node goes to: the function that gave the operand, or None."""
+    edges: tuple[tuple[Any, int], ...] = ref.node.next_functions
+    return edges[output] if output < len(edges) else (None, 0)
+
+
 def _located(
     place: tuple[int, int, int, int],
     found: Found,
@@ -142,7 +164,7 @@ def _located(
         AxisNote("all", "", (), found.all),
         *notes,
     ]
-    return Located(*place, found.count, value, tuple(map(_note, everything)))
+    return Located(*place, found.total, value, tuple(map(_note, everything)))
 
 
 def _note(note: AxisNote) -> AxesNote:

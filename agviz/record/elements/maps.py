@@ -103,8 +103,12 @@ def _first_elementwise(_node: ForwardNode, slot: int, box: Box) -> Iterator[Oper
 def _loss(node: ForwardNode, slot: int, box: Box) -> Iterator[Operand] | None:
     if node.value("reduction") == 0:
         return _elementwise(node, slot, box)
-    found = ((k, node.sizes(k)) for k in range(len(node.operands)))
-    return ((k, tuple(map(whole, sizes))) for k, sizes in found if sizes is not None)
+    found: list[Operand] = []
+    for operand in range(len(node.operands)):
+        sizes = node.sizes(operand)
+        if sizes is not None:
+            found.append((operand, tuple(map(whole, sizes))))
+    return iter(found)
 
 
 # -- views ----------------------------------------------------------------------------------------
@@ -408,7 +412,8 @@ def _nll(node: ForwardNode, _slot: int, box: Box) -> Iterator[Operand] | None:
         return iter([(0, tuple(map(whole, sizes)))])
     picked = _picked(target, box)
     column = mixed(sizes[1]) if picked is None else at(sizes[1], map(int, picked))
-    return iter([(0, (box[0], column, *box[1:])), ("target", box)])
+    found: list[Operand] = [(0, (box[0], column, *box[1:])), ("target", box)]
+    return iter(found)
 
 
 # -- products -------------------------------------------------------------------------------------
@@ -598,122 +603,22 @@ def _rnn_layer(node: ForwardNode, slot: int, box: Box) -> Iterator[Operand] | No
 
 
 ELEMENTWISE: Final = frozenset(
-    [
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Add",
-        "Addcdiv",
-        "Addcmul",
-        "Alias",
-        "Angle",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atan2",
-        "Atanh",
-        "Bernoulli",
-        "Ceil",
-        "Celu",
-        "Clamp",
-        "ClampMax",
-        "ClampMin",
-        "Clone",
-        "Conj",
-        "ConjPhysical",
-        "Contiguous",
-        "Copysign",
-        "Cos",
-        "Cosh",
-        "Deg2Rad",
-        "Digamma",
-        "Div",
-        "Elu",
-        "Erf",
-        "Erfc",
-        "Erfinv",
-        "Exp",
-        "Exp2",
-        "Expm1",
-        "Floor",
-        "Fmax",
-        "Fmin",
-        "Fmod",
-        "Frac",
-        "FusedDropout",
-        "Gelu",
-        "Hardshrink",
-        "Hardsigmoid",
-        "Hardswish",
-        "Hardtanh",
-        "Hypot",
-        "I0",
-        "Igamma",
-        "Igammac",
-        "Ldexp",
-        "LeakyRelu",
-        "Lerp",
-        "Lgamma",
-        "LiftFresh",
-        "Log",
-        "Log10",
-        "Log1P",
-        "Log2",
-        "LogSigmoid",
-        "Logaddexp",
-        "Logaddexp2",
-        "Logit",
-        "MaskedFill",
-        "Maximum",
-        "Minimum",
-        "Mish",
-        "Mul",
-        "NanToNum",
-        "NativeDropout",
-        "Neg",
-        "NegView",
-        "PinMemory",
-        "Polygamma",
-        "Pow",
-        "PreluKernel",
-        "Rad2Deg",
-        "Reciprocal",
-        "Relu",
-        "Remainder",
-        "Round",
-        "RreluWithNoise",
-        "Rsqrt",
-        "Rsub",
-        "Sgn",
-        "Sigmoid",
-        "Sign",
-        "Silu",
-        "Sin",
-        "Sinc",
-        "Sinh",
-        "Softplus",
-        "Softshrink",
-        "SpecialEntr",
-        "SpecialErfcx",
-        "SpecialI0E",
-        "SpecialI1",
-        "SpecialI1E",
-        "SpecialLogNdtr",
-        "SpecialNdtri",
-        "SpecialXlog1Py",
-        "SpecialZeta",
-        "Sqrt",
-        "Sub",
-        "Tan",
-        "Tanh",
-        "Threshold",
-        "ToCopy",
-        "Tril",
-        "Triu",
-        "Trunc",
-        "Where",
-        "Xlogy",
-    ]
+    {
+        *("Abs", "Acos", "Acosh", "Add", "Addcdiv", "Addcmul", "Alias", "Angle", "Asin", "Asinh"),
+        *("Atan", "Atan2", "Atanh", "Bernoulli", "Ceil", "Celu", "Clamp", "ClampMax", "ClampMin"),
+        *("Clone", "Conj", "ConjPhysical", "Contiguous", "Copysign", "Cos", "Cosh", "Deg2Rad"),
+        *("Digamma", "Div", "Elu", "Erf", "Erfc", "Erfinv", "Exp", "Exp2", "Expm1", "Floor"),
+        *("Fmax", "Fmin", "Fmod", "Frac", "FusedDropout", "Gelu", "Hardshrink", "Hardsigmoid"),
+        *("Hardswish", "Hardtanh", "Hypot", "I0", "Igamma", "Igammac", "Ldexp", "LeakyRelu"),
+        *("Lerp", "Lgamma", "LiftFresh", "Log", "Log10", "Log1P", "Log2", "LogSigmoid"),
+        *("Logaddexp", "Logaddexp2", "Logit", "MaskedFill", "Maximum", "Minimum", "Mish", "Mul"),
+        *("NanToNum", "NativeDropout", "Neg", "NegView", "PinMemory", "Polygamma", "Pow"),
+        *("PreluKernel", "Rad2Deg", "Reciprocal", "Relu", "Remainder", "Round", "RreluWithNoise"),
+        *("Rsqrt", "Rsub", "Sgn", "Sigmoid", "Sign", "Silu", "Sin", "Sinc", "Sinh", "Softplus"),
+        *("Softshrink", "SpecialEntr", "SpecialErfcx", "SpecialI0E", "SpecialI1", "SpecialI1E"),
+        *("SpecialLogNdtr", "SpecialNdtri", "SpecialXlog1Py", "SpecialZeta", "Sqrt", "Sub", "Tan"),
+        *("Tanh", "Threshold", "ToCopy", "Tril", "Triu", "Trunc", "Where", "Xlogy"),
+    }
 )
 """Functions each of whose elements is made of one of each operand."""
 _NORMALISING: Final = (

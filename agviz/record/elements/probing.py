@@ -32,7 +32,7 @@ _MOST: Final = 1 << 22
 """Elements of a result, and of an operand."""
 
 
-def probed(node: ForwardNode, slot: int, box: Box) -> list[tuple[int, Box]] | None:
+def probed(node: ForwardNode, slot: int, box: Box) -> list[tuple[int | str, Box]] | None:
     """The elements of each operand; None: it can't be probed."""
     if node.is_of_program or not _FORMULA.fullmatch(node.full_name) or node.is_packed:
         return None
@@ -66,7 +66,7 @@ def _is_large(sizes: tuple[int, ...]) -> bool:
     return math.prod(sizes) > _MOST
 
 
-def _reached(outputs: tuple[Tensor | None, ...]) -> Iterator[tuple[int, Box]]:
+def _reached(outputs: tuple[Tensor | None, ...]) -> Iterator[tuple[int | str, Box]]:
     for operand, output in enumerate(outputs):
         if output is None or why_unknown(output) or output.layout is not torch.strided:
             continue

@@ -87,8 +87,8 @@ class Walk:
         for path in modules.sequence_first:
             self._notes.append(AxisNote("undecided", path, (), ()))
         self._boxes: dict[tuple[Any, int], Box] = {}
-        self._waiting: list[tuple[int, int, Any, int]] = []
-        self._data: dict[Any, int] = {}
+        self._waiting: list[tuple[int, int, tuple[Any, int]]] = []
+        self._data: dict[tuple[str, int], int] = {}
         """Places in ``notes``, by tensor."""
         self._probes = 0
         self._met = 0
@@ -101,14 +101,15 @@ class Walk:
             return self._notes
         return [*self._notes, AxisNote("elsewhere", "", (), ())]
 
-    def follow(self, node: Any, slot: int, box: Box) -> None:
-        """Note what is found on the way from what a node gave as its output ``slot``."""
-        self._go(node, slot, box)
+    def follow(self, edge: tuple[Any, int], box: Box) -> None:
+        """Note what is found on the way from what a node, if any, gave as one of its outputs."""
+        if edge[0] is not None:
+            self._go(edge, box)
         for _ in range(_MOST_NODES):
             if not self._waiting or len(self._notes) >= _MOST_NOTES:
                 break
-            _, _, node, slot = heapq.heappop(self._waiting)
-            self._pass(ForwardNode(node), slot, self._boxes[node, slot])
+            _, _, edge = heapq.heappop(self._waiting)
+            self._pass(ForwardNode(edge[0]), edge[1], self._boxes[edge])
 
     def look_at_data(self, data: Tensor, box: Box, function: Any) -> None:
         """Note what is known of data that a function was given.
@@ -128,7 +129,7 @@ class Walk:
             for operand, edge in enumerate(node.operands):
                 sizes = node.sizes(operand)
                 if edge[0] is not None and sizes == tuple(data.shape):
-                    self.follow(*edge, box)
+                    self.follow(edge, box)
                     return
         for _ in range(_MOST_VIEWS):
             roles, sizes = _ROLES.get(node.name), _sizes_of_data(node, data)
@@ -140,33 +141,28 @@ class Walk:
                 break
             node = ForwardNode(node.operands[0][0])
 
-    def _go(self, node: Any, slot: int, box: Box) -> None:
+    def _go(self, edge: tuple[Any, int], box: Box) -> None:
         if is_empty(box) or not says_something(box):
             return
-        known = self._boxes.get((node, slot))
+        known = self._boxes.get(edge)
         if known is not None:
             box = united(known, box)
             if box == known:
                 return
-        self._boxes[node, slot] = box
-        here = ForwardNode(node)
+        self._boxes[edge] = box
+        here = ForwardNode(edge[0])
         self._met += 1
         if here.is_leaf:
-            self._meet_leaf(node.variable, box)
+            self._meet_leaf(here.node.variable, box)
         else:
-            heapq.heappush(self._waiting, (-here.number, self._met, node, slot))
+            heapq.heappush(self._waiting, (-here.number, self._met, edge))
 
     def _pass(self, node: ForwardNode, slot: int, box: Box) -> None:
         roles = _ROLES.get(node.name)
         own = roles(node, len(box)) if roles is not None and not slot else ()
         if own:
             self._notes.append(AxisNote("function", node.name, own, box))
-        found: Sequence[tuple[int | str, Box]] | None = None
-        if not node.is_of_program and given_sizes(node.node, slot) is not None:
-            found = mapped(node, slot, box)
-            if found is None and self._probes < _MOST_PROBES:
-                self._probes += 1
-                found = probed(node, slot, box)
+        found = self._operands(node, slot, box)
         if found is None:
             self._notes.append(AxisNote("unknown", node.full_name, (), box))
             return
@@ -174,21 +170,27 @@ class Walk:
         for operand, part in found:
             if is_empty(part):
                 continue
-            edge = node.operands[operand] if self._has(node, operand) else (None, 0)
+            edge = node.edge(operand)
             if edge[0] is None:
                 self._meet_data(node, operand, part, own)
-                continue
-            if given_sizes(*edge) not in {None, tuple(axis.size for axis in part)}:
-                continue
-            if node.name in _CHOOSING and operand == 0:
-                self._notes.append(AxisNote("function", node.name, _choice(node, part), part))
-            if inside is not None:
-                self._leave(inside, ForwardNode(edge[0]), part)
-            self._go(*edge, part)
+            elif given_sizes(*edge) in {None, tuple(axis.size for axis in part)}:
+                if node.name in _CHOOSING and operand == 0:
+                    self._notes.append(AxisNote("function", node.name, _choice(node, part), part))
+                if inside is not None:
+                    self._leave(inside, ForwardNode(edge[0]), part)
+                self._go(edge, part)
 
-    @staticmethod
-    def _has(node: ForwardNode, operand: int | str) -> bool:
-        return isinstance(operand, int) and operand < len(node.operands)
+    def _operands(
+        self, node: ForwardNode, slot: int, box: Box
+    ) -> Sequence[tuple[int | str, Box]] | None:
+        """The elements of each operand; None: it is not known."""
+        if node.is_of_program or given_sizes(node.node, slot) is None:
+            return None
+        found = mapped(node, slot, box)
+        if found is None and self._probes < _MOST_PROBES:
+            self._probes += 1
+            found = probed(node, slot, box)
+        return found
 
     def _leave(self, inside: str, operand: ForwardNode, box: Box) -> None:
         """Note which axis is which, where a module was given a tensor."""
@@ -207,21 +209,22 @@ class Walk:
         if not _is_data(data) or (operand in _INDICES and _counts(data)):
             return
         found = in_given(data, box, self._given)
-        what, key = "given", found and found[0]
-        if found is None:
+        if found is not None:
+            what, (key, here) = "given", found
+        else:
             shape = shape_of_data(data)
             whole = None if shape is None else reshaped(box, shape)
             if whole is None:
                 return
-            found, what, key = (-1, whole), "data", (data.data_ptr(), shape)
-        roles = _roles_of_data(node, operand, box, found[1], own)
+            what, key, here = "data", data.data_ptr(), whole
         place = self._data.get((what, key))
         if place is None:
             self._data[what, key] = len(self._notes)
-            self._notes.append(AxisNote(what, f"{len(self._data)} {node.name}", roles, found[1]))
+            roles = _roles_of_data(node, operand, box, here, own)
+            self._notes.append(AxisNote(what, f"{len(self._data)} {node.name}", roles, here))
         else:
             known = self._notes[place]
-            self._notes[place] = known._replace(box=united(known.box, found[1]))
+            self._notes[place] = known._replace(box=united(known.box, here))
 
     def _meet_leaf(self, leaf: Tensor, box: Box) -> None:
         found = None if isinstance(leaf, Parameter) else in_given(leaf, box, self._given)
