@@ -21,6 +21,7 @@ from agviz.analysis.coverage import coverage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
+from agviz.record.elements.forward_origins import ForwardOrigins
 from agviz.record.grad_mode import GradMode
 from agviz.record.leaving import Leaving
 from agviz.record.names import Names
@@ -397,7 +398,6 @@ class Recording(Instrument):
 
     def _check_forward(self, registry: Registry) -> None:
         from agviz.record.check_forward import CheckForward
-        from agviz.record.elements.forward_origins import ForwardOrigins
 
         forward = self.forward = CheckForward(self.names, registry, self.provenance)
         if self._elements is not None:

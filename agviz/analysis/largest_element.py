@@ -17,7 +17,7 @@ from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from agviz.analysis.places import ElementPlace
-    from agviz.traces.elements import Located
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
@@ -121,7 +121,7 @@ def largest_element(trace: Trace, wanted: str, graph_task: int | None = None) ->
     )
 
 
-def _is_of_parameter(located: Located) -> bool:
+def _is_of_parameter(located: LocatedElements) -> bool:
     found = {note.what for note in located.notes[2:]} - {"undecided", "elsewhere"}
     return found == {"parameter"}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.traces.elements import AxesNote, AxisRow, Located
+    from agviz.traces.elements import AxesNote, AxisRow, LocatedElements
 
 _MOST_SAID: Final = 3
 """Coordinates of an axis that are told."""
@@ -106,7 +106,7 @@ def _json(where: Coordinates) -> dict[str, object]:
     return {"what": where.role, "at": list(where.at), "of": list(where.sizes)}
 
 
-def place_of(located: Located) -> ElementPlace:
+def place_of(located: LocatedElements) -> ElementPlace:
     """What the elements of a tensor are called."""
     return _Deciding(located).place()
 
@@ -126,7 +126,7 @@ def together(function: ElementPlace | None, node: ElementPlace | None) -> Elemen
 
 
 class _Deciding:
-    def __init__(self, located: Located) -> None:
+    def __init__(self, located: LocatedElements) -> None:
         self._count = located.total
         self._first, self._all = (note.axes for note in located.notes[:2])
         self._notes = located.notes[2:]

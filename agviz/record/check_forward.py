@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from agviz.record.capturing import Way
     from agviz.record.elements.forward_origins import ForwardOrigins
     from agviz.record.names import Names
-    from agviz.traces.elements import Located
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.rows import Frame
     from agviz_engine.instruments import Registry
 
@@ -317,7 +317,7 @@ class CheckForward:
                 made = _made(given, changed)
                 outputs = self._outputs(name, made)
                 sequence_nr = self._sequence_nr(given or changed, call.first_nr, end)
-                located: Sequence[Located] = ()
+                located: Sequence[LocatedElements] = ()
                 if self.origins is not None:
                     located = self.origins.located(
                         call.id,

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agviz.measure.values import Health
-    from agviz.traces.elements import Located
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.rows import Frame
 
 
@@ -46,7 +46,7 @@ class ForwardOp(NamedTuple):
     error: str
     inputs: list[ForwardTensor]
     outputs: list[ForwardTensor]
-    located: Sequence[Located]
+    located: Sequence[LocatedElements]
     """Where a tensor of it is not finite that was not made by another call."""
 
 

@@ -25,6 +25,7 @@ from agviz import __version__
 from agviz.errors import TraceError
 from agviz.record import roots
 from agviz.record.copies import MOST_BYTES, Copier, Room
+from agviz.record.elements.largest import LargestElements
 from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
 from agviz.record.hook_counts import HookCounts
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from agviz.record.capture_level import CaptureLevel
     from agviz.record.check_forward import CheckForward
     from agviz.record.elements.keeper import ElementKeeper
-    from agviz.record.elements.largest import LargestElements
     from agviz.record.grad_mode import GradMode
     from agviz.record.isolating import NodeIsolator
     from agviz.record.names import ModuleCalls, Names
@@ -279,8 +279,6 @@ class Recorder(Instrument):
         Args:
             wanted: found in the name, parameter or module of a node whose outputs are meant.
         """
-        from agviz.record.elements.largest import LargestElements
-
         if self.elements is not None:
             self.largest = LargestElements(wanted, self.elements)
             self.gradient_measured = self._note_largest

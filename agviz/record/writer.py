@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from agviz.record.names import KnownParameters
     from agviz.traces.distributed import OfRank
     from agviz.traces.dumps import CallSite, Dump, Raised
-    from agviz.traces.elements import Located
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.held import Held
     from agviz.traces.hook_counts import HookCount
     from agviz.traces.isolated import Isolated
@@ -168,7 +168,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | Isolated | Located | OfRank | LiveGraphsLook | HookCount | StepRow"
+    " | ForwardCalls | Isolated | LocatedElements | OfRank | LiveGraphsLook | HookCount | StepRow"
 )
 """What goes to the file next to the rows of events."""
 
@@ -522,7 +522,7 @@ class Writer:
         | Held
         | ForwardCalls
         | Isolated
-        | Located
+        | LocatedElements
         | OfRank
         | LiveGraphsLook
         | HookCount

@@ -54,7 +54,7 @@ class AxesNote(NamedTuple):
     axes: tuple[AxisRow, ...]
 
 
-class Located(NamedTuple):
+class LocatedElements(NamedTuple):
     """Where in what a node put out, or a function gave, something is not finite, or largest."""
 
     graph_task: int
@@ -103,7 +103,7 @@ def _runs(axis: AxisRow) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def read(database: Database, contents: Contents, op: int) -> Located | None:
+def read(database: Database, contents: Contents, op: int) -> LocatedElements | None:
     """Where what a torch function gave, or was given, is not finite; None: it is not known.
 
     Raises:
@@ -115,7 +115,7 @@ def read(database: Database, contents: Contents, op: int) -> Located | None:
 
 def read_nodes(
     database: Database, contents: Contents, graph_task: int, node: int | None = None
-) -> list[Located]:
+) -> list[LocatedElements]:
     """The same of what nodes put out.
 
     Raises:
@@ -127,7 +127,7 @@ def read_nodes(
 
 def _read(
     database: Database, contents: Contents, condition: str, *parameters: int
-) -> list[Located]:
+) -> list[LocatedElements]:
     rows = cast(
         "list[tuple[Any, ...]]",
         database.reals(
@@ -136,7 +136,7 @@ def _read(
             *parameters,
         ),
     )
-    found: list[Located] = []
+    found: list[LocatedElements] = []
     for value, *facts in rows:
         if any(type(fact) is not int for fact in facts):
             raise database.damaged("elements of a tensor lack a fact")
@@ -145,7 +145,7 @@ def _read(
             note = AxesNote(contents.name(what), contents.name(name), _axes(contents.name(axes)))
         except ValueError as error:
             raise database.damaged("axes of a tensor make no sense") from error
-        here = Located(graph_task, node, op, slot, total, value, (note,))
+        here = LocatedElements(graph_task, node, op, slot, total, value, (note,))
         if found and found[-1][:4] == here[:4]:
             found[-1] = found[-1]._replace(notes=(*found[-1].notes, note))
         else:

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
         Stage,
         Synchronised,
     )
-    from agviz.traces.elements import Located
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.engine_state import EngineState
     from agviz.traces.events import NodeBegun, Place
     from agviz.traces.health import HealthRow
@@ -263,7 +263,7 @@ class Trace:
         self.graph_task(graph_task)
         return self._contents().saved(graph_task)
 
-    def located(self, graph_task: int, node: int | None = None) -> list[Located]:
+    def located(self, graph_task: int, node: int | None = None) -> list[LocatedElements]:
         """Where in their outputs nodes made something non-finite of finite gradients.
 
         And where the largest elements are of the nodes that ``--elements`` has chosen.
@@ -273,7 +273,7 @@ class Trace:
         """
         return elements.read_nodes(self._database, self._contents(), graph_task, node)
 
-    def located_by(self, op: int) -> Located | None:
+    def located_by(self, op: int) -> LocatedElements | None:
         """Where a tensor of a torch function is not finite; None: it is not known.
 
         Raises:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from agviz.record.elements.keeper import ElementKeeper
     from agviz.record.forward_ops import ForwardTensor
-    from agviz.traces.elements import Located
+    from agviz.traces.elements import LocatedElements
 
 _MOST: Final = 10_000
 """Tensors that are remembered."""
@@ -51,7 +51,7 @@ class ForwardOrigins:
         given: Sequence[Tensor],
         outputs: Sequence[ForwardTensor],
         made: Sequence[Tensor],
-    ) -> Sequence[Located]:
+    ) -> Sequence[LocatedElements]:
         """Where it is not finite what a call was given, or made, and no call before it made.
 
         Args:
@@ -66,7 +66,7 @@ class ForwardOrigins:
         if not wrong and not any(map(_is_wrong, inputs)):
             return ()
         before = [self._of_input(each) for each in inputs]
-        found: list[Located | None] = []
+        found: list[LocatedElements | None] = []
         function = made[0].grad_fn if made else None
         for number, state in enumerate(before[: len(given)]):
             if state is not None and not state.was_made:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.measure.health import unseen
 from agviz.record.elements import finding
 from agviz.record.elements.walk import AxisNote, Modules, Walk
-from agviz.traces.elements import NO_NODE, NO_OP, AxesNote, AxisRow, Located
+from agviz.traces.elements import NO_NODE, NO_OP, AxesNote, AxisRow, LocatedElements
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ElementKeeper:
 
     def of_node(
         self, graph_task: int, ref: NodeRef, outputs: Sequence[Tensor | None]
-    ) -> Located | None:
+    ) -> LocatedElements | None:
         """Where what a node put out is not finite, though all that it was given was."""
         if self._left <= 0:
             return None
@@ -66,7 +66,7 @@ class ElementKeeper:
 
     def of_largest(
         self, graph_task: int, ref: NodeRef, output: int, gradient: Tensor
-    ) -> Located | None:
+    ) -> LocatedElements | None:
         """Where the element of the largest magnitude is of what a node put out, and that element.
 
         None where it is not finite, can't be looked at, or is one of all that are alike.
@@ -85,7 +85,7 @@ class ElementKeeper:
 
     def of_function(
         self, op: int, number: int, tensor: Tensor, function: Any, *, nan_only: bool
-    ) -> Located | None:
+    ) -> LocatedElements | None:
         """Where a tensor that a torch function gave, or was given, is not finite.
 
         Args:
@@ -117,7 +117,7 @@ class ElementKeeper:
 
     def _of_node(
         self, graph_task: int, ref: NodeRef, outputs: Sequence[Tensor | None]
-    ) -> Located | None:
+    ) -> LocatedElements | None:
         bad: list[tuple[bool, float, int, Found]] = []
         with unseen():
             for slot, output in enumerate(outputs):
@@ -158,13 +158,13 @@ def _located(
     found: Found,
     notes: Sequence[AxisNote],
     value: float | None = None,
-) -> Located:
+) -> LocatedElements:
     everything = [
         AxisNote("first", "", (), found.first),
         AxisNote("all", "", (), found.all),
         *notes,
     ]
-    return Located(*place, found.total, value, tuple(map(_note, everything)))
+    return LocatedElements(*place, found.total, value, tuple(map(_note, everything)))
 
 
 def _note(note: AxisNote) -> AxesNote:

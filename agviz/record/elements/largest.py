@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.record.elements.keeper import ElementKeeper
-    from agviz.traces.elements import Located
+    from agviz.traces.elements import LocatedElements
     from agviz_engine.node import NodeRef
 
 _MOST: Final = 2_000
@@ -60,7 +60,7 @@ class LargestElements:
 
     def put_out(
         self, graph_task: int, ref: NodeRef, output: int, gradient: Tensor
-    ) -> Located | None:
+    ) -> LocatedElements | None:
         """Where the largest element is of a finite gradient; None: the node is not wanted."""
         if ref.index not in self._wanted.get(graph_task, ()):
             return None
