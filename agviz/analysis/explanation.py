@@ -147,7 +147,7 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """What happened, what to do, and what it reached."""
-        return " ".join([*self._what(), *self._which(), *self._remedy(), *self._onwards()])
+        return " ".join([*self._what(), *self._remedy(), *self._onwards()])
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -289,9 +289,13 @@ class Explanation:
         evidence, found = self.evidence, self.finding
         reason = "" if found is None else f": {found.reason}"
         if self.forward is ForwardState.NON_FINITE and found is not None:
+            which = list(self._which())
+            is_met = self.elements is not None and self.elements.is_met
             yield f"The forward was non-finite already{reason}."
+            yield from [] if is_met else which
             yield f"The backward pass met it first in {self.node.short_name}, which put out"
             yield f"{_out(evidence.wrong)}."
+            yield from which if is_met else []
             return
         if evidence.kind is OriginKind.NODE:
             yield f"It was given {_given(evidence)} and put out {_out(evidence.wrong)}{reason}."
@@ -299,6 +303,7 @@ class Explanation:
             yield f"There the first {_kind(evidence.wrong)} came to be{reason}."
         else:
             yield f"No node made the first {_kind(evidence.wrong)}{reason}."
+        yield from self._which()
         if found is None:
             yield "No known pattern fits."
         if self.forward is ForwardState.NON_FINITE:

@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 from agviz.measure import health
 from agviz.record import capturing, mode_stack, torch_functions
 from agviz.record.arguments import tensors_given, tensors_of, words
+from agviz.record.elements.forward_origins import is_wrong
 from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
@@ -318,7 +319,7 @@ class CheckForward:
                 outputs = self._outputs(name, made)
                 sequence_nr = self._sequence_nr(given or changed, call.first_nr, end)
                 located: Sequence[LocatedElements] = ()
-                if self.origins is not None:
+                if self.origins is not None and any(map(is_wrong, (*outputs, *call.inputs))):
                     located = self.origins.located(
                         call.id,
                         call.arguments,

@@ -151,7 +151,8 @@ def _read(
         else:
             found.append(here)
     for located in found:
-        if [note.what for note in located.notes[:2]] != ["first", "all"]:
+        sizes = [[axis.size for axis in note.axes] for note in located.notes[:2]]
+        if [note.what for note in located.notes[:2]] != ["first", "all"] or sizes[0] != sizes[1]:
             raise database.damaged("elements of a tensor lack a fact")
     return found
 

@@ -54,6 +54,8 @@ class ForwardOrigins:
     ) -> Sequence[LocatedElements]:
         """Where it is not finite what a call was given, or made, and no call before it made.
 
+        Asked where some of it is not.
+
         Args:
             op: its number.
             arguments: in words.
@@ -62,9 +64,7 @@ class ForwardOrigins:
             outputs: what it gave or changed.
             made: the same, the tensors themselves.
         """
-        wrong = [number for number, each in enumerate(outputs) if _is_wrong(each)]
-        if not wrong and not any(map(_is_wrong, inputs)):
-            return ()
+        wrong = [number for number, each in enumerate(outputs) if is_wrong(each)]
         before = [self._of_input(each) for each in inputs]
         found: list[LocatedElements | None] = []
         function = made[0].grad_fn if made else None
@@ -85,7 +85,7 @@ class ForwardOrigins:
 
     def _of_input(self, tensor: ForwardTensor) -> _Wrong | None:
         known = self._known.get((tensor.tensor, tensor.version))
-        if known is None and _is_wrong(tensor):
+        if known is None and is_wrong(tensor):
             known = _Wrong(_has_nan(tensor), was_made=False)
             self._remember(tensor, was_made=True)  # for the calls after this one
         return known
@@ -107,9 +107,10 @@ class ForwardOrigins:
         return not any(before) and "inf" not in arguments
 
 
-def _is_wrong(tensor: ForwardTensor) -> bool:
+def is_wrong(tensor: ForwardTensor) -> bool:
+    """Whether it was measured, and is not finite."""
     health = tensor.health
-    return health is not None and not health.is_finite
+    return health is not None and bool(health.nan or health.posinf or health.neginf)
 
 
 def _has_nan(tensor: ForwardTensor) -> bool:

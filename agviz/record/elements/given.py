@@ -61,16 +61,16 @@ def _elements_in(data: Tensor, box: Box, tensor: Tensor) -> Box | None:
 
 
 def _elements_of_copy(data: Tensor, box: Box, tensor: Tensor) -> Box | None:
-    """The same where it is a copy, as autocast makes, or recurrent layers with steps first."""
+    """The same where it is a copy, as autocast makes, or one with steps before samples."""
     if data.numel() != tensor.numel() or not 1 < data.numel() <= _MOST:
         return None
     if data.device != tensor.device or bool((data == data.reshape(-1)[0]).all()):
         return None
     if _are_equal(data, tensor):
         return reshaped(box, tuple(tensor.shape))
-    if data.dim() == tensor.dim() > 1 and data.transpose(0, 1).shape == tensor.shape:
-        return (box[1], box[0], *box[2:]) if _are_equal(data.transpose(0, 1), tensor) else None
-    return None
+    exchanged = tensor.transpose(0, 1) if tensor.dim() > 1 else tensor
+    found = reshaped(box, tuple(exchanged.shape)) if _are_equal(data, exchanged) else None
+    return None if found is None else (found[1], found[0], *found[2:])
 
 
 def _are_equal(data: Tensor, tensor: Tensor) -> bool:

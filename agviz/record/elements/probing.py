@@ -6,13 +6,11 @@ with torch's own formulas only, whose nodes change nothing but what they return.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz.measure.health import why_unknown
 from agviz.record.elements.box import Axis, Box, coordinates, mixed
@@ -26,14 +24,13 @@ if TYPE_CHECKING:
 
     from agviz.record.elements.forward_node import ForwardNode
 
-_C: Any = torch._C
 _FORMULA: Final = re.compile(r"\w+Backward\d+(_copy)?")
 _MOST: Final = 1 << 22
 """Elements of a result, and of an operand."""
 
 
 def probed(node: ForwardNode, slot: int, box: Box) -> list[tuple[int | str, Box]] | None:
-    """The elements of each operand; None: it can't be probed."""
+    """The elements of each operand; None: it can't be probed. Call it within ``unseen``."""
     if node.is_of_program or not _FORMULA.fullmatch(node.full_name) or node.is_packed:
         return None
     count = len(node.node._input_metadata)
@@ -48,7 +45,8 @@ def probed(node: ForwardNode, slot: int, box: Box) -> list[tuple[int | str, Box]
     asked = [range(axis.size) if axis.at is None else axis.at for axis in box]
     if math.prod(map(len, asked)) in {0, math.prod(own)}:
         return None  # nothing would be learned
-    with _unnoticed(metadata.device):
+    devices = [metadata.device] if metadata.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.no_grad():
         gradient = torch.zeros(own, dtype=metadata.dtype, device=metadata.device)
         # Different values, so that what is added does not cancel.
         count_asked = math.prod(map(len, asked))
@@ -81,22 +79,3 @@ def _reached(outputs: tuple[Tensor | None, ...]) -> Iterator[tuple[int | str, Bo
                     for size, at in sizes
                 ),
             )
-
-
-@contextlib.contextmanager
-def _unnoticed(device: torch.device) -> Iterator[None]:
-    profiled = _C._autograd._profiler_enabled()
-    if profiled:
-        _C._autograd._enable_record_function(False)
-    try:
-        with (
-            _C.DisableTorchFunction(),
-            _C._DisableAutocast(),
-            _disable_current_modes(),
-            torch.random.fork_rng([device] if device.type == "cuda" else []),
-            torch.no_grad(),
-        ):
-            yield
-    finally:
-        if profiled:
-            _C._autograd._enable_record_function(True)
