@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame, NodeRow
 
 _MOST_NAMES: Final = 4
+_MOST_WORDS: Final = 120
+"""Of an answer that says an index."""
 _MOST_KIN: Final = 16
 """Other origins of which the function of the forward is looked for."""
 
@@ -147,7 +149,14 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """What happened, what to do, and what it reached."""
-        return " ".join([*self._what(), *self._remedy(), *self._onwards()])
+        which = "" if self.elements is None else self.elements.sentence
+        said = self._said(which)
+        words = " ".join([self.heading, self.line or "", self.source, said]).split()
+        is_index = self.elements is not None and not self.elements.sample
+        return self._said("") if is_index and len(words) > _MOST_WORDS else said
+
+    def _said(self, which: str) -> str:
+        return " ".join([*self._what(which), *self._remedy(), *self._onwards()])
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -285,17 +294,16 @@ class Explanation:
         at = {OriginKind.NODE: "in", OriginKind.SUM: "where gradients meet before"}
         return f"{at.get(self.evidence.kind, 'at')} {place(node)}"
 
-    def _what(self) -> Iterator[str]:
+    def _what(self, which: str) -> Iterator[str]:
+        """What happened, with a sentence, or nothing, about which elements it was."""
         evidence, found = self.evidence, self.finding
         reason = "" if found is None else f": {found.reason}"
         if self.forward is ForwardState.NON_FINITE and found is not None:
-            which = list(self._which())
+            met = f"The backward pass met it first in {self.node.short_name}, which put out"
+            met = f"{met} {_out(evidence.wrong)}."
             is_met = self.elements is not None and self.elements.is_met
             yield f"The forward was non-finite already{reason}."
-            yield from [] if is_met else which
-            yield f"The backward pass met it first in {self.node.short_name}, which put out"
-            yield f"{_out(evidence.wrong)}."
-            yield from which if is_met else []
+            yield from filter(None, (met, which) if is_met else (which, met))
             return
         if evidence.kind is OriginKind.NODE:
             yield f"It was given {_given(evidence)} and put out {_out(evidence.wrong)}{reason}."
@@ -303,7 +311,7 @@ class Explanation:
             yield f"There the first {_kind(evidence.wrong)} came to be{reason}."
         else:
             yield f"No node made the first {_kind(evidence.wrong)}{reason}."
-        yield from self._which()
+        yield from filter(None, [which])
         if found is None:
             yield "No known pattern fits."
         if self.forward is ForwardState.NON_FINITE:
@@ -312,10 +320,6 @@ class Explanation:
             yield "Not all that it was given was recorded: it may have begun before."
         elif self.forward is ForwardState.UNKNOWN and found is None:
             yield "To learn whether the forward was finite, record with --check-forward."
-
-    def _which(self) -> Iterator[str]:
-        if self.elements is not None and (said := self.elements.sentence):
-            yield said
 
     def _remedy(self) -> Iterator[str]:
         if self.finding is not None:
