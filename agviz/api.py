@@ -15,7 +15,6 @@ file, ``agviz.load("step.agviz")`` gives ``t`` again, and :class:`Trace` asks a 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -29,12 +28,19 @@ from agviz.errors import AgvizError, DrawingError, TraceError
 from agviz.live import debugging
 from agviz.ranks.folder import Folder
 from agviz.record.copies import MOST_BYTES
-from agviz.record.options import KEPT, Options, asked_to_check_forward, engine_asked_for
+from agviz.record.options import (
+    KEPT,
+    Options,
+    asked_to_check_forward,
+    engine_asked_for,
+    read_pattern,
+)
 from agviz.recorded import Recorded
 from agviz.recording import Recording, default_name, say
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Collection, Sequence
     from os import PathLike
     from types import TracebackType
@@ -89,6 +95,8 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         timeout: say on stderr what each thread does when a backward pass has had no event for so
             many seconds; it is in the file then, whatever else happens.
         device_policy: maps nodes to device threads; by default the device a node really is on.
+        elements: of nodes in whose name, parameter or module this regular expression is found, keep
+            where the largest element of what they put out comes from.
         provenance: keep the line that created every node, and what it saved for backward.
         check_forward: record each torch function that the program calls, with its line and the
             health of what it makes; by default what AGVIZ_CHECK_FORWARD says.
@@ -117,6 +125,7 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
         keep: int = KEPT,
         timeout: float | None = None,
         device_policy: DevicePolicy | None = None,
+        elements: str | re.Pattern[str] | None = None,
         provenance: bool = True,
         check_forward: bool | None = None,
         engine: str | None = None,
@@ -125,13 +134,10 @@ class trace(Recorded):  # noqa: N801 - it is called like a function, as torch.no
             raise AgvizError(
                 f"model is {model!r}, which is no torch.nn.Module; the file to write is path="
             )
-        try:
-            pattern = re.compile(nodes) if isinstance(nodes, str) else nodes
-        except re.error as error:
-            raise AgvizError(f"{nodes!r} is no regular expression: {error}") from None
         options = Options(
             steps=steps,
-            nodes=pattern,
+            nodes=read_pattern(nodes) if isinstance(nodes, str) else nodes,
+            elements=read_pattern(elements) if isinstance(elements, str) else elements,
             values=values,
             max_values_bytes=max_values_bytes,
             provenance=provenance,

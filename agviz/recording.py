@@ -21,6 +21,7 @@ from agviz.analysis.coverage import coverage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
+from agviz.record.elements.forward_origins import ForwardOrigins
 from agviz.record.grad_mode import GradMode
 from agviz.record.leaving import Leaving
 from agviz.record.names import Names
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.record.check_forward import CheckForward
+    from agviz.record.elements.keeper import ElementKeeper
     from agviz_engine import DevicePolicy, events
     from agviz_engine.engines import ChosenEngine
 
@@ -81,6 +83,7 @@ class Recording(Instrument):
         self.grad_mode = GradMode()
         self.step_observer = StepObserver(self.names, self.provenance)
         self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
+        self._elements: ElementKeeper | None = None
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
         self.chosen: ChosenEngine | None = None
@@ -155,6 +158,7 @@ class Recording(Instrument):
         self.recorder.forward = self.forward
         self.recorder.grad_mode = self.grad_mode
         self.recorder.steps = self.step_observer
+        self.recorder.elements = self._elements
         if self.recorder.ranks is not None:
             self.recorder.ranks.conversions = self._conversions
         self.recorder.file.when_timed_out = self._timed_out
@@ -177,6 +181,7 @@ class Recording(Instrument):
 
         chosen = self.chosen = choose(self.options.engine)
         registry = self._registry = chosen.registry
+        self._keep_elements()
         if self.recorder is not None:
             self.recorder.runs_on(chosen.name)
             self._observer = self._listener(self.recorder, registry)
@@ -223,6 +228,14 @@ class Recording(Instrument):
         if self.recorder is not None:
             self.say_remark()
         return True
+
+    def _keep_elements(self) -> None:
+        from agviz.record.elements.keeper import ElementKeeper
+
+        if self.options.values != "none":
+            self._elements = ElementKeeper(self.names)
+            if self.recorder is not None:
+                self.recorder.elements = self._elements
 
     def _remember_unpacked(self) -> None:
         from agviz.record import unpacking
@@ -387,6 +400,8 @@ class Recording(Instrument):
         from agviz.record.check_forward import CheckForward
 
         forward = self.forward = CheckForward(self.names, registry, self.provenance)
+        if self._elements is not None:
+            forward.origins = ForwardOrigins(self._elements)
         if self.recorder is not None:
             self.recorder.forward = forward
         forward.start()
@@ -414,6 +429,8 @@ class Recording(Instrument):
         recorder.file.when_stopped = lambda: registry.remove(recorder)
         if self.options.repro and self.chosen is not None and self.chosen.name == EXACT:
             recorder.isolate(self.options.repro)
+        if self.options.elements is not None:
+            recorder.keep_largest(self.options.elements)
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:

@@ -16,6 +16,7 @@ from agviz.analysis.patterns import find
 from agviz.analysis.patterns.overflow import OVERFLOWS
 from agviz.analysis.patterns.singular import BEHIND
 from agviz.analysis.place import backward_pass, place
+from agviz.analysis.places import place_of, together
 from agviz.analysis.source import source_line
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, visible
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
     from agviz.analysis.loss_scale import Skipped
     from agviz.analysis.origins import Origin, Spread
     from agviz.analysis.patterns import Finding
+    from agviz.analysis.places import ElementPlace
     from agviz.measure.values import Health
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
 
 _MOST_NAMES: Final = 4
+_MOST_WORDS: Final = 120
+"""Of an answer that says an index."""
 _MOST_KIN: Final = 16
 """Other origins of which the function of the forward is looked for."""
 
@@ -65,6 +69,8 @@ class Explanation:
     finding: Finding | None
     """The pattern that fits; None where no known one does."""
     spread: Spread
+    elements: ElementPlace | None
+    """Which sample and position it is, where that was recorded."""
     kin: frozenset[Origin]
     """Of the other origins, those that the same function of the forward made non-finite."""
     forward: ForwardState
@@ -143,7 +149,14 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """What happened, what to do, and what it reached."""
-        return " ".join([*self._what(), *self._remedy(), *self._onwards()])
+        which = "" if self.elements is None else self.elements.sentence
+        said = self._said(which)
+        words = " ".join([self.heading, self.line or "", self.source, said]).split()
+        is_index = self.elements is not None and not self.elements.sample
+        return self._said("") if is_index and len(words) > _MOST_WORDS else said
+
+    def _said(self, which: str) -> str:
+        return " ".join([*self._what(which), *self._remedy(), *self._onwards()])
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -241,6 +254,7 @@ class Explanation:
                 {"kind": hook.kind, "name": hook.name, "gave": _json(hook.gave)}
                 for hook in evidence.hooks
             ],
+            "elements": None if self.elements is None else self.elements.as_json(),
             "loss_scale": evidence.scale,
             "partial": evidence.is_partial,
             "zeroed_by": evidence.zeroed_by or None,
@@ -280,13 +294,16 @@ class Explanation:
         at = {OriginKind.NODE: "in", OriginKind.SUM: "where gradients meet before"}
         return f"{at.get(self.evidence.kind, 'at')} {place(node)}"
 
-    def _what(self) -> Iterator[str]:
+    def _what(self, which: str) -> Iterator[str]:
+        """What happened, with a sentence, or nothing, about which elements it was."""
         evidence, found = self.evidence, self.finding
         reason = "" if found is None else f": {found.reason}"
         if self.forward is ForwardState.NON_FINITE and found is not None:
+            met = f"The backward pass met it first in {self.node.short_name}, which put out"
+            met = f"{met} {_out(evidence.wrong)}."
+            is_met = self.elements is not None and self.elements.is_met
             yield f"The forward was non-finite already{reason}."
-            yield f"The backward pass met it first in {self.node.short_name}, which put out"
-            yield f"{_out(evidence.wrong)}."
+            yield from filter(None, (met, which) if is_met else (which, met))
             return
         if evidence.kind is OriginKind.NODE:
             yield f"It was given {_given(evidence)} and put out {_out(evidence.wrong)}{reason}."
@@ -294,6 +311,7 @@ class Explanation:
             yield f"There the first {_kind(evidence.wrong)} came to be{reason}."
         else:
             yield f"No node made the first {_kind(evidence.wrong)}{reason}."
+        yield from filter(None, [which])
         if found is None:
             yield "No known pattern fits."
         if self.forward is ForwardState.NON_FINITE:
@@ -419,6 +437,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         evidence=evidence,
         finding=finding,
         spread=found,
+        elements=_elements(trace, origin, evidence, finding),
         kin=_kin(trace, found, evidence),
         forward=_forward(evidence),
         reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),
@@ -430,6 +449,25 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         frame=frame,
         source="" if frame is None else source_line(frame, trace.path),
     )
+
+
+def _elements(
+    trace: Trace, origin: Origin, evidence: Evidence, finding: Finding | None
+) -> ElementPlace | None:
+    found = [each for each in trace.located(origin.graph_task, origin.node) if each.value is None]
+    of_node = place_of(found[0]) if found else None
+    is_behind = finding is not None and BEHIND in finding.pattern
+    if is_behind:
+        return of_node
+    if evidence.blame is None:
+        was_finite = not any(_may_be_bad(row.health) for row in evidence.saved.values())
+        return of_node if was_finite or of_node is None else of_node.met()
+    by_function = trace.located_by(evidence.blame.op.id)
+    return together(None if by_function is None else place_of(by_function), of_node)
+
+
+def _may_be_bad(health: Health | None) -> bool:
+    return health is not None and (bad(health) > 0 or bool(health.unknown))
 
 
 def _kin(trace: Trace, found: Spread, evidence: Evidence) -> frozenset[Origin]:

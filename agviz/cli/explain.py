@@ -12,6 +12,9 @@ Of a folder of ranks: which rank was the first that raised, was killed, left ear
 that is not finite; which called another collective, took another branch of the forward or lost the
 synchronisation of a parameter; and which rank all others wait for, in which node and line.
 
+With --element, says instead which sample and position the largest element comes from of what a node
+put out, where it was recorded with `agviz run --elements`.
+
 Exits with 0 where nothing unusual was found in what was recorded, with 1 where something was
 (✗), with 2 where it can't be told (?): no gradient was measured, or no backward pass recorded.
 """
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.explanation import Explanation
+from agviz.analysis.largest_element import largest_element
 from agviz.analysis.outcome import EXIT_CODES
 from agviz.analysis.verdict import verdicts
 from agviz.cli import of_ranks
@@ -31,6 +35,7 @@ from agviz.cli.said import show
 from agviz.errors import AgvizError
 from agviz.traces.inferred import withdrawals
 from agviz.traces.reader import Trace
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     import argparse
@@ -52,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="this backward pass (default: the first that went wrong)",
     )
     parser.add_argument(
+        "--element",
+        metavar="NODE",
+        help="instead: the largest element of what a node put out, and which sample and position"
+        " it comes from; by number, name or module (recorded with --elements)",
+    )
+    parser.add_argument(
         "--verbose", action="store_true", help="also what the answer rests on, line by line"
     )
     parser.add_argument("--json", action="store_true", help="everything, for other programs")
@@ -62,7 +73,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.file.is_dir():
         if arguments.graph_task is not None:
             raise AgvizError("--graph-task is of one rank; give its trace instead of the folder")
+        if arguments.element is not None:
+            raise AgvizError("--element is of one rank; give its trace instead of the folder")
         return of_ranks.explain(arguments.file, as_json=arguments.json, verbose=arguments.verbose)
+    if arguments.element is not None:
+        return _largest(arguments)
     with Trace.open(arguments.file) as trace:
         found = verdicts(trace, arguments.graph_task)
         name, engine = trace.path, trace.meta.engine
@@ -81,6 +96,22 @@ def execute(arguments: argparse.Namespace) -> int:
             console.print()
             write(f"! {withdrawn}", console, indent=0)
     return EXIT_CODES[found[0].outcome]
+
+
+def _largest(arguments: argparse.Namespace) -> int:
+    """Print where the largest element of a node comes from."""
+    with Trace.open(arguments.file) as trace:
+        found = largest_element(trace, arguments.element, arguments.graph_task)
+    if arguments.json:
+        print(json.dumps({"file": clean(str(arguments.file)), **found.as_json()}, indent=2))
+        return 0
+    console = stdout_console()
+    write(found.heading, console, indent=0)
+    if found.line:
+        write(found.line, console)
+    write(found.source, console, indent=6, style="cyan")
+    write(found.paragraph, console)
+    return 0
 
 
 def _facts(found: Sequence[Verdict]) -> dict[str, Any]:

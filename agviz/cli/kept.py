@@ -67,7 +67,7 @@ def find_kept(trace: Trace, wanted: str | None, graph_task: int | None) -> KeptN
         kept = (_read(trace, row) for row in rows)
         return next((each for each in kept if not each.node.why_not), _read(trace, rows[0]))
     for row in rows:
-        if _is_named(row, wanted):
+        if row.is_named(wanted):
             return _read(trace, row)
     raise AgvizError(_not_kept(trace, wanted, graph_task, rows))
 
@@ -139,12 +139,6 @@ def _steps(trace: Trace, graph_task: int) -> str:
     return f"{number}:{number + 1}"
 
 
-def _is_named(row: NodeRow, wanted: str) -> bool:
-    if wanted.isdecimal():  # a module may be called 2, too
-        return str(row.order) == wanted
-    return wanted in {row.name, row.short_name, row.module, row.parameter}
-
-
 def _nothing_kept(trace: Trace, graph_task: int | None) -> str:
     where = clean(trace.path) if graph_task is None else f"graph task {graph_task}"
     return (
@@ -157,7 +151,7 @@ def _not_kept(trace: Trace, wanted: str, graph_task: int | None, rows: list[Node
     tasks = [task.id for task in trace.graph_tasks] if graph_task is None else [graph_task]
     for task in tasks:
         for row in sorted(trace.nodes(task), key=lambda row: row.order or 0):
-            if _is_named(row, wanted):
+            if row.is_named(wanted):
                 again = command_to_keep(trace, f"^{re.escape(row.name)}$", task)
                 return f"{_title(row)}, was not kept; record the program again: {again}"
     offered = list(dict.fromkeys(f"{row.order} {clean(row.short_name)}" for row in rows))

@@ -125,6 +125,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " that makes NaN or infinities of what was finite; up to --max-values-bytes in all",
     )
     parser.add_argument(
+        "--elements",
+        metavar="NODES",
+        type=argument(read_pattern),
+        help="of nodes in whose name, parameter or module this regular expression is found, keep"
+        " where the largest element of what they put out comes from (`agviz explain --element`)",
+    )
+    parser.add_argument(
         "--no-provenance",
         dest="provenance",
         action="store_false",
@@ -322,6 +329,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         values=arguments.values,
         max_values_bytes=MOST_BYTES if most is None else most,
         repro=arguments.repro or "",
+        elements=arguments.elements,
         provenance=arguments.provenance,
         check_forward=arguments.check_forward or asked_to_check_forward(),
         max_bytes=arguments.max_bytes,

@@ -67,7 +67,7 @@ class Measuring:
             if any(wrong):
                 if not has_saved:
                     has_saved = True
-                    self._saved(graph_task, ref, row, looked)
+                    self._saved(graph_task, ref, outputs, row, looked)
                 edge = ref.next_edges[output] if output < len(ref.next_edges) else None
                 if edge is not None:
                     graph_task.nonfinite.add(edge[0].index)
@@ -119,15 +119,21 @@ class Measuring:
             graph_task.nonfinite.add(ref.index)
 
     def _saved(
-        self, graph_task: GraphTask, ref: NodeRef, row: Sequence[int], looked: Looked | None
+        self,
+        graph_task: GraphTask,
+        ref: NodeRef,
+        outputs: Sequence[Tensor | None],
+        row: Sequence[int],
+        looked: Looked | None,
     ) -> None:
         """Measure what a node had saved that made something non-finite out of finite gradients."""
         registry = self._registry
         if ref.index not in graph_task.nonfinite and registry.saved_measured:
             live = self._emit.live(graph_task, ref)
             live.saved = saved.measured(ref) if looked is None else looked.saved
+            live.outputs = outputs
             registry.dispatch(registry.saved_measured, expand(row)[0], live)
-            live.saved = ()
+            live.saved = live.outputs = ()
 
     def _found(
         self,

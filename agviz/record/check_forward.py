@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 from agviz.measure import health
 from agviz.record import capturing, mode_stack, torch_functions
 from agviz.record.arguments import tensors_given, tensors_of, words
+from agviz.record.elements.forward_origins import is_wrong
 from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from agviz.record.capturing import Way
+    from agviz.record.elements.forward_origins import ForwardOrigins
     from agviz.record.names import Names
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.rows import Frame
     from agviz_engine.instruments import Registry
 
@@ -172,6 +175,8 @@ class CheckForward:
         self._next_id = 0
         self._ids = threading.Lock()
         self._waiting: list[ForwardOp] = []
+        self.origins: ForwardOrigins | None = None
+        """Knows which elements are not finite."""
         self._has_forgotten = False
         self._handles: list[RemovableHandle] = []
         self._undo: list[Callable[[], None]] = []
@@ -310,8 +315,19 @@ class CheckForward:
                 is_told = given or changed or error is not None
                 if not is_told and not torch_functions.leaves_torch(name):
                     return
-                outputs = self._outputs(name, given, changed)
+                made = _made(given, changed)
+                outputs = self._outputs(name, made)
                 sequence_nr = self._sequence_nr(given or changed, call.first_nr, end)
+                located: Sequence[LocatedElements] = ()
+                if self.origins is not None and any(map(is_wrong, (*outputs, *call.inputs))):
+                    located = self.origins.located(
+                        call.id,
+                        call.arguments,
+                        call.inputs,
+                        [tensor for _, tensor in tensors_of(args, kwargs)],
+                        outputs,
+                        [tensor for _, tensor in made],
+                    )
             self._waiting.append(
                 ForwardOp(
                     call.id,
@@ -329,6 +345,7 @@ class CheckForward:
                     "" if error is None else type(error).__name__,
                     call.inputs,
                     outputs,
+                    located,
                 )
             )
             if len(self._waiting) > _MOST_WAITING:
@@ -443,12 +460,8 @@ class CheckForward:
             program_ran()
         return changed
 
-    def _outputs(
-        self, name: str, given: list[tuple[str, Tensor]], changed: list[tuple[str, Tensor]]
-    ) -> list[ForwardTensor]:
-        of_given = {id(tensor) for _, tensor in given}
-        outputs = [*given, *(each for each in changed if id(each[1]) not in of_given)]
-        measures = len(outputs) <= _MOST_MEASURED and not torch_functions.leaves_unfilled(name)
+    def _outputs(self, name: str, made: list[tuple[str, Tensor]]) -> list[ForwardTensor]:
+        measures = len(made) <= _MOST_MEASURED and not torch_functions.leaves_unfilled(name)
         in_step = self._here.in_step  # parameters are measured when they are used
         return [
             self._described(
@@ -456,7 +469,7 @@ class CheckForward:
                 tensor,
                 measures=measures and not (in_step and isinstance(tensor, torch.nn.Parameter)),
             )
-            for place, tensor in outputs
+            for place, tensor in made
         ]
 
     def _sequence_nr(
@@ -560,6 +573,14 @@ def _may_be_fast(module: Module) -> bool:
     if module.training:
         return False
     return not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters())
+
+
+def _made(
+    given: list[tuple[str, Tensor]], changed: list[tuple[str, Tensor]]
+) -> list[tuple[str, Tensor]]:
+    """What a function gave and what it changed, each once."""
+    of_given = {id(tensor) for _, tensor in given}
+    return [*given, *(each for each in changed if id(each[1]) not in of_given)]
 
 
 def _version(tensor: Tensor) -> int | None:

@@ -102,5 +102,6 @@ def _delete_forward(database: sqlite3.Connection, ops: range, tasks: tuple[int, 
         f" (SELECT health FROM forward_tensor WHERE op IN ({own}))",
         called,
     )
+    database.execute(f"DELETE FROM located WHERE op IN ({own})", called)  # noqa: S608
     database.execute(f"DELETE FROM forward_tensor WHERE op IN ({own})", called)  # noqa: S608
     database.execute(f"DELETE FROM forward_op WHERE id IN ({own})", called)  # noqa: S608

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agviz.measure.values import Health
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.rows import Frame
 
 
@@ -45,6 +46,8 @@ class ForwardOp(NamedTuple):
     error: str
     inputs: list[ForwardTensor]
     outputs: list[ForwardTensor]
+    located: Sequence[LocatedElements]
+    """Where a tensor of it is not finite that was not made by another call."""
 
 
 class ForwardOps(NamedTuple):

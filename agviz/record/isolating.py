@@ -28,6 +28,7 @@ from agviz.measure.health import measure, unseen
 from agviz.measure.saved_tensors import raw_saved
 from agviz.record import unpacking
 from agviz.record.aten_calls import AtenCalls, CantIsolateError, described, place, stored
+from agviz.record.selection import chosen_nodes
 from agviz.repro.isolated_node import SETTINGS, GivenTensor, IsolatedNode, encode
 from agviz.traces.isolated import Isolated
 
@@ -91,9 +92,7 @@ class NodeIsolator:
             if self._left > 0:
                 self._wanted[graph_task] = None
             return
-        columns = [c * len(names) if len(c) == 1 else c for c in map(list, (parameters, modules()))]
-        texts = zip(names, *columns, strict=True)
-        found = {i for i, of_one in enumerate(texts) if any(map(self._chosen.search, of_one))}
+        found = chosen_nodes(self._chosen, names, parameters, modules)
         if found:
             self._wanted[graph_task] = found
 

@@ -47,6 +47,8 @@ _COMPILE_WARNING: Final = r"Using `torch\.compile\(module\)` when there are glob
 """It says that the wrapper calls global hooks once more: true, and harmless with ours."""
 _MOST_PARAMETERS: Final = 50_000
 """Reported of a graph task."""
+_MOST_GIVEN: Final = 32
+"""Tensors that outermost modules were given last."""
 _MOST_THREADS: Final = 64
 """Threads remembered; DataParallel makes new ones at every call."""
 
@@ -198,6 +200,8 @@ class _Thread(threading.local):
     def __init__(self, known: deque[_Marks]) -> None:
         self.stack: list[tuple[Module, _Place]] = []
         self.marks = _Marks([], [])
+        self.has_given = True
+        """Whether it is known what the outermost call under way was given."""
         self.is_timed = False
         """Whether the outermost call under way is part of a forward: no node or hook made it."""
         self.times_ns: list[int] = []
@@ -228,6 +232,8 @@ class Names:
         self._parameters: dict[int, tuple[weakref.ref[Tensor], _Place]] = {}
         self._roots: list[_Root] = []
         self._labels: Counter[str] = Counter()
+        self._given: deque[tuple[weakref.ref[Tensor], bool]] = deque(maxlen=_MOST_GIVEN)
+        self._tensor: type[Tensor]
         self._lock = threading.RLock()
         self._handles: list[RemovableHandle] = []
         self._forget_swaps: Callable[[], None] = lambda: None
@@ -255,6 +261,7 @@ class Names:
         from agviz_engine.thread_state import current
 
         self._engine_thread = current
+        self._tensor = torch.Tensor
         self._next_number = torch._C._autograd._get_sequence_nr
         self._is_compiling = torch.compiler.is_compiling
         if not self._handles:
@@ -278,6 +285,16 @@ class Names:
             several = self._has_several_roots()
             alive = [(root.label if several else "", root.module()) for root in list(self._roots)]
         return [(label, module) for label, module in alive if module is not None]
+
+    def given(self) -> list[tuple[Tensor, bool]]:
+        """Tensors that modules were given from outside, as far as they are alive, the last first.
+
+        With each, whether that module has parameters. Those are left out that were computed with a
+        gradient.
+        """
+        alive = [(ref(), has_parameters) for ref, has_parameters in list(self._given)]
+        found = [(tensor, has) for tensor, has in alive if tensor is not None and tensor.is_leaf]
+        return found[::-1]
 
     def learn(self, module: Module) -> None:
         """Know the parameters and modules of an outermost module before it is called."""
@@ -418,7 +435,7 @@ class Names:
         )
         return _Marked(own, others, self._has_several_roots())
 
-    def _entered(self, module: Module, args: Any) -> None:  # noqa: ARG002
+    def _entered(self, module: Module, args: Any) -> None:
         if self._is_compiling():
             return
         try:
@@ -431,10 +448,13 @@ class Names:
                 place = self._place(module, stack[-1][1] if stack else None)
             if not stack:
                 thread.is_timed = self._engine_thread().doing is None
+                thread.has_given = False
                 if not place.path:
                     place.root.thread = threading.get_ident()
             if thread.is_timed:
                 thread.time(place)
+            if not thread.has_given:
+                self._keep_given(thread, place, args)
             stack.append((module, place))
             thread.marks.add(self._next_number(), place)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
@@ -456,6 +476,17 @@ class Names:
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
 
+    def _keep_given(self, thread: _Thread, place: _Place, args: tuple[Any, ...]) -> None:
+        """Know the tensors that an outermost module is given.
+
+        torch does not show what it is given by name: then the first module inside that is given
+        tensors by place stands for it.
+        """
+        for each in args:
+            if isinstance(each, self._tensor):
+                thread.has_given = True
+                self._given.append((weakref.ref(each), place.root.has_parameters))
+
     def _return(self, thread: _Thread) -> None:
         del thread.stack[-1]
         if thread.is_timed:
@@ -463,6 +494,8 @@ class Names:
 
     def _let_go(self, parameter: Tensor) -> Callable[[], None]:
         """Have no weak reference to a parameter until it was swapped."""
+        others = [each for each in list(self._given) if each[0]() is not parameter]
+        self._given = deque(others, maxlen=_MOST_GIVEN)
         with self._lock:
             place = self._known(self._parameters, parameter)
             if place is None:

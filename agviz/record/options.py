@@ -64,6 +64,9 @@ class Options:
     repro: str = ""
     """Of which nodes to keep what it takes to run them alone: ``nonfinite``, or a regular
     expression that is found in a node's name, parameter or module; empty: of none."""
+    elements: re.Pattern[str] | None = None
+    """Of nodes in whose name, parameter or module this is found: where the largest element of what
+    they put out comes from; None: of none."""
     provenance: bool = True
     """Whether to record the line that created every node, and what it saved for backward."""
     check_forward: bool = False
@@ -95,6 +98,8 @@ class Options:
             )
         if self.stop_on_timeout and self.timeout is None:
             raise AgvizError("there is no timeout on which to stop; say after how many seconds")
+        if self.elements is not None and self.values == "none":
+            raise AgvizError("elements are of gradients that are measured; record their health")
         if self.engine not in ENGINES:
             raise AgvizError(f"engine={self.engine!r} is none of {', '.join(ENGINES)}")
         if self.values not in LEVELS:

@@ -25,6 +25,7 @@ from agviz import __version__
 from agviz.errors import TraceError
 from agviz.record import roots
 from agviz.record.copies import MOST_BYTES, Copier, Room
+from agviz.record.elements.largest import LargestElements
 from agviz.record.file_thread import FileThread
 from agviz.record.files import stack_of
 from agviz.record.hook_counts import HookCounts
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from agviz.measure.values import SavedValue
     from agviz.record.capture_level import CaptureLevel
     from agviz.record.check_forward import CheckForward
+    from agviz.record.elements.keeper import ElementKeeper
     from agviz.record.grad_mode import GradMode
     from agviz.record.isolating import NodeIsolator
     from agviz.record.names import ModuleCalls, Names
@@ -123,6 +125,9 @@ class Recorder(Instrument):
     steps: StepObserver | None = None
     """Knows what optimizers hold, find and leave behind."""
     isolator: NodeIsolator | None = None
+    elements: ElementKeeper | None = None
+    """Knows which elements are not finite."""
+    largest: LargestElements | None = None
     is_gated = False
     """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to those
     it wants."""
@@ -268,6 +273,16 @@ class Recorder(Instrument):
         room = Room(self._most_values)
         self.isolator = NodeIsolator(pattern, room, self.store.side)
 
+    def keep_largest(self, wanted: re.Pattern[str]) -> None:
+        """Keep where the largest elements of gradients come from; torch is there.
+
+        Args:
+            wanted: found in the name, parameter or module of a node whose outputs are meant.
+        """
+        if self.elements is not None:
+            self.largest = LargestElements(wanted, self.elements)
+            self.gradient_measured = self._note_largest
+
     def runs_on(self, engine: str) -> None:
         """Note which engine is observed: ``exact`` or ``native``."""
         self.file.note("engine", engine)
@@ -400,6 +415,8 @@ class Recorder(Instrument):
         self._outermost = event.graph_task
         if self.steps is not None:
             self.steps.pass_begun()
+        if self.elements is not None:
+            self.elements.begun()
         return None if self._names is None else self._names.take_calls()
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
@@ -484,8 +501,9 @@ class Recorder(Instrument):
         self._raised.discard(graph_task)
         self.file.large.discard(graph_task)
         self._selection.end(graph_task)
-        if self.isolator is not None:
-            self.isolator.ended(graph_task)
+        for each in (self.isolator, self.largest):
+            if each is not None:
+                each.ended(graph_task)
         if self.ranks is not None:
             self.ranks.ended(graph_task)
         self.store.end(graph_task, has_failed=has_failed)
@@ -569,8 +587,9 @@ class Recorder(Instrument):
         if self._names is not None:
             modules = self._names.modules(sequence_nrs)
         recorded = self._selection.choose(task.id, names, parameters, modules)
-        if self.isolator is not None:
-            self.isolator.begun(task.id, names, parameters, modules)
+        for each in (self.isolator, self.largest):
+            if each is not None:
+                each.begun(task.id, names, parameters, modules)
         facts = (
             range(len(nodes)),
             names,
@@ -603,6 +622,10 @@ class Recorder(Instrument):
         if not self.is_recording or not self._selection.has_row(codec.row_of(event)):
             return
         self._keep_saved(event.graph_task, event.node, live.saved)
+        if self.elements is not None and live.node is not None:
+            located = self.elements.of_node(event.graph_task, live.node, live.outputs)
+            if located is not None:
+                self.store.side(located)
 
     def _keep_saved(
         self,
@@ -651,6 +674,18 @@ class Recorder(Instrument):
     def _memory(self, tensor: Tensor) -> int:
         """Number of its storage among those of torch functions; -1: none, or none is known."""
         return -1 if self.forward is None else self.forward.memory(tensor)
+
+    def _note_largest(self, event: events.Event, live: Live) -> None:
+        """Keep where the largest element of a gradient is."""
+        if self._copier is not None:
+            self._note_copy(event, live)
+        if self.largest is None or not isinstance(event, events.NonFiniteChecked):
+            return
+        if live.gradient is None or live.node is None or not self.is_recording:
+            return
+        found = self.largest.put_out(event.graph_task, live.node, event.output, live.gradient)
+        if found is not None:
+            self.store.side(found)
 
     def _note_copy(self, event: events.Event, live: Live) -> None:
         """Copy a gradient that was measured."""

@@ -100,12 +100,9 @@ class Selection:
         """
         if self._nodes is None:
             return b"\1"
-        columns = [c * len(names) if len(c) == 1 else c for c in map(list, (parameters, modules()))]
-        texts = zip(names, *columns, strict=True)
-        recorded = bytes(any(map(self._nodes.search, of_one)) for of_one in texts)
-        chosen = self._chosen.setdefault(graph_task, set())
-        chosen.update(index for index, is_chosen in enumerate(recorded) if is_chosen)
-        return recorded
+        found = chosen_nodes(self._nodes, names, parameters, modules)
+        self._chosen.setdefault(graph_task, set()).update(found)
+        return bytes(index in found for index in range(len(names)))
 
     def rows(self, rows: Sequence[Any]) -> list[Any]:
         """Those among the rows of events that are kept."""
@@ -128,6 +125,25 @@ class Selection:
             chosen = self._chosen.get(graph_task, ())
             return any(row[column] in chosen for column in columns)
         return True
+
+
+def chosen_nodes(
+    pattern: re.Pattern[str],
+    names: Sequence[str],
+    parameters: Sequence[str],
+    modules: Callable[[], Sequence[str]],
+) -> set[int]:
+    """The nodes in whose name, parameter or module a regular expression is found.
+
+    Args:
+        pattern: that.
+        names: of each node.
+        parameters: the same; one text where it is the same for all.
+        modules: the same.
+    """
+    columns = [c * len(names) if len(c) == 1 else c for c in map(list, (parameters, modules()))]
+    texts = zip(names, *columns, strict=True)
+    return {index for index, of_one in enumerate(texts) if any(map(pattern.search, of_one))}
 
 
 def _in_words(steps: range) -> str:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from agviz.record.names import KnownParameters
     from agviz.traces.distributed import OfRank
     from agviz.traces.dumps import CallSite, Dump, Raised
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.held import Held
     from agviz.traces.hook_counts import HookCount
     from agviz.traces.isolated import Isolated
@@ -167,7 +168,7 @@ class Introduction(NamedTuple):
 SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
-    " | ForwardCalls | Isolated | OfRank | LiveGraphsLook | HookCount | StepRow"
+    " | ForwardCalls | Isolated | LocatedElements | OfRank | LiveGraphsLook | HookCount | StepRow"
 )
 """What goes to the file next to the rows of events."""
 
@@ -521,6 +522,7 @@ class Writer:
         | Held
         | ForwardCalls
         | Isolated
+        | LocatedElements
         | OfRank
         | LiveGraphsLook
         | HookCount
@@ -584,6 +586,8 @@ class Writer:
                 tensors += op.id, number, number >= len(op.inputs), text(place), identity, memory
                 tensors += version, text(parameter), text(shape), text(dtype), *truths
                 tensors.append(None if health is None else self._measured(health))
+            for located in op.located:
+                self._write_rows(located)
         if forward.graph_task != NO_GRAPH_TASK:
             if self.retention is not None:
                 called = range(self._first_early, forward.until)

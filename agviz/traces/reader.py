@@ -14,6 +14,7 @@ from agviz.traces import (
     codec,
     distributed,
     dumps,
+    elements,
     forward,
     health,
     held,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         Stage,
         Synchronised,
     )
+    from agviz.traces.elements import LocatedElements
     from agviz.traces.engine_state import EngineState
     from agviz.traces.events import NodeBegun, Place
     from agviz.traces.health import HealthRow
@@ -260,6 +262,24 @@ class Trace:
         """What all nodes of a graph task saved, in order of nodes."""
         self.graph_task(graph_task)
         return self._contents().saved(graph_task)
+
+    def located(self, graph_task: int, node: int | None = None) -> list[LocatedElements]:
+        """Where in their outputs nodes made something non-finite of finite gradients.
+
+        And where the largest elements are of the nodes that ``--elements`` has chosen.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        return elements.read_nodes(self._database, self._contents(), graph_task, node)
+
+    def located_by(self, op: int) -> LocatedElements | None:
+        """Where a tensor of a torch function is not finite; None: it is not known.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        return elements.read(self._database, self._contents(), op)
 
     def saved_health(self, graph_task: int, node: int | None = None) -> list[SavedHealthRow]:
         """What a node had saved that put out a non-finite gradient though all it got were finite.

@@ -540,6 +540,12 @@ class NodeRow:
         """The place in a few words: ``train.py:42 in forward``."""
         return None if self.frame is None else str(self.frame)
 
+    def is_named(self, wanted: str) -> bool:
+        """Whether a user means it: by its number in the order in which nodes ran, or by a name."""
+        if wanted.isdecimal():  # a module may be called 2, too
+            return str(self.order) == wanted
+        return wanted in {self.name, self.short_name, self.module, self.parameter}
+
     @property
     def is_leaf(self) -> bool:
         """True for AccumulateGrad."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -240,6 +240,23 @@ CREATE TABLE forward_tensor (
     is_leaf INTEGER NOT NULL,      -- 0 or 1
     health INTEGER,                -- measured; NULL: nothing was
     PRIMARY KEY (op, number)
+) WITHOUT ROWID""",
+    # Where in a tensor something is not finite that was made of finite things, or (--elements) the
+    # largest element of a gradient is, and what is known of its axes: a row for the first place of
+    # elements, one for all of them, and one for each tensor of the forward they were followed to.
+    "located": """
+CREATE TABLE located (
+    graph_task INTEGER NOT NULL,   -- whose node it is; -1: of a torch function
+    node INTEGER NOT NULL,         -- that put it out; -1
+    op INTEGER NOT NULL,           -- forward_op that gave it, or was given it; -1: of a node
+    slot INTEGER NOT NULL,         -- output of the node, or number in forward_tensor
+    number INTEGER NOT NULL,       -- 0: the first place, 1: all, then in order of the way
+    total INTEGER NOT NULL,        -- elements in all
+    value REAL,                    -- the largest element; NULL: they are not finite
+    what INTEGER NOT NULL,         -- string: "first", "all", "function", "given", ...
+    name INTEGER NOT NULL,         -- string, of the function; 0: none
+    axes INTEGER NOT NULL,         -- string: "sample:8:3:0;:5:*:1", see agviz/traces/elements.py
+    PRIMARY KEY (graph_task, node, op, slot, number)
 ) WITHOUT ROWID""",
     "edge": """
 CREATE TABLE edge (

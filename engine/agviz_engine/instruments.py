@@ -148,8 +148,8 @@ class Instrument:
 
     Where it has a method ``saved_measured(self, event, live)``, the measurer calls it where a node
     puts out a non-finite gradient though all that it was given were finite: ``event`` is the first
-    such ``NonFiniteChecked``, and ``live.saved`` what the node had saved. It comes before that
-    event.
+    such ``NonFiniteChecked``, ``live.saved`` what the node had saved and ``live.outputs`` what it
+    put out. It comes before that event.
     """
 
     registry: Registry | None = None
