@@ -239,11 +239,13 @@ class RanksApp(BaseApp):
 
 
 def calm_the_collector() -> None:
-    """Have the garbage collector look at everything less often.
+    """Have the garbage collector look at everything less often, and never at what is there now.
 
     Widgets and the columns of a graph stay; going through all of them takes longer than a key may.
     """
+    gc.freeze()
     gc.set_threshold(20_000, 10, 50)
+    gc.enable()
 
 
 def run(paths: Sequence[Path], *, lists: bool = False, notes: Sequence[str] = ()) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding
 from textual.containers import Horizontal
@@ -26,7 +26,6 @@ from agviz.tui.command_line import CommandError, parse
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.figures_reading import FiguresQuestion
 from agviz.tui.hints import Hints
-from agviz.tui.live_driver import LiveDriver
 from agviz.tui.model import Playhead, View
 from agviz.tui.modes import ModeBar
 from agviz.tui.node_search import NodeSearch
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widget import Widget
 
+    from agviz.tui.live_driver import LiveDriver
     from agviz.tui.modes import Mode
     from agviz.tui.panels.inspector import Inspector
     from agviz.tui.panels.source import SourcePanel
@@ -119,9 +119,9 @@ class TraceScreen(Screen[None]):
     @property
     def live(self) -> LiveDriver:
         """The driver, where a program is behind this screen; or else RuntimeError is raised."""
-        if not isinstance(self.driver, LiveDriver):
-            raise RuntimeError("there is no program behind a recording")  # noqa: TRY004 - no type is wrong
-        return self.driver
+        if "program" not in self.driver.offers:
+            raise RuntimeError("there is no program behind a recording")
+        return cast("LiveDriver", self.driver)
 
     def compose(self) -> ComposeResult:
         """Title, panels, status and footer."""
