@@ -143,7 +143,7 @@ async def test_rows_are_sorted_and_filtered(path: Path) -> None:
                 await pilot.pause(0.05)
                 if rows.border_subtitle != before:
                     break
-            seen.append([rows.place_of(line) for line in range(rows.line_count)])
+            seen.append([*rows.places])
         by_verdict, by_time, by_loss, by_norm, by_change, by_nodes, by_number = seen
         assert by_number == [*range(PASSES)]
         assert by_verdict == [WRONG, *(place for place in range(PASSES) if place != WRONG)]
@@ -159,7 +159,7 @@ async def test_rows_are_sorted_and_filtered(path: Path) -> None:
             await pilot.pause(0.05)
             if rows.line_count == 1:
                 break
-        assert [rows.place_of(line) for line in range(rows.line_count)] == [WRONG]
+        assert [*rows.places] == [WRONG]
         await pilot.press("enter")
         assert screen.focused is rows
         await pilot.press("escape")
@@ -196,12 +196,29 @@ async def test_one_pass_has_no_chart(tmp_path: Path) -> None:
         assert "9.87" in lines(screen, RunList)[1]
 
 
+async def test_passes_that_were_not_measured_have_no_ticks(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with contextlib.suppress(ZeroDivisionError), agviz.trace(path=path, values="none"):
+        torch.ones(3, requires_grad=True).square().sum().backward()
+        failing = torch.ones(3, requires_grad=True).square()
+        failing.register_hook(lambda _: 1 // 0)
+        failing.sum().backward()
+    async with begun(path).run_test(size=(80, 24)) as pilot:
+        for _ in range(100):
+            await pilot.pause(0.05)
+            if isinstance(pilot.app.screen, RunScreen) and pilot.app.screen.judged is not None:
+                break
+        listed = lines(cast("RunScreen", pilot.app.screen), RunList)
+        assert [line[0] for line in listed[1:3]] == ["?", "✗"]
+
+
 def test_a_pass_that_went_back_is_not_wrong(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     with agviz.trace(path=path):
         for _ in range(2):
             torch.ones(3, requires_grad=True).square().sum().backward()
     with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM run")
         database.execute("INSERT INTO string SELECT max(id) + 1, ? FROM string", (GONE_BACK,))
         database.execute(
             "UPDATE graph_task SET error = (SELECT max(id) FROM string)"
@@ -210,8 +227,7 @@ def test_a_pass_that_went_back_is_not_wrong(tmp_path: Path) -> None:
     with agviz.Trace.open(path) as trace:
         table = RunTable(trace)
         assert [row.mark for row in table] == [PassMark.WENT_BACK, None]
-        assert table.marked() == [False, False]
-        assert table.first_marked is None
+        assert table.wrong == []
 
 
 async def test_the_list_grows_with_the_file(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def failed_graph_tasks(trace: Trace) -> list[GraphTaskRow]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    failed = {task.id: task for task in trace.graph_tasks if has_raised(task)}
+    failed = {task.id: task for task in trace.graph_tasks.unfinished if has_raised(task)}
     return [task for task in failed.values() if task.parent not in failed]
 
 

@@ -24,9 +24,9 @@ from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.faint import LOSS_NODES, behind_loss
-from agviz.analysis.leaf_reading import LeafReading
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.ways import Ways
+from agviz.traces.leaf_reading import LeafReading
 from agviz.traces.rows import LEAF
 from agviz.words.labels import numbered
 from agviz.words.units import factor, plural
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agviz.analysis.ways import WayIn
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow, LeafNorm
+    from agviz.traces.rows import Frame, LeafNorm
 
 _EPSILON: Final = {"float64": 2.0**-52, "complex128": 2.0**-52}
 _LEAST_EPSILON: Final = 2.0**-23
@@ -541,10 +542,8 @@ class ParameterHistory:
         """
         until = time.perf_counter() + seconds
         while not self._leaves.is_read:
-            for task, leaves in self._leaves.read_piece():
-                place = self._leaves.place(task.id)
-                if place is not None:
-                    self._take(place, leaves)
+            for place, leaves in self._leaves.read_piece():
+                self._take(place, leaves)
             if time.perf_counter() >= until:
                 break
         return self._leaves.is_read
@@ -554,7 +553,7 @@ class ParameterHistory:
         return [None if norm < 0 else norm for norm in self._known]
 
     @property
-    def tasks(self) -> Sequence[GraphTaskRow]:
+    def tasks(self) -> GraphTasks:
         """The passes."""
         return self._leaves.tasks
 

@@ -82,7 +82,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     meta = trace.meta
-    tasks = trace.graph_tasks if graph_task is None else [trace.graph_task(graph_task)]
+    tasks = list(trace.graph_tasks) if graph_task is None else [trace.graph_task(graph_task)]
     outermost = [task for task in tasks if task.parent < 0 or graph_task is not None]
     wall = _covered((t.begin_ns, t.end_ns) for t in outermost if t.end_ns is not None)
     shown_tasks = sorted(tasks, key=lambda task: (-(_duration(task) or 0), task.id))[:top]

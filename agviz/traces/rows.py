@@ -266,6 +266,8 @@ class LeafNorm(NamedTuple):
     """Empty: it has no name."""
     norm: float
     """Euclidean norm; NaN where some element is not finite."""
+    text: int
+    """Id of the name; 0: it has none."""
 
 
 class ParameterRow(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -673,6 +673,14 @@ CREATE TABLE anchor (
     "timeline": """
 CREATE TABLE timeline (
     id INTEGER PRIMARY KEY,        -- graph_task * PARTS, and from there one for each part
+    bytes BLOB NOT NULL            -- all parts but the last have PART_BYTES
+)""",
+    # Graph tasks in columns: graph_task, what was measured of each as a whole, and what of its
+    # leaves. agviz.traces.task_facts names them, agviz.traces.packed describes their form. Empty
+    # until the recording is closed.
+    "run": """
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,        -- number of the part, from 0
     bytes BLOB NOT NULL            -- all parts but the last have PART_BYTES
 )""",
 }

@@ -138,8 +138,8 @@ def _threads(parts: ScreenParts, argument: str) -> Iterable[str]:
 
 
 def _tasks(parts: ScreenParts, argument: str) -> Iterable[str]:
-    rows = parts.board.tasks[parts.board.shown.recording.key.file]
-    return [str(row.id) for row in rows if str(row.id).startswith(argument)]
+    ids = parts.board.tasks[parts.board.shown.recording.key.file].ids
+    return [str(number) for number in ids if str(number).startswith(argument)]
 
 
 def _themes(parts: ScreenParts, argument: str) -> Iterable[str]:

@@ -198,10 +198,7 @@ class RecordedDriver:
 
     def loaded(self, message: Loaded) -> None:
         """Another graph task is about to be shown."""
-        if self._begins_with_run:
-            self._begins_with_run = False
-            # Before the pass is drawn: 0.15 s later nobody would have seen it.
-            self.board.show_run(message.recording)
+        del message
         if self._compares:
             self._compares = False
             self.board.screen.call_after_refresh(self.board.compare_files)
@@ -220,14 +217,19 @@ class RecordedDriver:
             return
         if board.view is not None:
             key = board.view.recording.key
-            if any(row.id == key.graph_task for row in message.tasks[key.file]):
+            if message.tasks[key.file].has(key.graph_task):
                 board.reader.load(key)
                 return
         first = next(
-            (Key(file, rows[0].id) for file, rows in enumerate(message.tasks) if rows), None
+            (Key(file, tasks.ids[0]) for file, tasks in enumerate(message.tasks) if tasks), None
         )
         if first is not None:
-            board.reader.begin(self._start(message) or Start(first, -1, ""))
+            start = self._start(message) or Start(first, -1, "")
+            if self._begins_with_run:
+                self._begins_with_run = False
+                board.show_run(start.key, lambda: board.reader.begin(start))
+            else:
+                board.reader.begin(start)
         elif message.is_growing:
             self.arrangement.say(
                 "No backward pass yet.\n\n"

@@ -15,7 +15,7 @@ from agviz.tui.passes import marked_place, why_opened
 from agviz.tui.reader_thread import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from agviz.analysis.run_table import Bucket, RunRow
     from agviz.analysis.verdict import Verdict
@@ -66,18 +66,13 @@ def read_run(table: RunTable | None) -> Callable[[Trace], RunRead]:
     """Read on; None: from the beginning."""
 
     def question(trace: Trace) -> RunRead:
-        found = table
-        is_first = found is None
-        if found is None:
-            found = RunTable(trace)
-        else:
-            found.renew()
-        until = time.perf_counter() + (0 if is_first else _SECONDS_BETWEEN_CHARTS)
+        found = RunTable(trace) if table is None else table.renewed(trace)
+        until = time.perf_counter() + (0 if table is None else _SECONDS_BETWEEN_CHARTS)
         while found.read_on(_PIECE_S) and time.perf_counter() < until:
             time.sleep(0)  # so that the screen is painted meanwhile
         charts = {
-            "loss": bucketed(found.losses(), _COLUMNS),
-            "grad norm": bucketed(found.norms(), _COLUMNS),
+            "loss": bucketed(found.losses, _COLUMNS),
+            "grad norm": bucketed(found.norms, _COLUMNS),
             "time": bucketed(found.times(), _COLUMNS),
         }
         return RunRead(found, charts, trace.meta, found.is_read, is_measured(trace))
@@ -92,11 +87,13 @@ def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace], RunO
     """Choose rows of which all ``words`` are said, and sort them: the largest first."""
 
     def question(_trace: Trace) -> RunOrdered:
+        places: Sequence[int] = range(len(table))
         wanted = words.lower().split()
-        rows = [(place, row) for place, row in enumerate(table) if fits(row, wanted)]
+        if wanted:
+            places = _fitting(table, wanted)
         if order != "number":
-            rows.sort(key=lambda pair: (_key(pair[1], order), pair[0]))
-        return RunOrdered(order, words, [place for place, _ in rows])
+            places = sorted(places, key=_keys(table, order).__getitem__)
+        return RunOrdered(order, words, places)
 
     return question
 
@@ -126,33 +123,53 @@ def judge(graph_task: int | None) -> Callable[[Trace], PassJudged]:
     return question
 
 
-def fits(row: RunRow, words: Sequence[str]) -> bool:
-    """Whether all of the words, in small letters, are said of a pass."""
-    if not words:
-        return True
+def _fitting(table: RunTable, words: Sequence[str]) -> list[int]:
+    """The rows of which all of the words, in small letters, are said."""
+    of_numbers = [word.strip("#").isdecimal() for word in words]
+    said: dict[object, list[bool]] = {}
+    """Of rows that differ in nothing but numbers, which of the words are."""
+    found = []
+    for place, (number, likeness) in enumerate(zip(table.tasks.ids, table.likeness(), strict=True)):
+        known = said.get(likeness)
+        if known is None:
+            text = _text(table[place]).lower()
+            known = said[likeness] = [word in text for word in words]
+        if all(known) or all(
+            is_said or (is_number and word in f"#{number}")
+            for word, is_said, is_number in zip(words, known, of_numbers, strict=True)
+        ):
+            found.append(place)
+    return found
+
+
+def _text(row: RunRow) -> str:
+    """What is said of a pass besides numbers."""
     call = "backward" if row.task.accumulate_grad else "grad"
-    text = f"#{row.task.id} {call} {row.mark or 'finished'} {row.task.error}"
+    text = f"# {call} {row.mark or 'finished'} {row.task.error}"
     if row.norm is not None and not math.isfinite(row.norm):
         text += " nan inf non-finite"
     if row.change is not None:
         text += f" {row.change.parameter}"
-    return all(word in text.lower() for word in words)
+    return text
 
 
-def _key(row: RunRow, order: str) -> float:
+def _keys(table: RunTable, order: str) -> Sequence[float]:
+    """By row: what rows are sorted by."""
     match order:
         case "verdict":
-            return 0 if row.mark is not None and row.mark.is_wrong else 1
-        case "time":
-            return _first(None if row.took_ns is None else float(row.took_ns))
+            wrong = set(table.wrong)
+            return [place not in wrong for place in range(len(table))]
         case "nodes":
-            return -row.task.nodes
+            return [-count for count in table.tasks.nodes]
+        case "time":
+            values: Iterable[float | None] = table.times()
         case "loss":
-            return _first(row.loss)
+            values = table.losses
         case "grad norm":
-            return _first(row.norm)
+            values = table.norms
         case _:
-            return _first(None if row.change is None else row.change.size)
+            values = table.change_sizes()
+    return list(map(_first, values))
 
 
 def _first(value: float | None) -> float:

@@ -347,6 +347,8 @@ class TraceScreen(Screen[None]):
     def on_read_failed(self, message: ReadFailed) -> None:
         """Say what is wrong with the file."""
         if self.view is None:
+            while self.app.screen is not self:  # the run, of which nothing was read
+                self.app.pop_screen()
             self.arrangement.say(f"✗ {message.sentence}\n\nPress q to leave.")
         else:
             self.notify(message.sentence, severity="error", timeout=20, markup=False)

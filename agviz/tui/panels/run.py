@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -33,7 +34,6 @@ _GLYPHS: Final = {
     PassMark.UNDER_WAY: ("●", "running"),
     PassMark.NON_FINITE: ("!", "nonfinite"),
     PassMark.LOSS: ("!", "nonfinite"),
-    PassMark.NOT_MEASURED: ("?", "muted"),
     PassMark.WENT_BACK: ("↶", "muted"),
 }
 
@@ -144,7 +144,7 @@ class RunList(LineList):
         """List these rows of a table."""
         before = self.place
         self._table, self._places, self._is_measured = table, places, is_measured
-        threads = {task.thread for task in table.tasks}
+        threads = table.tasks.threads
         self._most_thread = max(threads) if len(threads) > 1 else None
         self.line_count = len(places)
         if before is not None:
@@ -156,9 +156,25 @@ class RunList(LineList):
         """The row of the table under the cursor; None: there is none."""
         return self._places[self.cursor] if self.cursor < len(self._places) else None
 
-    def place_of(self, line: int) -> int:
-        """The row of the table on a line."""
-        return self._places[line]
+    @property
+    def places(self) -> Sequence[int]:
+        """The rows of the table that are listed, line by line."""
+        return self._places
+
+    def next_of(self, places: Sequence[int], by: int) -> int | None:
+        """The next line (1) with one of some rows of the table, or the previous one (-1), if any.
+
+        Args:
+            places: of these, in ascending order.
+            by: in which direction.
+        """
+        if isinstance(self._places, range):
+            before, until = bisect_left(places, self.cursor), bisect_right(places, self.cursor)
+            found = until if by > 0 else before - 1
+            return places[found] if 0 <= found < len(places) else None
+        wanted = set(places)
+        lines = range(self.cursor + by, self.line_count if by > 0 else -1, by)
+        return next((line for line in lines if self._places[line] in wanted), None)
 
     @property
     def run_row(self) -> RunRow | None:
@@ -220,8 +236,8 @@ class RunList(LineList):
 
     def _widths(self, width: int) -> tuple[int, bool, int]:
         """Of the number, whether forward and nodes have room, and of the thread (0: one alone)."""
-        tasks = () if self._table is None else self._table.tasks
-        last = tasks[-1].id if tasks else 0
+        ids = () if self._table is None else self._table.tasks.ids
+        last = ids[-1] if ids else 0
         most = self._most_thread
         thread = 0 if most is None else len(f" T{most}")
         return max(4, len(f"{last:,}")), width >= _WIDE, thread

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.run_table import RunTable
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Meta
     from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import LoadedPass
     from agviz.tui.reader_thread import ReaderThread
@@ -57,9 +58,11 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     """Opens over the trace; its result is the place or the passes to be seen.
 
     Args:
-        recording: the pass that is open.
+        key: the pass that is open, or is about to be.
+        opened: gives what was read of it; None: nothing yet.
         reader: the thread that reads the files.
         files: that were opened.
+        when_listed: called once passes are listed.
     """
 
     MODE = "Run"
@@ -82,15 +85,22 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     ]
 
     def __init__(
-        self, recording: LoadedPass, reader: ReaderThread, files: Sequence[FileRow]
+        self,
+        key: Key,
+        opened: Callable[[], LoadedPass | None],
+        reader: ReaderThread,
+        files: Sequence[FileRow],
+        when_listed: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
-        self._recording = recording
+        self._key = key
+        self._opened = opened
         self._reader = reader
         self._files = files
-        self.file = recording.key.file
+        self._when_listed = when_listed
+        self.file = key.file
         """Of which the passes are listed."""
-        self._meta = recording.meta
+        self._meta: Meta | None = None
         self._table: RunTable | None = None
         self._is_measured = True
         self._is_reading = True
@@ -164,12 +174,15 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             self._show(range(len(message.table)))
         self._fit()
         if is_first:
-            first = message.table.first_marked
+            first = next(iter(message.table.wrong), None)
             here = None
-            if self.file == self._recording.key.file:
-                here = message.table.place(self._recording.key.graph_task)
+            if self.file == self._key.file:
+                here = message.table.place(self._key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
             self._mark_place()
+            if self._when_listed is not None:
+                self._when_listed()
+                self._when_listed = None
             self._ask(judge(None), self._take_verdicts)
             self.post_message(Tour.Offered("run", lambda _: None))
         if not message.is_read:
@@ -246,14 +259,11 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         table = self._table
         if table is None:
             return
-        marked = table.marked()
-        wanted = range(rows.cursor + by, rows.line_count if by > 0 else -1, by)
-        for line in wanted:
-            place = rows.place_of(line)
-            if marked[place]:
-                rows.put_cursor(line)
-                self.on_run_list_moved()
-                return
+        line = rows.next_of(table.wrong, by)
+        if line is not None:
+            rows.put_cursor(line)
+            self.on_run_list_moved()
+            return
         where = "behind" if by > 0 else "before"
         self.notify(f"No pass {where} this one is marked.")
 
@@ -263,11 +273,12 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         if row is None or row.change is None:
             self.notify("No parameter is known here whose gradient changed.")
             return
-        if self.file != self._recording.key.file:
+        recording = self._opened()
+        if recording is None or self.file != recording.key.file:
             self.notify("Open a pass of this file first (enter); L follows a gradient in it.")
             return
         target = FlowTarget(row.task.id, row.change.parameter)
-        self.app.push_screen(FlowScreen(self._recording, self._reader, target), self._open_place)
+        self.app.push_screen(FlowScreen(recording, self._reader, target), self._open_place)
 
     def _open_place(self, place: StepPlace | None) -> None:
         if place is not None and self.is_attached:
@@ -378,15 +389,15 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         meta, table, name = self._meta, self._table, self._files[self.file].name
         line = Text.assemble(("agviz", "bold"), f"  {clean(name)}  ")
         line.no_wrap, line.overflow = True, "ellipsis"
-        facts = [clean(PurePath(meta.script).name)]
+        facts = [clean(PurePath(meta.script).name)] if meta is not None else []
         if table is not None:
             facts.append(plural(len(table), "backward pass", "backward passes"))
-            wrong = sum(table.marked())
+            wrong = len(table.wrong)
             if wrong:
                 facts.append(f"{wrong:,} not good")
         line.append(" · ".join(filter(None, facts)))
         title = self.query_one("#run-title", Static)
-        torch = f" · torch {clean(meta.torch)}"
-        if meta.torch and line.cell_len + len(torch) <= title.content_size.width:
+        torch = "" if meta is None or not meta.torch else f" · torch {clean(meta.torch)}"
+        if line.cell_len + len(torch) <= title.content_size.width:
             line.append(torch)
         title.update(line)
