@@ -168,17 +168,16 @@ class RunTable:
         pairs = zip(begins, ends, strict=True)
         return Doubles.of(None if end < 0 else end - begin for begin, end in pairs)
 
-    def change_sizes(self) -> list[float | None]:
+    def change_sizes(self) -> Doubles:
         """Of each pass, :attr:`LargestChange.size`."""
         factors = self._known.factors
-        return [None if factor is None else change_size(factor) for factor in factors]
+        return Doubles.of(None if factor is None else change_size(factor) for factor in factors)
 
     def likeness(self) -> list[object]:
         """Of each pass, what is the same for passes that differ in nothing but numbers."""
-        kinds = zip(self.tasks.kinds, self.tasks.errors, self._known.parameters, strict=True)
-        found: list[object] = [(kind[0], error, parameter) for kind, error, parameter in kinds]
-        norms = self.norms
-        bad = set(norms.nonfinite())
+        facts = self.tasks.accumulates, self.tasks.errors, self._known.parameters
+        found: list[object] = [*zip(*facts, strict=True)]
+        bad = set(self.norms.nonfinite())
         marked = {self.tasks.place(number): mark for number, mark in self._marks.items()}
         for place in bad.union(place for place in marked if place is not None):
             found[place] = found[place], marked.get(place), place in bad

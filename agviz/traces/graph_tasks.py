@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import compress
 from operator import ge, le
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, overload
 
@@ -135,6 +136,11 @@ class GraphTasks(Sequence[GraphTaskRow]):
         return self.column(_ERROR)
 
     @cached_property
+    def accumulates(self) -> Column:
+        """1: a call of backward, 0: of grad."""
+        return self.column(_ACCUMULATE)
+
+    @cached_property
     def spans_ns(self) -> tuple[Column, Column]:
         """When each began and ended, in ns since the recording began; -1: it did not end."""
         return self.column(_BEGIN_T), self.column(_END_T)
@@ -159,17 +165,21 @@ class GraphTasks(Sequence[GraphTaskRow]):
     @cached_property
     def inside(self) -> GraphTasks:
         """Those that a node of another began."""
+        if self.outermost is self:
+            return self[:0]
         return self._where(parent >= 0 for parent in self.column(_PARENT))
 
     @cached_property
     def accumulating(self) -> GraphTasks:
         """Those that write ``.grad``: calls of backward."""
-        return self._where(self.column(_ACCUMULATE))
+        return self._where(self.accumulates)
 
     @cached_property
     def unfinished(self) -> GraphTasks:
         """Those that failed, or did not end."""
-        pairs = zip(self.column(_ERROR), self.column(_END_T), strict=True)
+        if not any(self.errors) and min(self.spans_ns[1], default=0) >= 0:
+            return self[:0]
+        pairs = zip(self.errors, self.spans_ns[1], strict=True)
         return self._where(error or end == _NONE for error, end in pairs)
 
     def only(self, number: int) -> GraphTasks:
@@ -215,7 +225,7 @@ class GraphTasks(Sequence[GraphTaskRow]):
         return {number: parent for number, parent in inside if self.has(parent)}
 
     def _where(self, wanted: Iterable[object]) -> GraphTasks:
-        found = array("q", [place for place, is_wanted in enumerate(wanted) if is_wanted])
+        found = array("q", compress(range(len(self)), wanted))
         if self._places is not None:
             found = array("q", map(self._places.__getitem__, found))
         return GraphTasks(self._facts, found)

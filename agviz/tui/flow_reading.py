@@ -10,7 +10,8 @@ from agviz_engine.events import NodeStarted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz.analysis.flow import FlowStep, FlowTarget, FollowedGradient
+    from agviz.analysis.flow import FlowTarget, FollowedGradient
+    from agviz.analysis.flow_steps import FlowStep
     from agviz.traces.reader import Trace
     from agviz.tui.model import LoadedPass
 

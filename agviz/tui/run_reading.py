@@ -15,7 +15,7 @@ from agviz.tui.passes import marked_place, why_opened
 from agviz.tui.reader_thread import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from agviz.analysis.run_table import Bucket, RunRow
     from agviz.analysis.verdict import Verdict
@@ -87,12 +87,11 @@ def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace], RunO
     """Choose rows of which all ``words`` are said, and sort them: the largest first."""
 
     def question(_trace: Trace) -> RunOrdered:
-        places: Sequence[int] = range(len(table))
+        places = range(len(table)) if order == "number" else _sorted(table, order)
         wanted = words.lower().split()
         if wanted:
-            places = _fitting(table, wanted)
-        if order != "number":
-            places = sorted(places, key=_keys(table, order).__getitem__)
+            fitting = set(_fitting(table, wanted))
+            places = [place for place in places if place in fitting]
         return RunOrdered(order, words, places)
 
     return question
@@ -125,21 +124,19 @@ def judge(graph_task: int | None) -> Callable[[Trace], PassJudged]:
 
 def _fitting(table: RunTable, words: Sequence[str]) -> list[int]:
     """The rows of which all of the words, in small letters, are said."""
-    of_numbers = [word.strip("#").isdecimal() for word in words]
-    said: dict[object, list[bool]] = {}
-    """Of rows that differ in nothing but numbers, which of the words are."""
-    found = []
-    for place, (number, likeness) in enumerate(zip(table.tasks.ids, table.likeness(), strict=True)):
-        known = said.get(likeness)
-        if known is None:
-            text = _text(table[place]).lower()
-            known = said[likeness] = [word in text for word in words]
-        if all(known) or all(
-            is_said or (is_number and word in f"#{number}")
-            for word, is_said, is_number in zip(words, known, of_numbers, strict=True)
-        ):
-            found.append(place)
-    return found
+    likeness, ids = table.likeness(), table.tasks.ids
+    examples = dict(zip(likeness, range(len(likeness)), strict=True))
+    texts = {alike: _text(table[place]).lower() for alike, place in examples.items()}
+    # What is not said of any that are alike may still be said of the number of one.
+    missing = {alike: [word for word in words if word not in text] for alike, text in texts.items()}
+    wanted = {
+        alike: all(word.strip("#").isdecimal() for word in some) for alike, some in missing.items()
+    }
+    return [
+        place
+        for place, alike in enumerate(likeness)
+        if wanted[alike] and all(word in f"#{ids[place]}" for word in missing[alike])
+    ]
 
 
 def _text(row: RunRow) -> str:
@@ -153,27 +150,19 @@ def _text(row: RunRow) -> str:
     return text
 
 
-def _keys(table: RunTable, order: str) -> Sequence[float]:
-    """By row: what rows are sorted by."""
+def _sorted(table: RunTable, order: str) -> Sequence[int]:
+    """All rows, in an order other than that of their numbers."""
     match order:
         case "verdict":
             wrong = set(table.wrong)
-            return [place not in wrong for place in range(len(table))]
+            return sorted(range(len(table)), key=lambda place: place not in wrong)
         case "nodes":
-            return [-count for count in table.tasks.nodes]
+            return sorted(range(len(table)), key=table.tasks.nodes.__getitem__, reverse=True)
         case "time":
-            values: Iterable[float | None] = table.times()
+            return table.times().largest_first()
         case "loss":
-            values = table.losses
+            return table.losses.largest_first()
         case "grad norm":
-            values = table.norms
+            return table.norms.largest_first()
         case _:
-            values = table.change_sizes()
-    return list(map(_first, values))
-
-
-def _first(value: float | None) -> float:
-    """What is not finite comes first, then the largest; what is not known comes last."""
-    if value is None:
-        return math.inf
-    return -value if math.isfinite(value) else -math.inf
+            return table.change_sizes().largest_first()

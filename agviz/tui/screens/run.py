@@ -180,10 +180,10 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
                 here = message.table.place(self._key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
             self._mark_place()
+            self._ask(judge(None), self._take_verdicts)
             if self._when_listed is not None:
                 self._when_listed()
                 self._when_listed = None
-            self._ask(judge(None), self._take_verdicts)
             self.post_message(Tour.Offered("run", lambda _: None))
         if not message.is_read:
             self._ask(read_run(message.table), self._take_run)
@@ -288,6 +288,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def action_sort(self) -> None:
         """Sort by what comes next."""
         self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
+        self.query_one(RunList).subtitle(f"by {self._order} …")
         self._list()
 
     def action_search(self) -> None:
