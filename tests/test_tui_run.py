@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import sqlite3
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -249,3 +251,31 @@ async def test_the_list_grows_with_the_file(tmp_path: Path) -> None:
                     break
             assert rows.line_count == 2
             assert norm in lines(screen, RunList)[2]
+
+
+async def test_a_pass_that_comes_to_its_end_is_listed_so(tmp_path: Path) -> None:
+    path = tmp_path / "growing.agviz"
+    goes_on = threading.Event()
+    value = torch.ones(3, requires_grad=True).square()
+    value.register_hook(lambda _: goes_on.wait(60) and None)
+    with agviz.trace(path=path) as recording:
+        training = threading.Thread(target=value.sum().backward)
+        training.start()
+        while not recording.trace.graph_tasks:
+            await asyncio.sleep(0.01)
+        async with begun(path).run_test(size=(120, 40)) as pilot:
+            await until_said(pilot, "●")
+            goes_on.set()
+            training.join()
+            await until_said(pilot, "✓")
+
+
+async def until_said(pilot: Pilot[None], glyph: str) -> None:
+    """Until the first line of the list, and what is said of it, begin so."""
+    for _ in range(100):
+        await pilot.pause(0.05)
+        if isinstance(pilot.app.screen, RunScreen):
+            listed, said = (lines(pilot.app.screen, kind) for kind in (RunList, WhatHappened))
+            if listed[1].startswith(glyph) and said[0].startswith("✓" if glyph == "✓" else "?"):
+                return
+    raise AssertionError((listed[:2], said[:1]))

@@ -119,7 +119,13 @@ class Board:
         self.tasks, self._wrong = message.tasks, message.wrong
         for screen in self.screen.app.screen_stack:
             if isinstance(screen, RunScreen):
-                screen.renew(self._files())
+                screen.show_files(self._files())
+
+    def file_grown(self, file: int) -> None:
+        """Have the screens over the one on a trace take over what has come to a file."""
+        for screen in self.screen.app.screen_stack:
+            if isinstance(screen, RunScreen | ProcessScreen):
+                screen.renew(file)
 
     def show_run(
         self, key: Key | None = None, when_listed: Callable[[], None] | None = None

@@ -74,6 +74,13 @@ class Listed(Message):
     """What is to be said where there is no graph task, and nothing more to come."""
 
 
+@dataclass
+class FileGrown(Message):
+    """More was written to a file."""
+
+    file: int
+
+
 class Start(NamedTuple):
     """A place in one of the files."""
 
@@ -653,6 +660,8 @@ class ReaderThread(Worker):
         began = time.monotonic()
         for file, (trace, watch) in enumerate(zip(self._traces, self._watches, strict=True)):
             news = watch.look()
+            if news.has_grown:
+                self._post(FileGrown(file))
             recording = self._recording
             if recording is None or recording.key.file != file:
                 if news.has_grown and _extent(trace.graph_tasks) != self._tasks[file]:

@@ -41,6 +41,8 @@ class RunRead(NamedTuple):
     """Whether there is nothing more to be read."""
     can_be_judged: bool
     """Whether gradients were looked at."""
+    took_s: float
+    """How long the last step of it took."""
 
 
 class RunOrdered(NamedTuple):
@@ -66,8 +68,9 @@ def read_run(table: RunTable | None) -> Callable[[Trace], RunRead]:
     """Read on; None: from the beginning."""
 
     def question(trace: Trace) -> RunRead:
+        began = time.perf_counter()
         found = RunTable(trace) if table is None else table.renewed(trace)
-        until = time.perf_counter() + (0 if table is None else _SECONDS_BETWEEN_CHARTS)
+        until = began + (0 if table is None else _SECONDS_BETWEEN_CHARTS)
         while found.read_on(_PIECE_S) and time.perf_counter() < until:
             time.sleep(0)  # so that the screen is painted meanwhile
         charts = {
@@ -75,7 +78,9 @@ def read_run(table: RunTable | None) -> Callable[[Trace], RunRead]:
             "grad norm": bucketed(found.norms, _COLUMNS),
             "time": bucketed(found.times(), _COLUMNS),
         }
-        return RunRead(found, charts, trace.meta, found.is_read, is_measured(trace))
+        is_read, can_be_judged = found.is_read, is_measured(trace)
+        took_s = time.perf_counter() - began
+        return RunRead(found, charts, trace.meta, is_read, can_be_judged, took_s)
 
     return question
 

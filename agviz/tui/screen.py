@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from agviz.tui.panels.threads import Threads
     from agviz.tui.python_field import PythonField
     from agviz.tui.reader_thread import (
+        FileGrown,
         Filtered,
         Grown,
         Listed,
@@ -238,6 +239,10 @@ class TraceScreen(Screen[None]):
     def on_listed(self, message: Listed) -> None:
         """Open a graph task, or say that there is none."""
         self.driver.listed(message)
+
+    def on_file_grown(self, message: FileGrown) -> None:
+        """Have the screens over this one take over what has come."""
+        self.board.file_grown(message.file)
 
     def on_loaded(self, message: Loaded) -> None:
         """Show a graph task."""

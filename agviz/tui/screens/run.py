@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from agviz.analysis.run_table import RunTable
+    from agviz.analysis.verdict import PassMark
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Meta
     from agviz.tui.flow_reading import StepPlace
@@ -50,6 +51,9 @@ _TALL: Final = 30
 _SHARE: Final = 0.6
 _SHARE_OF_LOW: Final = 0.45
 """Of the lines, what the passes may have; on a low screen what happened comes first."""
+_SHARE_OF_PAUSES: Final = 20
+"""A list that grows is read anew for at most one part of so many of the time."""
+_LONGEST_PAUSE_S: Final = 3.0
 _REST_S: Final = 0.08
 """The cursor rests for so long before it is asked what happened in a pass."""
 
@@ -104,6 +108,10 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         self._table: RunTable | None = None
         self._is_measured = True
         self._is_reading = True
+        self._is_stale = False
+        """Whether more has come to the file since it was begun to be read on."""
+        self._pause_s = 0.0
+        """Before it is read on."""
         self._order = ORDERS[0]
         self._words = ""
         self._marked: int | None = None
@@ -141,14 +149,24 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         self._fit()
         self.call_after_refresh(self._show_title)
 
-    def renew(self, files: Sequence[FileRow]) -> None:
-        """Take over what has come to files that grow."""
-        if not self.is_attached:
-            return
+    def show_files(self, files: Sequence[FileRow]) -> None:
+        """Take over how many passes files hold."""
         self._files = files
-        self.query_one(FileList).show_files(files)
-        if self._table is not None and not self._is_reading:
+        if self.is_attached:
+            self.query_one(FileList).show_files(files)
+            self._show_title()
+
+    def renew(self, file: int) -> None:
+        """Take over what has come to a file, once that takes a small share of the time."""
+        if file != self.file or self._table is None:
+            return
+        self._is_stale = self._is_reading
+        if not self._is_reading:
             self._is_reading = True
+            self.set_timer(self._pause_s, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._table is not None:
             self._ask(read_run(self._table), self._take_run)
 
     # What the reader thread found.
@@ -166,8 +184,9 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def _take_run(self, message: RunRead) -> None:
         """Show what is known, and go on."""
         self._is_reading = not message.is_read
-        is_first = self._table is None
+        is_first, before = self._table is None, self._shown_mark
         self._table, self._is_measured = message.table, message.can_be_judged
+        self._pause_s = min(_SHARE_OF_PAUSES * message.took_s, _LONGEST_PAUSE_S)
         self._meta = message.meta
         self.query_one(RunChart).show_charts(message.charts)
         if is_first or (self._order == ORDERS[0] and not self._words):
@@ -185,11 +204,22 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
                 self._when_listed()
                 self._when_listed = None
             self.post_message(Tour.Offered("run", lambda _: None))
+        elif before != self._shown_mark:
+            self.judged = None  # it has come to its end since
+            self.on_run_list_moved()
         if not message.is_read:
-            self._ask(read_run(message.table), self._take_run)
+            self._read_on()
+        elif self._is_stale:
+            self.renew(self.file)
         elif self._order != ORDERS[0] or self._words:
             self._list()
         self._show_title()
+
+    @property
+    def _shown_mark(self) -> PassMark | None:
+        """What was unusual about the pass under the cursor when it was listed."""
+        row = self.query_one(RunList).run_row
+        return None if row is None else row.mark
 
     def _take_order(self, message: RunOrdered) -> None:
         """Show the rows that are wanted, unless others are by now."""
