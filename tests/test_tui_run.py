@@ -261,7 +261,9 @@ async def test_a_pass_that_comes_to_its_end_is_listed_so(tmp_path: Path) -> None
     with agviz.trace(path=path) as recording:
         training = threading.Thread(target=value.sum().backward)
         training.start()
-        while not recording.trace.graph_tasks:
+        for _ in range(600):
+            if recording.trace.graph_tasks:
+                break
             await asyncio.sleep(0.01)
         async with begun(path).run_test(size=(120, 40)) as pilot:
             await until_said(pilot, "●")

@@ -29,7 +29,7 @@ from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
-from agviz_engine.events import GONE_BACK, NO_GRAPH_TASK
+from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,9 +164,10 @@ def marks(trace: Trace) -> dict[int, PassMark]:
         GraphTaskStatus.RUNNING: PassMark.UNDER_WAY,
         GraphTaskStatus.CUT: PassMark.CUT,
         GraphTaskStatus.FAILED: PassMark.FAILED,
+        GraphTaskStatus.WENT_BACK: PassMark.WENT_BACK,
     }
     for task in tasks.unfinished:
-        mark = PassMark.WENT_BACK if task.error == GONE_BACK else ends.get(task.status)
+        mark = ends.get(task.status)
         if mark is not None:
             found[tasks.root(task.id)] = mark
     return dict(sorted(found.items()))
@@ -347,7 +348,7 @@ def _passes(tasks: GraphTasks, graph_task: int | None) -> str:
 
 def _looked_at(trace: Trace, tasks: GraphTasks, *, is_masked: bool = False) -> str:
     ended = "It came to its end" if len(tasks) == 1 else "All came to their end"
-    again = sum(task.error == GONE_BACK for task in tasks.unfinished)
+    again = sum(task.status is GraphTaskStatus.WENT_BACK for task in tasks.unfinished)
     if again:
         but_for = f"All came to their end but {again} that went back and ran on as the next"
         ended = "It went back and ran on as the next" if len(tasks) == 1 else but_for

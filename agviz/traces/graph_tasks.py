@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, overload
 
 from agviz.traces.packed import unpack
 from agviz.traces.rows import GraphTaskRow, GraphTaskStatus
+from agviz_engine.events import GONE_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -236,7 +237,8 @@ class GraphTasks(Sequence[GraphTaskRow]):
         begin_seq, begin_t, end_seq, end_t, error, message, executed, traced, withdrawn = rest
         start_ns, raised = self._facts.start_ns, self._facts.errors[error]
         if raised:
-            status = GraphTaskStatus.FAILED
+            is_back = raised == GONE_BACK
+            status = GraphTaskStatus.WENT_BACK if is_back else GraphTaskStatus.FAILED
         elif end_t == _NONE:
             status = self._facts.open_end
         else:

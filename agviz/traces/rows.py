@@ -72,6 +72,8 @@ class GraphTaskStatus(StrEnum):
     FAILED = "failed"
     CUT = "cut"
     """The recording ended before the graph task did."""
+    WENT_BACK = "went back"
+    """A debugger had it go back to an earlier node; it ran on as the next graph task."""
 
 
 class Rank(NamedTuple):
