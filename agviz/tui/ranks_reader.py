@@ -130,6 +130,8 @@ class RanksJudged(Message):
 
     verdicts: tuple[Verdict, ...]
     """The worst first; never none."""
+    ranks: tuple[int, ...]
+    """Those that the first is about."""
 
 
 class RanksReader(Worker):
@@ -199,7 +201,7 @@ class RanksReader(Worker):
     def _judge(self) -> None:
         if self._phases is not None and self._wanted is not None:
             found = rank_verdicts(self._phases.run)
-            self._post(RanksJudged(tuple(each.verdict for each in found)))
+            self._post(RanksJudged(tuple(each.verdict for each in found), found[0].ranks))
 
     def _work(self, window: RanksWindow, number: int) -> None:
         phases = self._phases

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.run_table import Bucket, RunRow, RunTable
 
-_BARS: Final = "▁▂▃▄▅▆▇█"
+_BARS: Final = " ▁▂▃▄▅▆▇█"
 _NAME: Final = 10
 _MOST_CELLS: Final = 4
 """Of the bar of one pass."""
@@ -50,6 +50,8 @@ class RunChart(Panel):
         super().__init__(id=id)
         self._charts: dict[str, list[Bucket]] = {}
         self._share = 0.0
+        self.bar_lines = 1
+        """Of each chart."""
 
     def show_charts(self, charts: dict[str, list[Bucket]]) -> None:
         """Draw them."""
@@ -66,32 +68,40 @@ class RunChart(Panel):
         self.redraw()
 
     def row(self, y: int, width: int) -> tuple[Line, str]:
-        """A chart."""
-        if y >= len(self._charts):
+        """A line of a chart; the lowest has its name, and what the last pass has."""
+        number, line_of = divmod(y, self.bar_lines + (self.bar_lines > 1))
+        if number >= len(self._charts) or line_of >= self.bar_lines:
             return [], ""
-        name, buckets = [*self._charts.items()][y]
+        above = self.bar_lines - 1 - line_of
+        name, buckets = [*self._charts.items()][number]
         last = next((one.most for one in reversed(buckets) if one.most is not None), None)
         said = "" if last is None else _amount(name, last)
         room = width - _NAME - 13
-        line = [Span(f" {left(name, _NAME)}", "muted")]
+        line = [Span(f" {left('' if above else name, _NAME)}", "muted")]
         if not any(one.most is not None or one.is_bad for one in buckets):
-            return [*line, Span("not known", "muted")], ""
+            return [*line, Span("" if above else "not known", "muted")], ""
         each = min(max(1, room // len(buckets)), _MOST_CELLS)
-        line += _bars(merged(buckets, room), int(self._share * min(room, len(buckets))), each)
-        return [*line, Span(f"  {said}", "number")], ""
+        marked = int(self._share * min(room, len(buckets)))
+        line += _bars(merged(buckets, room), marked, each, (above, self.bar_lines))
+        return [*line, Span("" if above else f"  {said}", "number")], ""
 
 
-def _bars(buckets: Sequence[Bucket], marked: int, cells: int) -> Iterator[Span]:
+def _bars(
+    buckets: Sequence[Bucket], marked: int, cells: int, part: tuple[int, int]
+) -> Iterator[Span]:
+    """A line of bars; ``part``: how many are below it, of how many."""
+    below, lines = part
     finite = [one.most for one in buckets if one.most is not None]
     low, high = min(0.0, *finite, 0.0), max(finite, default=0.0)
     for place, bucket in enumerate(buckets):
         if bucket.is_bad:
-            glyph, look = "!", "nonfinite"
+            glyph, look = " " if below else "!", "nonfinite"
         elif bucket.most is None:
-            glyph, look = "·", "muted"
+            glyph, look = " " if below else "·", "muted"
         else:
             level = 0 if high == low else (bucket.most - low) / (high - low)
-            glyph, look = _BARS[min(int(level * len(_BARS)), len(_BARS) - 1)], "lane-past"
+            eighths = min(int(level * 8 * lines), 8 * lines - 1) + 1 - 8 * below
+            glyph, look = _BARS[min(max(eighths, 0), 8)], "lane-past"
         yield Span(glyph * cells, "playhead" if place == marked else look)
 
 

@@ -47,10 +47,13 @@ _AROUND: Final = 2
 """Lines that are no panels: title and hints."""
 _CHART: Final = 5
 _LEAST: Final = 5
+_LEAST_ANSWER: Final = 8
 _TALL: Final = 30
+_MORE_CHART: Final = {1: 0, 2: 5, 3: 8}
+"""Lines that bars of so many lines need beside."""
 _SHARE: Final = 0.6
 _SHARE_OF_LOW: Final = 0.45
-"""Of the lines, what the passes may have; on a low screen what happened comes first."""
+"""Of the lines, what the passes have at least; on a low screen what happened comes first."""
 _SHARE_OF_PAUSES: Final = 20
 """A list that grows is read anew for at most one part of so many of the time."""
 _LONGEST_PAUSE_S: Final = 3.0
@@ -118,6 +121,8 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         """The graph task with which others are compared."""
         self.judged: int | None = None
         """The graph task about which something is said."""
+        self._answer = _LEAST_ANSWER
+        """Lines that what happened has needed so far, on a tall screen."""
 
     def compose(self) -> ComposeResult:
         """Title, chart, passes, what happened, hints."""
@@ -237,6 +242,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         elif row is not None and message.graph_task in {None, row.task.id}:
             self.judged = row.task.id
             self.query_one(WhatHappened).show_verdicts(message.verdicts, message.shape)
+        self._fit()
 
     # What the user does.
 
@@ -405,8 +411,17 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         room = self.size.height - _AROUND - (_CHART if chart.display else 0)
         if files.display:
             room -= of_files
-        share = _SHARE if is_tall else _SHARE_OF_LOW
-        self.query_one(RunList).styles.height = min(count + 3, max(_LEAST, int(room * share)))
+        if is_tall:
+            needed = self.query_one(WhatHappened).height_for(self.size.width)
+            self._answer = max(self._answer, min(needed, int(room * (1 - _SHARE))))
+            height = room - self._answer
+        else:
+            height = int(room * _SHARE_OF_LOW)
+        height = min(count + 3, max(_LEAST, height))
+        self.query_one(RunList).styles.height = height
+        spare = room - height - self._answer if is_tall else 0
+        chart.bar_lines = next(lines for lines in (3, 2, 1) if spare >= _MORE_CHART[lines])
+        chart.styles.height = _CHART + _MORE_CHART[chart.bar_lines]
 
     def _show(self, places: Sequence[int]) -> None:
         if self._table is not None:
