@@ -215,15 +215,15 @@ class RanksApp(BaseApp):
     def on_ranks_screen_rank_picked(self, message: RanksScreen.RankPicked) -> None:
         """Look at one rank."""
         if self.opened is None:
-            rank = OpenedRank(message.number, message.graph_task)
+            rank = OpenedRank(message.number, message.graph_task, message.paths)
+            path = message.paths[message.number]
 
             def post(found: Message) -> None:
                 opened.post_message(found)
 
-            reader = ReaderThread([message.path], post)
-            opened = TraceScreen(
-                [message.path], reader, partial(RecordedDriver, rank=rank), self._shares
-            )
+            reader = ReaderThread([path], post)
+            make_driver = partial(RecordedDriver, rank=rank)
+            opened = TraceScreen([path], reader, make_driver, self._shares)
             self.opened = opened
             self.push_screen(opened)
             reader.start()

@@ -21,7 +21,7 @@ from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.run import RunScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from textual.screen import Screen
 
@@ -55,6 +55,8 @@ class Board:
         self.reader = reader
         self.view: View | None = None
         """None: nothing was read yet. Another one is shown by :meth:`show`."""
+        self.named: Mapping[str, Path] = {}
+        """Files that may be opened beside those, by what they are called."""
         self.alive: Callable[[View], View] = _as_it_is
         """Adds to a view what is known beside the recording; a driver may set another."""
         self.tasks: list[GraphTasks] = []
@@ -161,7 +163,7 @@ class Board:
             self.reader.ask_files(pair_with(key), self._show)
 
     def compare_with(self, argument: str) -> None:
-        """Hold the pass against one that is named: ``FILE``, ``#PASS``, or both.
+        """Hold the pass against one that is named: ``FILE`` or ``rank 2``, ``#PASS``, or both.
 
         Raises:
             CommandError: what was typed names none.
@@ -169,7 +171,7 @@ class Board:
         key = self.shown.recording.key
         name, _, digits = argument.rpartition("#") if "#" in argument else (argument, "", "")
         other = number(digits) if digits else None
-        path = Path(name.strip()).expanduser()
+        path = self.named.get(name.strip()) or Path(name.strip()).expanduser()
         if not name.strip():
             self.reader.ask_files(pair_with(key, other), self._show)
         elif not path.is_file():

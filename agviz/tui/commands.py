@@ -495,6 +495,9 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(
         Keys("compare.show", "d", "Compare", title="Compare with another pass"),
         Usage("compare", "[FILE] [#PASS]", "hold this pass against another one, node by node"),
+        complete=lambda parts, argument: [
+            name for name in parts.board.named if name.startswith(argument)
+        ],
         press=lambda parts, _: parts.board.compare(),
         run=lambda parts, argument: parts.board.compare_with(argument),
     ),

@@ -18,7 +18,8 @@ from agviz.tui.panels.events import Events
 from agviz.tui.reader_thread import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from textual.widget import Widget
 
@@ -42,6 +43,8 @@ class OpenedRank(NamedTuple):
     number: int
     graph_task: int
     """The pass at which it is opened."""
+    paths: Mapping[int, Path]
+    """The file of each rank."""
 
 
 class RecordedDriver:
@@ -70,6 +73,8 @@ class RecordedDriver:
         self._begins_with_run = begins_with_run
         self._compares = compares
         self._rank = rank
+        if rank is not None:
+            board.named = {f"rank {number}": path for number, path in rank.paths.items()}
 
     # Keys and commands.
 

@@ -106,6 +106,8 @@ class RanksWindow(NamedTuple):
     longest: tuple[int, ...]
     """Numbers of all passes, that with the longest wait first."""
     script: str
+    paths: Mapping[int, Path]
+    """The file of each rank, by its number."""
 
 
 @dataclass
@@ -243,6 +245,7 @@ class RanksReader(Worker):
             missing=tuple(run.folder.missing),
             longest=self._longest,
             script=run.folder.ranks[0].meta.script,
+            paths={number: rank.file.path for number, rank in run.ranks.items()},
         )
 
 

@@ -20,6 +20,7 @@ from agviz.words.safe import clean
 from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from textual.app import ComposeResult
@@ -72,9 +73,9 @@ class RanksScreen(Screen[None]):
     class RankPicked(Message):
         """The user wants to look at one rank."""
 
-        def __init__(self, path: Path, number: int, graph_task: int) -> None:
+        def __init__(self, paths: Mapping[int, Path], number: int, graph_task: int) -> None:
             super().__init__()
-            self.path, self.number, self.graph_task = path, number, graph_task
+            self.paths, self.number, self.graph_task = paths, number, graph_task
 
     def __init__(self, folder: Path, reader: RanksReader) -> None:
         super().__init__()
@@ -169,8 +170,9 @@ class RanksScreen(Screen[None]):
             self.action_fold()
         elif rank.graph_task is None:
             self.notify(f"Rank {rank.number} made no such pass.")
-        else:
-            self.post_message(self.RankPicked(rank.path, rank.number, rank.graph_task))
+        elif self.window is not None:
+            paths = self.window.paths
+            self.post_message(self.RankPicked(paths, rank.number, rank.graph_task))
 
     def action_pass(self, by: int) -> None:
         """Look at the next or previous pass."""
