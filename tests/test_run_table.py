@@ -20,6 +20,7 @@ from agviz.analysis.verdict import PassMark
 from agviz.errors import TraceError
 from agviz.traces.packed import pack
 from agviz.traces.reader import Trace
+from agviz.tui.run_reading import order_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -265,3 +266,30 @@ def test_module_calls_of_a_stranger_are_checked(tmp_path: Path) -> None:
             database.execute("UPDATE forward_calls SET bytes = ?", (blob,))
         with Trace.open(path) as trace, pytest.raises(TraceError):
             trace.module_calls(trace.graph_tasks[0].id)
+
+
+def test_rows_are_chosen_by_what_is_said_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    _train(path)
+    with Trace.open(path) as trace:
+        table = RunTable(trace)
+        numbers = [f"#{row.task.id}" for row in table]
+        changed = [row.change.parameter if row.change else "" for row in table]
+        bad = [row.norm is not None and not math.isfinite(row.norm) for row in table]
+
+        def places(words: str, order: str = "number") -> list[int]:
+            return [*order_run(table, order, words)(trace).places]
+
+        assert places("NaN") == [place for place, is_bad in enumerate(bad) if is_bad]
+        assert places("finished") == [place for place, is_bad in enumerate(bad) if not is_bad]
+        last = numbers[-1].strip("#")
+        assert places(last) == [at for at, text in enumerate(numbers) if last in text]
+        assert places(f"backward {numbers[3]}") == [
+            at for at, text in enumerate(numbers) if numbers[3] in text
+        ]
+        assert places("2.weight") == [at for at, name in enumerate(changed) if "2.weight" in name]
+        assert not places("grad_of_nothing")
+        assert places("", "loss")[0] == _BREAKS
+        losses = [table[place].loss or 0.0 for place in places("", "loss")[1:]]
+        assert losses == sorted(losses, reverse=True)
+        assert places("nan", "time") == [_BREAKS]
