@@ -107,7 +107,7 @@ class Recorded:
     @property
     def graph_tasks(self) -> list[GraphTaskRow]:
         """The calls of backward and grad, in order of creation."""
-        return self.trace.graph_tasks
+        return list(self.trace.graph_tasks)
 
     @property
     def nodes(self) -> list[NodeRow]:

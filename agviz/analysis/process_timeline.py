@@ -397,7 +397,7 @@ class ProcessTimeline:
         """Begin and end of the recording, on the axis."""
         self.active = self.span
         """The same without what is before the first thing that was recorded: imports, mostly."""
-        self._tasks: list[GraphTaskRow] = []
+        self._tasks: Sequence[GraphTaskRow] = ()
         self._phases: dict[_Key, _Phase] = {}
         self._levels: dict[int, list[SpanLevel]] = {}
         self._steps_in: dict[_Key, list[ThreadSpan]] = {}

@@ -387,12 +387,13 @@ class EventReader:
         )
         return [row[0] for row in rows]
 
-    def has_checks(self, graph_task: int | None) -> bool:
+    def has_checks(self, task: GraphTaskRow | None) -> bool:
         """Whether some output of a node was looked at for NaN and infinities."""
+        mine = "TRUE" if task is None else DURING
         return bool(
             self._database.value(
-                f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK} {of(graph_task)})",  # noqa: S608
-                *given(graph_task),
+                f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK} AND {mine})",  # noqa: S608
+                *(() if task is None else place(task)),
             )
         )
 

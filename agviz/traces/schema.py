@@ -692,6 +692,14 @@ CREATE TABLE timeline (
     id INTEGER PRIMARY KEY,        -- graph_task * PARTS, and from there one for each part
     bytes BLOB NOT NULL            -- all parts but the last have PART_BYTES
 )""",
+    # Graph tasks in columns: graph_task, what was measured of each as a whole, and what of its
+    # leaves. agviz.traces.task_facts names them, agviz.traces.packed describes their form. Empty
+    # until the recording is closed.
+    "run": """
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,        -- number of the part, from 0
+    bytes BLOB NOT NULL            -- all parts but the last have PART_BYTES
+)""",
 }
 """The tables, by name. The text is what SQLite stores, comments included."""
 
