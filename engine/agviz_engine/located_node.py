@@ -18,7 +18,7 @@ from agviz_engine.torch_layout import (
     python_hooks,
     releasers,
     sequence_nr,
-    shapes_text,
+    shapes_texts,
     signed_sequence_nr,
     signed_topological_nr,
     topological_nr,
@@ -60,8 +60,7 @@ class LocatedNode(NodeRef):
         lengths = [
             signed_topological_nr[ref.base] if ref.base else ref.topological_nr for ref in refs
         ]
-        shapes = [shapes_text(ref) for ref in refs]
-        return Columns(names, array("q", numbers), array("q", lengths), shapes)
+        return Columns(names, array("q", numbers), array("q", lengths), shapes_texts(refs))
 
     def release_variables(self) -> None:
         """Drop the saved tensors (``Node::release_variables`` of the node's own class)."""

@@ -61,7 +61,7 @@ from agviz_engine.node import FUNCTION_BASE
 from agviz_engine.releases import is_dense
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch.autograd.graph import Node
 
@@ -1059,12 +1059,18 @@ def _do_fit(expected: _Metadata, gradient: Tensor) -> bool:
     )
 
 
-def shapes_text(ref: NodeInMemory) -> str:
-    """The shapes of all inputs, like ``[3, 4];[5]``; empty where they are not known."""
-    if ref.num_inputs != 1 or not ref.base:
-        return ref.input_shapes
-    facts = _metadata(MEMORY[ref.base + _ARRAY])
-    return _texts.get(facts) or _text(ref, facts)
+def shapes_texts(refs: Sequence[NodeInMemory]) -> list[str]:
+    """The shapes of all inputs of each node, like ``[3, 4];[5]``; empty where they are not known."""
+    found = []
+    for ref in refs:
+        if ref.num_inputs != 1 or not ref.base:
+            found.append(ref.input_shapes)
+            continue
+        address = MEMORY[ref.base + _ARRAY]  # _metadata, written out: every node comes through here
+        dimensions = MEMORY[(address >> 3) + _SHAPE_SIZE] & 0xFFFFFFFF
+        facts = _read_metadata[dimensions](BYTES, address)
+        found.append(_texts.get(facts) or _text(ref, facts))
+    return found
 
 
 def _text(ref: NodeInMemory, facts: _Metadata) -> str:

@@ -16,7 +16,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from agviz_engine import torch_layout
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.located_node import node_ref
-from agviz_engine.torch_layout import expectation, fits_plainly, shapes_text
+from agviz_engine.torch_layout import expectation, fits_plainly, shapes_texts
 from tests.engine.builders import custom
 
 if TYPE_CHECKING:
@@ -160,4 +160,4 @@ def test_shapes_of_inputs_in_words(name: str) -> None:
         except RuntimeError:
             asked = []
         has_symbols = any("j" in shape for shape in asked)
-        assert shapes_text(ref) == ("" if has_symbols else ";".join(asked))
+        assert shapes_texts([ref])[0] == ("" if has_symbols else ";".join(asked))
