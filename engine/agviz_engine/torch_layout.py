@@ -1060,7 +1060,7 @@ def _do_fit(expected: _Metadata, gradient: Tensor) -> bool:
 
 
 def shapes_texts(refs: Sequence[NodeInMemory]) -> list[str]:
-    """The shapes of all inputs of each node, like ``[3, 4];[5]``; empty where they are not known."""
+    """The shapes of all inputs of each node, like ``[3, 4];[5]``; empty: they are not known."""
     found = []
     for ref in refs:
         if ref.num_inputs != 1 or not ref.base:
