@@ -220,7 +220,7 @@ class Emitter:
         registry = self._registry
         if registry.journal is not None:
             registry.journal(row)
-        if not (registry.queue_pop or registry.node_started):
+        if not registry.takes_dispatched:
             return None
         live = self.live(graph_task, ref)
         live.inputs = inputs
@@ -323,7 +323,7 @@ class Emitter:
         registry = self._registry
         if registry.journal is not None:
             registry.journal(rows)
-        if registry.dependency_decremented or registry.gradient_accumulated:
+        if registry.deliveries_dispatched:
             for place, begin in enumerate(range(0, len(rows), ROW)):
                 gradient = held[place] if held else None
                 self.dispatch(graph_task, ref, rows[begin : begin + ROW], gradient)

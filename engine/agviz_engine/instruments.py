@@ -304,7 +304,11 @@ class Registry:
     leaves: bool
     checks: bool
     """Whether anybody observes the emissions QueuePush, ``TOOK``, ``DELIVERED`` (or the gradient of
-    the root), ``ENDED``, LeafAccumulated, NonFiniteChecked."""
+    the root), ``ENDED``, LeafAccumulated, NonFiniteChecked; a measurer observes deliveries."""
+    takes_dispatched: bool
+    deliveries_dispatched: bool
+    ends_dispatched: bool
+    """Whether anybody observes their events, and not only their rows."""
     measurer: Measurer | None
     """Measures gradients; None: nobody wants that, or no instrument brings one."""
     isolator: Isolator | None
@@ -348,17 +352,18 @@ class Registry:
         self.health_journal = _fan_out(self._with("health_journal"))
         has_journal = self.journal is not None
         self.pushes = has_journal or bool(self.queue_push)
-        self.takes = has_journal or bool(self.queue_pop or self.node_started)
-        self.deliveries = has_journal or bool(
-            self.dependency_decremented or self.gradient_accumulated
-        )
-        self.ends = has_journal or bool(self.saved_tensors_released or self.node_finished)
+        self.takes_dispatched = bool(self.queue_pop or self.node_started)
+        self.deliveries_dispatched = bool(self.dependency_decremented or self.gradient_accumulated)
+        self.ends_dispatched = bool(self.saved_tensors_released or self.node_finished)
+        self.ends = has_journal or self.ends_dispatched
         self.leaves = has_journal or bool(self.leaf_accumulated)
         self.checks = has_journal or bool(self.non_finite_checked)
         self.isolator = next(iter(self._with("isolator")), None)
         measurers = self._with("measurer")
         is_wanted = self.health_journal is not None or self.gradient_measured
         self.measurer = measurers[0](self) if measurers and is_wanted else None
+        self.takes = has_journal or self.takes_dispatched
+        self.deliveries = has_journal or self.deliveries_dispatched or self.measurer is not None
 
     def lose(self, error: Exception) -> None:
         """Remove all instruments, because what they are given would have gaps from here on."""

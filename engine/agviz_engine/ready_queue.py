@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from agviz_engine.emissions import ABSENT, PUSH, TOOK, clock, next_seq, next_two, took
 
@@ -101,9 +101,8 @@ class ReadyQueue(Generic[Base]):
 
         Who pushes counts the task as outstanding before, where torch's ``push`` does it itself.
         """
-        entry = _entry(task)
         with self._lock:
-            heappush(self._heap, entry)
+            heappush(self._heap, _entry(task))
             if self._waiting:
                 self._not_empty.notify()
 
@@ -117,10 +116,11 @@ class ReadyQueue(Generic[Base]):
         Returns:
             The row of its QueuePush.
         """
-        heap, base, node = self._heap, cast("Base", task.base), cast("NodeRef", task.node)
-        entry = 0, -base.reentrant_depth, -node.sequence_nr, task
+        base: Any = task.base
+        node: Any = task.node
         with self._lock:
-            heappush(heap, entry)
+            heap = self._heap
+            heappush(heap, (0, -base.reentrant_depth, -node.sequence_nr, task))
             if self._waiting:
                 self._not_empty.notify()
             return (
@@ -171,14 +171,15 @@ class ReadyQueue(Generic[Base]):
                 task = heappop(heap)[3]
             else:
                 task = self._take_preferred(self._preferred)
-            if task.node is not None:
+            node, base = task.node, task.base
+            if node is not None and base is not None:
                 task.row = (
                     next_two()[0],
                     clock(),
                     thread,
-                    cast("Base", task.base).id,
+                    base.id,
                     TOOK,
-                    task.node.index,
+                    node.index,
                     self.index,
                     len(heap),
                     ABSENT,

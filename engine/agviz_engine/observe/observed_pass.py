@@ -146,7 +146,7 @@ class ObservedPass:
         registry = self.engine.registry
         measurer = registry.measurer
         gradient = self._root_gradients[0]
-        if gradient is not None and (registry.deliveries or measurer is not None):
+        if gradient is not None and registry.deliveries:
             fact = -1, graph_task.root_edges[0][1], 0, held_bytes(gradient)
             row = self.engine.emit.row(graph_task, ARRIVED, root, *fact)
             if measurer is not None:
@@ -397,7 +397,7 @@ class ObservedPass:
             row = *place, ENDED, ref.index, *fields
             if registry.journal is not None:
                 registry.journal(row)
-            if registry.saved_tensors_released or registry.node_finished:
+            if registry.ends_dispatched:
                 self.engine.emit.ended(graph_task, ref, row, outputs)
         if outputs:
             self._hand_on(thread, ref, outputs)
