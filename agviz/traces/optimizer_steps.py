@@ -55,6 +55,16 @@ def count_before(database: Database, graph_task: int) -> int:
     return row[0]
 
 
+def passes_before(database: Database) -> dict[int, int]:
+    """By number of a step: the last outermost graph task that had begun; -1: none.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    rows = database.stream("SELECT id, graph_task FROM optimizer_step ORDER BY id", types="ii")
+    return dict(rows)
+
+
 def read(database: Database, contents: Contents, since: int = -1) -> list[OptimizerStepRow]:
     """In order of time; those after the beginning of graph task ``since``.
 

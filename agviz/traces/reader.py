@@ -484,6 +484,10 @@ class Trace:
         """
         return optimizer_steps.read(self._database, self._contents(), since)
 
+    def passes_before_steps(self) -> dict[int, int]:
+        """By number of a step: the last outermost graph task that had begun; -1: none."""
+        return optimizer_steps.passes_before(self._database)
+
     def live_graphs(self) -> list[LiveGraphsLook]:
         """How many graphs were alive when some later passes began, in order of time."""
         return live_graphs.read(self._database, self._contents())

@@ -42,7 +42,7 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
                 f" the sum of old and new ones. {remedy}"
             ),
             evidence=tuple(
-                f"step {taken.step.number}: the gradients of the step before were there, untouched"
+                f"step {taken.number}: the gradients of the step before were there, untouched"
                 for taken in each.steps[:_LEAST_KEPT]
                 if taken.fact.is_kept
             ),

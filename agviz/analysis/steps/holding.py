@@ -67,7 +67,7 @@ def held_twice(run: RunSteps) -> Iterator[StepFinding]:
                 for row in second.held
                 if row.name and row.name in {one.name for one in first.held}
             ]
-            if not both or not _step_together(first, second):
+            if not both or not _step_together(run, first, second):
                 continue
             yield StepFinding(
                 kind="held twice",
@@ -275,14 +275,15 @@ def _is_amid(name: str, held: set[str]) -> bool:
     return False
 
 
-def _step_together(first: Stepping, second: Stepping) -> bool:
+def _step_together(run: RunSteps, first: Stepping, second: Stepping) -> bool:
     """Whether most steps of one come after the same pass as one of the other, beside each other."""
-    after = {taken.step.graph_task: taken.step for taken in first.steps}
+    times = {step.number: step for step in run.trace.optimizer_steps()}
+    after = {taken.graph_task: times[taken.number] for taken in first.steps}
     together = 0
     for taken in second.steps:
-        other = after.get(taken.step.graph_task)
-        if other is None or other.begin_ns is None or taken.step.begin_ns is None:
+        other, own = after.get(taken.graph_task), times[taken.number]
+        if other is None or other.begin_ns is None or own.begin_ns is None:
             continue
         # One inside of the other: an optimizer that wraps another.
-        together += taken.step.begin_ns >= other.time_ns or other.begin_ns >= taken.step.time_ns
+        together += own.begin_ns >= other.time_ns or other.begin_ns >= own.time_ns
     return together >= 2 and together * 5 >= 4 * max(len(first.steps), len(second.steps))

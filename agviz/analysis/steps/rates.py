@@ -62,7 +62,7 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
             len(known),
         )
         if tail >= _LEAST and tail * 3 >= len(known):
-            began = each.steps[len(known) - tail].step
+            began = each.steps[len(known) - tail]
             yield StepFinding(
                 kind="rate falls",
                 heading=f"the learning rate of {each.name} shrinks to nothing",

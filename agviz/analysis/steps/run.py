@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow, OptimizerStepRow
+    from agviz.traces.rows import Frame, GraphTaskRow
     from agviz.traces.step_facts import (
         HeldParameterRow,
         OptimizerRow,
@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 class TakenStep(NamedTuple):
     """One step, with what its optimizer held and found."""
 
-    step: OptimizerStepRow
+    graph_task: int
+    """The last outermost one that had begun; -1: none."""
     fact: StepFactRow
     sample: Sequence[StepSampleRow]
+
+    @property
+    def number(self) -> int:
+        """Among all steps, in order of time."""
+        return self.fact.step
 
 
 class Stepping(NamedTuple):
@@ -67,7 +73,8 @@ class RunSteps:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.rows = {step.number: step for step in trace.optimizer_steps()}
+        self.rows = trace.passes_before_steps()
+        """By number of a step: the last outermost graph task that had begun; -1: none."""
 
     @cached_property
     def optimizers(self) -> list[Stepping]:
@@ -105,7 +112,7 @@ class RunSteps:
         """Leaves that no optimizer holds, that nobody moves, and that passes keep leading to."""
         if not self.optimizers or not self.passes:
             return []
-        first = min(each.steps[0].step.graph_task for each in self.optimizers)
+        first = min(each.steps[0].graph_task for each in self.optimizers)
         after = len(self.passes.after(first))
         return [
             row
@@ -131,10 +138,10 @@ class RunSteps:
             taken: the step.
             last: the step before; None: it is the first.
         """
-        after = -1 if last is None else last.step.graph_task
+        after = -1 if last is None else last.graph_task
         ids = self.passes.ids
         between = self.passes[
-            bisect_left(ids, after + 1) : bisect_left(ids, taken.step.graph_task + 1)
+            bisect_left(ids, after + 1) : bisect_left(ids, taken.graph_task + 1)
         ]
         return between[0] if len(between) == 1 else None
 

@@ -39,7 +39,7 @@ def spoilt(run: RunSteps) -> Iterator[StepFinding]:
     if by is None:
         return
     names = [row.name for row in wrong if row.optimizer == by.optimizer.number]
-    taken = next((one for one in by.steps if one.step.number == wrong[0].step), by.steps[-1])
+    taken = next((one for one in by.steps if one.number == wrong[0].step), by.steps[-1])
     were = "were" if len(names) > 1 else "was"
     # A norm that is missing though nothing lacks a gradient was none: NaN or infinite.
     lost = [] if taken.fact.without_grad else _lost(taken)
@@ -59,7 +59,7 @@ def spoilt(run: RunSteps) -> Iterator[StepFinding]:
         frame=by.stepped,
         paragraph=(
             f"{parameters(names)} {were} not finite {when}, last written by step"
-            f" {taken.step.number} of {by.name}. Every loss and every gradient that was measured"
+            f" {taken.number} of {by.name}. Every loss and every gradient that was measured"
             f" until then{did}"
         ),
         evidence=() if by.made is None else (f"{by.name} was made at {by.made}",),
