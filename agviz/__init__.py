@@ -50,6 +50,10 @@ _NOT_OURS = {"Any", "TYPE_CHECKING", "annotations"}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'agviz' has no attribute {name!r}")
+    if name == "draw":  # 60 ms of CPU, where the whole API takes 150
+        from agviz.drawing import draw
+
+        return draw
     from agviz import api
 
     return getattr(api, name)

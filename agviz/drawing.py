@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,11 @@ from agviz.traces.rows import (
     NodeStatus,
     SavedRow,
 )
+from agviz.words.safe import clean
 from agviz.words.shapes import read_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch.autograd.graph import Node
     from torch.nn import Module
@@ -41,10 +43,12 @@ if TYPE_CHECKING:
 
 
 def draw(
-    loss: Tensor | Iterable[Tensor],
+    loss: object,
     params: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | Module | None = None,
+    show_attrs: bool = False,
+    show_saved: bool = False,
+    max_attr_chars: int = 50,
     *,
-    saved: bool = False,
     fold: str = "auto",
     budget: int | None = None,
     around: str | None = None,
@@ -58,9 +62,12 @@ def draw(
     feed are written below them.
 
     Args:
-        loss: a tensor that requires grad, or several.
+        loss: a tensor that requires grad, or what a model gave: tensors in mappings, tuples and
+            lists at any depth.
         params: their names: ``dict(model.named_parameters())``, or the model.
-        saved: show which tensors nodes saved.
+        show_attrs: show what else than tensors nodes saved: sizes, dimensions, flags.
+        show_saved: show which tensors nodes saved.
+        max_attr_chars: of what else they saved, so many characters.
         fold: what is drawn as one beside what the budget demands: ``auto`` (nothing), ``repeats``,
             ``chains``.
         budget: number of nodes to draw (default 400); more than that are folded.
@@ -81,7 +88,10 @@ def draw(
     view = make_view(fold=fold, budget=budget, depth=depth)
     look = make_look(theme=theme)
     with undisturbed():
-        graph = _graph(_roots(loss), _names(params), saved=saved)
+        refs, graph = _graph(_roots(loss), _names(params), saved=show_saved)
+        if show_attrs:
+            attributes = _attributes(refs, max_attr_chars)
+            graph = replace(graph, marks=replace(graph.marks, attributes=attributes))
         if around is not None:
             graph = cut_around(graph, around, depth)
         if to is not None:
@@ -89,14 +99,23 @@ def draw(
         return draw_picture(compose_view(graph, view), look)
 
 
-def _roots(loss: Tensor | Iterable[Tensor]) -> list[Node]:
-    tensors = [loss] if isinstance(loss, Tensor) else list(loss)
+def _roots(loss: object) -> list[Node]:
     from agviz.live_graph import root_nodes
 
-    roots = root_nodes(tensors)
+    roots = root_nodes(_tensors(loss))
     if not roots:
         raise AgvizError("There is no graph to draw: no tensor that was given requires grad.")
     return roots
+
+
+def _tensors(given: object) -> Iterator[Tensor]:
+    """All tensors in what a model gives."""
+    if isinstance(given, Tensor):
+        yield given
+    elif isinstance(given, Mapping):
+        yield from chain.from_iterable(map(_tensors, given.values()))
+    elif isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        yield from chain.from_iterable(map(_tensors, given))
 
 
 def _names(
@@ -117,7 +136,9 @@ def _names(
     return names
 
 
-def _graph(roots: Sequence[Node], names: Mapping[int, str], *, saved: bool) -> TaskGraph:
+def _graph(
+    roots: Sequence[Node], names: Mapping[int, str], *, saved: bool
+) -> tuple[list[NodeRef], TaskGraph]:
     from agviz.live_graph import walk
 
     refs = walk(roots)
@@ -157,7 +178,7 @@ def _graph(roots: Sequence[Node], names: Mapping[int, str], *, saved: bool) -> T
         executed=0,
     )
     title = f"graph of {rows[0].short_name}"
-    return build_graph(task, rows, edges, (), title=title, marks=marks, ran=False)
+    return refs, build_graph(task, rows, edges, (), title=title, marks=marks, ran=False)
 
 
 def _row(ref: NodeRef, names: Mapping[int, str]) -> NodeRow:
@@ -210,3 +231,24 @@ def _saved(refs: Iterable[NodeRef]) -> dict[int, list[SavedRow]]:
         for ref in refs
         if not ref.is_accumulate_grad
     }
+
+
+def _attributes(refs: Iterable[NodeRef], longest: int) -> dict[int, list[str]]:
+    """What nodes saved beside tensors, which no hook is asked for: ``dim: 1``."""
+    known: dict[type, list[str]] = {}
+    found: dict[int, list[str]] = {}
+    for ref in refs:
+        kind = type(ref.node)
+        if kind not in known:
+            names = dir(kind)
+            known[kind] = [
+                name for name in names if name.startswith("_saved_") and f"_raw{name}" not in names
+            ]
+        for name in known[kind]:
+            value = getattr(ref.node, name)
+            if type(value) is int and value >= 2**63:
+                value -= 2**64  # torch shows a dimension of -1 as an unsigned number
+            said = clean(str(value))
+            shown = said if len(said) <= longest else f"{said[:longest]}…"
+            found.setdefault(ref.index, []).append(f"{name.removeprefix('_saved_')}: {shown}")
+    return found

@@ -15,7 +15,8 @@ from agviz.analysis.failure import failure
 from agviz.analysis.why import why
 from agviz.errors import AgvizError, DrawingError
 from agviz.export.choices import make_look, make_view
-from agviz.graph.view import GraphView, read_view
+from agviz.graph.reading import read_view
+from agviz.graph.view import GraphView
 from agviz.traces.event_row import EventRow
 from agviz.traces.reader import Trace
 from agviz.traces.rows import ExecutionRow, NodeRow, NonFiniteRow
@@ -106,7 +107,7 @@ class Recorded:
     @property
     def graph_tasks(self) -> list[GraphTaskRow]:
         """The calls of backward and grad, in order of creation."""
-        return self.trace.graph_tasks
+        return list(self.trace.graph_tasks)
 
     @property
     def nodes(self) -> list[NodeRow]:

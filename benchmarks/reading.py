@@ -140,16 +140,22 @@ def record_sequences(path: Path, sequences: int) -> None:
         (loss + 0 * torch.zeros((), requires_grad=True).sqrt()).backward()
 
 
-def record_run(path: Path, passes: int) -> None:
-    """Record the steps of a small perceptron, some 530 events each, one of them with a NaN."""
+def record_run(path: Path, passes: int, layers: int = 13) -> None:
+    """Record the steps of a small perceptron, one of them with a NaN.
+
+    Args:
+        path: of the file.
+        passes: how many steps.
+        layers: of the perceptron: 13 make some 530 events a step, 2 some 94.
+    """
     import torch
     from torch import nn
 
     import agviz
 
     torch.manual_seed(0)
-    layers = [layer for _ in range(12) for layer in (nn.Linear(8, 8), nn.Tanh())]
-    model = nn.Sequential(*layers, nn.Linear(8, 1))
+    inner = [layer for _ in range(layers - 1) for layer in (nn.Linear(8, 8), nn.Tanh())]
+    model = nn.Sequential(*inner, nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with agviz.trace(path=path):
         for step in range(passes):

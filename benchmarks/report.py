@@ -152,7 +152,8 @@ def viewing(title: str, found: Viewing) -> Table:
     for column in ("first change", "p95", "last change", "p95", "CPU"):
         table.add_column(column, justify="right")
     first, whole = 1e3 * found.first_screen_s, 1e3 * found.all_read_s
-    table.add_row("first screen, since the process was started", f"{first:,.0f}")
+    cpu = f"{1e3 * found.first_screen_cpu_s:,.0f}"
+    table.add_row("first screen, since the process was started", f"{first:,.0f}", "", "", "", cpu)
     table.add_row("all norms and the whole graph read", f"{whole:,.0f}")
     for key, times in found.keys.items():
         table.add_row(f"key: {key}", *(f"{each:.1f}" for each in times))

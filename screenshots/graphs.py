@@ -14,6 +14,7 @@ import agviz_engine
 from agviz.demo.session import DemoSession
 from agviz.export.choices import make_look, make_view
 from agviz.export.draw import render_graph
+from agviz.export.pass_timeline import PassTimeline
 from agviz.record.names import Names
 from agviz.record.provenance import Provenance
 from agviz.record.recorder import Recorder
@@ -119,11 +120,17 @@ SHOTS = (
 )
 
 
+TIMES = ("demo-nan", "gpt-12-layers")
+"""Scenes that are drawn in time, too."""
+
+
 def render(out_dir: Path) -> list[Path]:
     """Record every scene and draw it into ``out_dir``; returns the pictures."""
     with tempfile.TemporaryDirectory() as folder:
         traces = record(Path(folder))
-        return [draw(shot, traces, out_dir / f"graph-{shot.name}.svg") for shot in SHOTS]
+        in_time = [draw_time(traces[scene], out_dir / f"timeline-{scene}.svg") for scene in TIMES]
+        graphs = [draw(shot, traces, out_dir / f"graph-{shot.name}.svg") for shot in SHOTS]
+        return in_time + graphs
 
 
 def record(folder: Path) -> dict[str, Path]:
@@ -153,6 +160,13 @@ def record(folder: Path) -> dict[str, Path]:
     return traces
 
 
+def draw_time(place: Path, picture: Path) -> Path:
+    """Draw what threads did in a scene."""
+    with Trace.open(place) as trace:
+        picture.write_text("".join(PassTimeline(trace).pieces()), encoding="ascii")
+    return picture
+
+
 def draw(shot: Shot, traces: dict[str, Path], picture: Path) -> Path:
     """Draw one of them; the format is that of the file."""
     with contextlib.ExitStack() as stack:
@@ -171,5 +185,4 @@ def draw(shot: Shot, traces: dict[str, Path], picture: Path) -> Path:
             look=make_look(theme=shot.theme),
             other=other,
         )
-    drawing.dot_path.unlink()
     return drawing.path

@@ -138,6 +138,10 @@ def test_a_pass_goes_back_and_ends_as_if_it_had_not(tmp_path: Path) -> None:
             assert failed_graph_tasks(trace) == []
             summed_up = gather(trace, None, 5)
             assert (summed_up["graph_tasks"]["failed"], summed_up["errors"]) == (0, [])
+            assert {each["status"] for each in summed_up["graph_tasks"]["shown"]} == {
+                "went back",
+                "finished",
+            }
             (said,) = verdicts(trace)
             assert "All came to their end but 1 that went back and ran on as the next" in (
                 said.paragraph

@@ -220,7 +220,6 @@ def test_the_demo_in_a_pipe(tmp_path: Path) -> None:
     assert "agviz view out/agviz-demo.agviz" in words
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "agviz-demo.agviz",
-        "agviz-demo.dot",
         "agviz-demo.svg",
     ]
 

@@ -96,6 +96,11 @@ def test_what_it_gives_is_a_digraph_that_shows_itself() -> None:
     assert drawn.source == agviz.draw(loss, params).source
     bundle = drawn._repr_mimebundle_()
     assert bundle["image/svg+xml"] == drawn._repr_svg_()
+    assert (
+        bundle["text/plain"]
+        == repr(drawn)
+        == ("<graph of SumBackward0 · 12 nodes, 14 edges · not run yet>")
+    )
     assert svg_reader.parse(str(bundle["image/svg+xml"]).encode()).tag.endswith("svg")
 
 
@@ -114,7 +119,7 @@ def test_names_come_from_a_model_a_mapping_or_pairs() -> None:
 def test_nothing_is_run_and_nothing_is_changed() -> None:
     model = Two()
     loss = model(torch.ones(2, 4))
-    agviz.draw(loss, model, saved=True)
+    agviz.draw(loss, model, show_saved=True)
     assert all(parameter.grad is None for parameter in model.parameters())
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -122,9 +127,38 @@ def test_nothing_is_run_and_nothing_is_changed() -> None:
 
 def test_shapes_and_saved_tensors_are_those_of_torch() -> None:
     model = Two()
-    source = agviz.draw(model(torch.ones(2, 4)), model, saved=True).source
+    source = agviz.draw(model(torch.ones(2, 4)), model, show_saved=True).source
     assert "saved result  [2, 4]  float32  32 B" in source
     assert "gradients are float32" in source
+
+
+@pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning")  # torchviz's
+def test_attributes_are_those_that_torchviz_shows() -> None:
+    x = torch.randn(2, 3, requires_grad=True)
+    loss = x.transpose(0, 1).softmax(-1).sum(0).clamp(max=0.7).mean()
+    theirs = make_dot(loss, None, True, True, 12).source
+    shown = set(re.findall(r"^(\w+) *: +(?!\[saved)(.*?)$", theirs, re.MULTILINE))
+    assert {name for name, _ in shown} >= {"dim", "dim0", "max", "self_sym_sizes"}
+    texts = [
+        text.strip()
+        for text in svg_reader.texts(agviz.draw(loss, None, True, True, 12).svg().encode())
+    ]
+    ours = {tuple(text.split(": ", 1)) for text in texts if ": " in text and "graph" not in text}
+    for name, value in shown:
+        said = value.strip().rstrip('"]').removesuffix("...").replace(str(2**64 - 1), "-1")
+        if not said.startswith("184467"):  # cut off by torchviz: -1 as an unsigned number
+            assert any(n == name and v.startswith(said) for n, v in ours), (name, said, ours)
+    assert ("dim", "-1") in ours
+    assert any("saved result" in text for text in texts)
+
+
+def test_what_a_model_gives_may_be_nested() -> None:
+    model = Two()
+    loss, other = model(torch.ones(2, 4)), model(torch.zeros(2, 4))
+    whole = agviz.draw([loss, other], model).source
+    given = {"loss": loss, "more": (other, {"hidden": None, "names": "ab"}), "step": 3}
+    assert agviz.draw(given, model).source == whole
+    assert agviz.draw((each for each in (loss, other)), model).source == whole
 
 
 @pytest.mark.parametrize(

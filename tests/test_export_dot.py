@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agviz.export.dot import draw_picture, to_dot
-from agviz.export.draw import render
+from agviz.export.dot import draw_picture
+from agviz.export.draw import drawn, render
 from agviz.export.look import Links, Look
 from agviz.export.palette import DARK, LIGHT
 from agviz.export.text import plain, shorten
@@ -158,10 +158,10 @@ def test_the_same_trace_gives_the_same_bytes_in_every_process(tmp_path: Path) ->
         simulator = Simulator(registry, Random(1), devices=2)
         simulator.backward(random_graph(simulator.rng, 80, 2))
     with Trace.open(path) as trace:
-        expected = to_dot(trace)
+        expected = drawn(trace, "dot").decode()
     program = (
-        "import sys; from agviz.export.dot import to_dot; from agviz.traces.reader import Trace\n"
-        "sys.stdout.buffer.write(to_dot(Trace.open(sys.argv[1])).encode())"
+        "import sys; from agviz.export.draw import drawn; from agviz.traces.reader import Trace\n"
+        "sys.stdout.buffer.write(drawn(Trace.open(sys.argv[1]), 'dot'))"
     )
     for seed in ("1", "2"):
         finished = subprocess.run(

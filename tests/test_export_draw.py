@@ -15,7 +15,7 @@ from agviz.errors import DrawingError
 from agviz.export.dot import draw_picture
 from agviz.export.draw import render, render_graph
 from agviz.graph.model import read_graph
-from agviz.graph.picture import compose
+from agviz.graph.picture import UNREADABLE, compose
 from agviz.record.names import Names
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
@@ -84,10 +84,10 @@ def test_the_svg_shows_every_node_and_edge_it_claims(layers: int, budget: int) -
 
 def test_a_recorded_pass_on_two_devices_is_drawn_whole(trace: Trace, tmp_path: Path) -> None:
     drawing = render_graph(trace, tmp_path / "graph.svg")
-    picture = compose(read_graph(trace))
-    assert drawing.notes == ()
-    assert drawing.dot_path == tmp_path / "graph.dot"
-    assert drawing.dot_path.read_text(encoding="utf-8") == draw_picture(picture).source
+    picture = compose(read_graph(trace), None)
+    assert drawing.notes == (UNREADABLE,)  # a random graph does not repeat itself
+    assert drawing.dot == draw_picture(picture).source
+    assert [path.name for path in tmp_path.glob("graph.*")] == ["graph.svg"]
     svg = drawing.path.read_bytes()
     assert_shows_what_it_claims(svg, picture)
     said = " ".join(svg_reader.texts(svg))
@@ -123,7 +123,8 @@ def test_other_formats_are_what_they_say(
 
 def test_only_dot_is_written_for_dot(trace: Trace, tmp_path: Path) -> None:
     drawing = render_graph(trace, tmp_path / "graph.gv", "dot")
-    assert drawing.path == drawing.dot_path == tmp_path / "graph.gv"
+    assert drawing.path == tmp_path / "graph.gv"
+    assert drawing.path.read_text(encoding="utf-8") == drawing.dot
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.gv", "t.agviz"]
 
 
@@ -189,7 +190,7 @@ def test_it_steps_down_where_graphviz_gives_up_and_says_so(
     drawing = render_graph(trace, tmp_path / "graph.svg")
     assert drawing.notes[: len(notes)] == notes
     assert drawing.path.read_text() == "<svg/>\n"
-    assert "splines=line" in drawing.dot_path.read_text(encoding="utf-8")
+    assert "splines=line" in drawing.dot
 
 
 def test_when_nothing_helps_the_dot_is_left(
@@ -208,7 +209,7 @@ def test_an_unknown_format_and_a_missing_folder_are_one_sentence(
         DrawingError, match="can't be drawn as 'xcf': choose svg, png, pdf, html or dot"
     ):
         render_graph(trace, tmp_path / "graph.xcf", "xcf")
-    with pytest.raises(DrawingError, match=r"graph\.dot can't be written: No such file"):
+    with pytest.raises(DrawingError, match=r"graph\.svg can't be written: No such file"):
         render_graph(trace, tmp_path / "missing" / "graph.svg")
 
 

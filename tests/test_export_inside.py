@@ -23,7 +23,8 @@ from agviz.export.legend import heading
 from agviz.export.palette import LIGHT
 from agviz.graph.model import read_graph
 from agviz.graph.picture import Cluster, compose
-from agviz.graph.view import By, GraphView, read_view
+from agviz.graph.reading import read_view
+from agviz.graph.view import By, GraphView
 from agviz.traces.reader import Trace
 from agviz.traces.rows import NodeStatus
 from agviz_engine.events import NodeStarted

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from agviz.export.choices import make_look
 from agviz.export.dot import draw_picture
 from agviz.export.draw import render, render_graph
 from agviz.export.look import Look
 from agviz.export.page import page
 from agviz.export.palette import DARK
+from agviz.export.pass_timeline import LEFT
+from agviz.export.svg import RIGHT, WIDTH
 from agviz.graph.picture import compose
 from agviz.graph.view import GraphView
 from agviz.traces.reader import Trace
 from tests import browser
 from tests.graph_rows import Rows, block, blocks
 from tests.test_export_dot import HOSTILE
+from tests.test_export_timeline import record_two_devices
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Page
 
 
@@ -66,8 +70,8 @@ def test_the_data_tells_every_line_and_link_of_the_picture(tmp_path: Path) -> No
     assert [line["nodes"] for line in nodes] == [1] * len(picture.items)
     assert sum(line["nodes"] for line in data["lines"]) == len(rows.nodes)
     assert len(data["links"]) == len(picture.links)
-    assert len(data["runs"]) == len(rows.nodes)
-    assert [run[0] for run in data["runs"]] == list(range(1, len(rows.nodes) + 1))
+    assert data["nodes"]["ran"] == len(data["nodes"]["index"]) == len(rows.nodes)
+    assert data["nodes"]["turn"] == list(range(1, len(rows.nodes) + 1))
     ids = set(re.findall(r'id="([^"]+)"', text.replace("&#45;", "-")))
     named = {f"frame-{number}" for number, _, _ in data["frames"]}
     named |= {link[0] for link in data["links"]} | {line["box"] for line in data["lines"]}
@@ -94,19 +98,224 @@ def test_the_slider_walks_through_the_execution(tmp_path: Path) -> None:
             assert shown.locator('[data-status="done"]').count() == position - 1
         slider.fill("2")
         said = shown.text_content("#when")
-        assert said == "2 AddBackward0 starts after 11 µs · 1 done, 1 running, 0 ready"
+        assert said == "2 AddBackward0 starts after 11.0 µs · 1 done, 1 running, 0 ready"
         shown.click("#on")
         assert shown.locator('[data-status="done"]').count() == 2
         shown.locator("#picture").press("ArrowLeft")
         assert shown.locator('[data-status="done"]').count() == 1
-        # In row two of three, two thirds along: device 0 runs what "lower" made.
-        lanes = shown.locator("#lanes").bounding_box()
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record_two_devices(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def recorded(trace: Path) -> Path:
+    """The page of a real pass on two devices."""
+    with Trace.open(trace) as opened:
+        return render_graph(opened, trace.with_suffix(".html"), "html").path
+
+
+@browser.needs_browser
+def test_the_threads_are_shown_in_time_and_a_click_goes_there(recorded: Path, trace: Path) -> None:
+    with Trace.open(trace) as opened:
+        task = opened.graph_tasks[-1]
+        rows = opened.executions(task.id)
+    slow = next(row for row in rows if row.name == "SlowBackward")
+    with browser.opened() as shown:
+        go(shown, recorded)
+        bar = shown.locator(f'#timeline [data-node="{task.id}-{slow.node}"]')
+        assert f"{slow.order} SlowBackward" in (bar.locator("title").text_content() or "")
+        bar.click()
+        assert shown.locator("#slider").input_value() == str(slow.order)
+        assert f"{slow.order} " in (shown.text_content("#said") or "")
+        assert shown.locator('.cover[data-status="running"]').count() >= 1
+        at, head = bar.bounding_box(), shown.locator("#playhead").bounding_box()
+        assert at is not None
+        assert head is not None
+        assert head["x"] == pytest.approx(at["x"], abs=2)
+        # Beside the bars: the last node that began by then.
+        lanes = shown.locator("#timeline svg").bounding_box()
         assert lanes is not None
-        shown.mouse.click(lanes["x"] + 120 + (lanes["width"] - 132) * 0.75, lanes["y"] + 27)
-        assert "AddmmBackward0 starts" in (shown.text_content("#when") or "") or "17" in (
-            shown.text_content("#when") or ""
+        scale = lanes["width"] / WIDTH
+        later = slow.start_ns + 30_000_000 - task.begin_ns
+        share = later / ((task.end_ns or 0) - task.begin_ns)
+        x = lanes["x"] + (LEFT + share * (WIDTH - LEFT - RIGHT)) * scale
+        shown.mouse.click(x, lanes["y"] + 2)
+        begun = sum(row.start_ns - task.begin_ns <= later for row in rows)
+        assert int(shown.locator("#slider").input_value()) == pytest.approx(begun, abs=1)
+
+
+@browser.needs_browser
+def test_it_plays_and_the_view_follows(recorded: Path) -> None:
+    with browser.opened(height=420) as shown:
+        go(shown, recorded)
+        shown.locator("#picture").press("Space")
+        assert shown.get_attribute("#play", "aria-pressed") == "true"
+        for _ in range(200):
+            if int(shown.locator("#slider").input_value()) > 8:
+                break
+            shown.wait_for_timeout(50)
+        assert int(shown.locator("#slider").input_value()) > 8
+        shown.locator("#picture").press("Space")
+        assert shown.get_attribute("#play", "aria-pressed") == "false"
+        now = shown.locator("#slider").input_value()
+        shown.wait_for_timeout(200)
+        assert shown.locator("#slider").input_value() == now
+        view = "document.querySelector('#picture svg').getAttribute('viewBox')"
+        last = str(int(shown.get_attribute("#slider", "max") or 0) - 1)
+        for at, is_followed in (("1", True), (last, True), ("2", False)):
+            shown.set_checked("#follow", is_followed)
+            before = shown.evaluate(view)
+            shown.locator("#slider").fill(at)
+            line = shown.locator('.cover[data-status="running"]').first.bounding_box()
+            whole = shown.locator("#picture").bounding_box()
+            assert line is not None
+            assert whole is not None
+            below = whole["y"] + whole["height"] - line["y"] - line["height"]
+            assert not is_followed or (line["y"] >= whole["y"] and below >= 0)
+            assert is_followed or shown.evaluate(view) == before
+
+
+@browser.needs_browser
+def test_keys_go_from_node_to_node_and_fold_to_a_depth(recorded: Path) -> None:
+    with browser.opened() as shown:
+        go(shown, recorded)
+        shown.locator("#picture").focus()
+        focused = "document.activeElement.id"
+        met = []
+        for _ in range(4):
+            shown.keyboard.press("n")
+            met.append(shown.evaluate(focused))
+            about = shown.text_content("#said") or ""
+            assert about
+        assert len(set(met)) == 4
+        assert all(each.startswith("a_node") for each in met)
+        shown.keyboard.press("p")
+        assert shown.evaluate(focused) == met[2]
+        shown.keyboard.press("Enter")
+        turn = (shown.text_content("#said") or "").split()[0]
+        assert (shown.text_content("#when") or "").startswith(f"{turn} ")
+        boxes = {}
+        for key in "f123u":
+            shown.keyboard.press(key)
+            boxes[key] = boxes_shown(shown)
+        assert boxes["f"] <= boxes["1"] <= boxes["2"] <= boxes["3"] == boxes["u"]
+        assert boxes["f"] < boxes["u"]
+        assert shown.input_value("#depth") == shown.get_attribute("#depth", "max")
+        shown.locator("#depth").fill("0")
+        shown.locator("#depth").press("Enter")
+        assert boxes_shown(shown) == boxes["f"]
+
+
+@browser.needs_browser
+def test_two_fingers_magnify_and_one_moves(recorded: Path) -> None:
+    with browser.opened() as shown:
+        go(shown, recorded)
+        hand = shown.context.new_cdp_session(shown)
+
+        def touch(kind: str, *fingers: tuple[int, int]) -> list[float]:
+            points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(fingers)]
+            hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+            box = shown.get_attribute("#picture svg", "viewBox") or ""
+            return [float(number) for number in box.split()]
+
+        before = touch("touchStart", (500, 300))
+        moved = touch("touchMove", (560, 340))
+        touch("touchEnd")
+        assert moved[0] < before[0]
+        assert moved[1] < before[1]
+        assert moved[2] == pytest.approx(before[2])
+        touch("touchStart", (500, 300), (600, 300))
+        closer = touch("touchMove", (400, 300), (700, 300))
+        touch("touchEnd")
+        assert closer[2] < moved[2] * 0.5
+
+
+@browser.needs_browser
+def test_it_is_dark_where_the_reader_wants_that(recorded: Path, trace: Path) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    fill = "getComputedStyle(document.querySelector('#picture g.node polygon')).fill"
+    lane = "getComputedStyle(document.querySelector('#timeline .node')).fill"
+    with Trace.open(trace) as opened:
+        look = make_look(theme="light")
+        fixed = render_graph(opened, trace.with_name("light.html"), "html", look=look).path
+    with browser.opened() as shown:
+        go(shown, recorded)
+        light = [shown.evaluate(each) for each in (paper, fill, lane)]
+        shown.emulate_media(color_scheme="dark")
+        dark = [shown.evaluate(each) for each in (paper, fill, lane)]
+        assert dark[0] == "rgb(20, 24, 29)"
+        assert all(a != b for a, b in zip(light, dark, strict=True))
+        go(shown, fixed)
+        assert [shown.evaluate(each) for each in (paper, fill, lane)] == light
+
+
+@browser.needs_browser
+def test_what_is_folded_into_a_line_is_found_and_listed(tmp_path: Path) -> None:
+    path = write(blocks(100), tmp_path / "graph.html", budget=60)
+    with browser.opened() as shown:
+        go(shown, path)
+        shown.fill("#search", "blocks.57.")
+        found = shown.text_content("#found") or ""
+        assert found.startswith("1 of ")
+        current = shown.locator("#inside [aria-current]")
+        assert "blocks.57." in (current.text_content() or "")
+        entries = shown.locator("#inside li").count()
+        assert entries <= 200
+        shown.locator("#search").press("Enter")
+        assert (shown.text_content("#found") or "").startswith("2 of ")
+        current.click()
+        turn = (current.text_content() or "").split()[0]
+        assert (shown.text_content("#when") or "").startswith(f"{turn} ")
+        before = shown.locator("#inside li").first.text_content()
+        shown.click("#earlier")
+        assert shown.locator("#inside li").first.text_content() != before
+
+
+@browser.needs_browser
+@pytest.mark.slow
+def test_a_page_of_100_000_nodes_is_searched_whole(tmp_path: Path) -> None:
+    rows = Rows()
+    last = rows.node("SumBackward0")
+    for number in range(100_000):
+        last = rows.node("SinBackward0" if number == 77_777 else "MulBackward0", last)
+    path = write(rows, tmp_path / "graph.html")
+    with browser.opened() as shown:
+        go(shown, path)
+        shown.fill("#search", "mulbackward0")
+        assert (shown.text_content("#found") or "").endswith(" of 99,999")
+        shown.fill("#search", "SinBackward0")
+        assert shown.text_content("#found") == "1 of 1"
+        shown.fill("#search", "54321")
+        assert "54321 MulBackward0" in (
+            shown.locator("#inside [aria-current]").text_content() or ""
         )
-        assert slider.input_value() == "18"
+
+
+AXE = os.environ.get("AGVIZ_AXE", "node_modules/axe-core/axe.min.js")
+
+
+@browser.needs_browser
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path(AXE).exists(),
+    reason="there is no axe: npm install axe-core, or let AGVIZ_AXE name its axe.min.js",
+)
+def test_axe_finds_no_violation(recorded: Path, tmp_path: Path) -> None:
+    folded = write(blocks(100), tmp_path / "graph.html", budget=60)
+    for path in (recorded, folded):
+        for scheme in ("light", "dark"):
+            with browser.opened() as shown:
+                shown.emulate_media(color_scheme=scheme)
+                go(shown, path)
+                shown.evaluate(Path(AXE).read_text(encoding="utf-8"))
+                for wanted in ("", "backward"):
+                    shown.fill("#search", wanted)
+                    found = shown.evaluate("axe.run()")
+                    assert [each["id"] for each in found["violations"]] == []
+                    assert len(found["passes"]) > 10
 
 
 @browser.needs_browser
@@ -208,11 +417,11 @@ def test_a_large_graph_is_folded_to_be_readable(tmp_path: Path) -> None:
         assert 8 <= boxes_shown(shown) <= 120
 
 
-def test_a_trace_becomes_a_page_with_its_dot_beside_it(tmp_path: Path) -> None:
+def test_a_trace_becomes_a_page_and_nothing_beside_it(tmp_path: Path) -> None:
     from tests.test_graph_view import record_two_layers
 
     record_two_layers(tmp_path / "t.agviz")
     with Trace.open(tmp_path / "t.agviz") as trace:
         drawing = render_graph(trace, tmp_path / "graph.html", "html", view=GraphView())
     assert drawing.path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert drawing.dot_path.read_text(encoding="utf-8").startswith("digraph")
+    assert not list(tmp_path.glob("*.dot"))

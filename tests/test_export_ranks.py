@@ -351,10 +351,14 @@ def test_a_timeline_of_one_trace(tmp_path: Path, capsys: pytest.CaptureFixture[s
     with agviz.trace(path=path):
         program_of_one()
     assert main(["export", str(path), "--format", "timeline"]) == 0
-    assert capsys.readouterr().out == f"wrote {tmp_path / 't.timeline.svg'}\n"
+    said = capsys.readouterr().out
+    assert said.startswith(f"wrote {tmp_path / 't.timeline.svg'}\n")
+    assert re.search(r"^pass \d+, one of 5; --graph-task N draws another$", said, re.MULTILINE)
     svg = (tmp_path / "t.timeline.svg").read_bytes()
-    assert "process" in svg_reader.texts(svg)
+    assert "● caller" in svg_reader.texts(svg)
     assert Phases(alone(path)).passes == 5
+    whole = TimePicture(alone(path))
+    assert "process" in svg_reader.texts("".join(whole.pieces()).encode("ascii"))
 
 
 @pytest.mark.parametrize(

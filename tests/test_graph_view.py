@@ -24,7 +24,8 @@ from agviz.errors import AgvizError
 from agviz.graph.critical import critical_path
 from agviz.graph.model import Differs
 from agviz.graph.picture import compose
-from agviz.graph.view import By, FoldMode, GraphView, read_view
+from agviz.graph.reading import read_view
+from agviz.graph.view import By, FoldMode, GraphView
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
 from agviz.traces.rows import EdgeRow, NodeStatus
@@ -118,6 +119,7 @@ def test_a_moment_is_what_the_replay_says(trace: Trace) -> None:
     task = trace.graph_tasks[0].id
     count = trace.event_count(task)
     seen: Counter[NodeStatus] = Counter()
+    turns = {row.node: str(row.order) for row in trace.executions(task)}
     for position, event in enumerate(trace.events(task, 0, count), start=1):
         graph = read_view(trace, GraphView(at=event.seq))
         state = trace.state_at(task, position)
@@ -126,6 +128,7 @@ def test_a_moment_is_what_the_replay_says(trace: Trace) -> None:
             status = state.status(task, row.index) if state.statuses(task) else NodeStatus.WAITING
             assert row.status is status
             assert (row.order is not None) == (status in {NodeStatus.DONE, NodeStatus.RUNNING})
+            assert graph.turn(row) == turns[row.index]
             seen[status] += 1
         assert graph.moment is not None
         assert graph.moment.seq == event.seq

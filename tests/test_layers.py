@@ -72,7 +72,8 @@ RUNNING_VERBS = {
 
 
 HEAVY = {"graphviz", "numpy", "pyarrow", "pytest_html", "rich", "textual", "textual_serve", "torch"}
-"""Packages that an import inside a function keeps out until they are needed."""
+HEAVY |= {"rich.syntax"}
+"""Packages and modules that an import inside a function keeps out until they are needed."""
 KEPT_LATE = {"agviz.testing.session", "agviz.record.recorder"}
 """Modules of ours that pytest imports only where something is recorded."""
 

@@ -46,10 +46,10 @@ taken = 0
 pop = ReadyQueue.pop_if_first
 
 
-def pop_if_first(queue, graph_task, ref):
+def pop_if_first(*given):
     global taken
     taken += 1
-    return None if taken == {at} else pop(queue, graph_task, ref)
+    return None if taken == {at} else pop(*given)
 
 
 ReadyQueue.pop_if_first = pop_if_first

@@ -20,6 +20,7 @@ from agviz.analysis.verdict import PassMark
 from agviz.errors import TraceError
 from agviz.traces.packed import pack
 from agviz.traces.reader import Trace
+from agviz.tui.run_reading import order_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,14 +57,26 @@ def _train(path: Path, *, zeroes: bool = True) -> tuple[list[float], list[float]
     return losses, norms
 
 
+def _forget_columns(path: Path) -> None:
+    """Have readers work out what closing the recording stored."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        assert database.execute("DELETE FROM run").rowcount == 1
+
+
 @pytest.mark.parametrize("zeroes", [True, False])
-def test_rows_have_the_loss_and_the_norm_that_torch_has(tmp_path: Path, *, zeroes: bool) -> None:
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_rows_have_the_loss_and_the_norm_that_torch_has(
+    tmp_path: Path, *, is_stored: bool, zeroes: bool
+) -> None:
     path = tmp_path / "t.agviz"
     losses, norms = _train(path, zeroes=zeroes)
+    if not is_stored:
+        _forget_columns(path)
     with Trace.open(path) as trace:
         table = RunTable(trace)
-        assert [row.norm for row in (table[0], table[-1])] == [None, None]
-        assert table.read_on(10)
+        if not is_stored:
+            assert [row.norm for row in (table[0], table[-1])] == [None, None]
+            assert table.read_on(10)
         assert table.is_read
         assert not table.read_on(10)
         rows = [*table]
@@ -135,18 +148,42 @@ def test_a_gradient_that_was_zero_and_is_not_finite_is_called_that(tmp_path: Pat
     assert math.isnan(factors[3] or 0.0)
 
 
-def test_passes_read_in_pieces_are_the_same(
+def test_what_is_stored_is_what_is_worked_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t.agviz"
     _train(path, zeroes=False)
+    whole = _everything(path)
+    _forget_columns(path)
+    assert _everything(path) == whole
+    monkeypatch.setattr("agviz.traces.leaf_reading._PIECE", 7)
+    assert _everything(path) == whole
+
+
+def test_the_same_holds_for_passes_inside_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+    with agviz.trace(layers, path=path):
+        for step in range(6):
+            x = torch.full((1, 3), math.inf if step == 4 else 1.0, requires_grad=True)
+            for layer in layers:
+                x = checkpoint(layer, x, use_reentrant=True)
+            x.sum().backward()
+    whole = _everything(path)
     with Trace.open(path) as trace:
-        whole = RunTable(trace)
-        whole.read_on(10)
-        monkeypatch.setattr("agviz.analysis.leaf_reading._PIECE", 7)
-        pieces = RunTable(trace)
-        pieces.read_on(10)
-        assert repr([*pieces]) == repr([*whole])
+        assert len(trace.graph_tasks) > len(trace.graph_tasks.outermost)
+        assert trace.nonfinite_results()
+    _forget_columns(path)
+    assert _everything(path) == whole
+
+
+def _everything(path: Path) -> str:
+    with Trace.open(path) as trace:
+        table = RunTable(trace)
+        table.read_on(10)
+        marked = trace.nonfinite_roots(), trace.nonfinite_graph_tasks(), trace.nonfinite_results()
+        known = dict(trace.losses()), dict(trace.forwards())
+        return repr([*table, *trace.graph_tasks, *marked, *known, table.wrong])
 
 
 def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
@@ -159,7 +196,7 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
         assert len(table) == 1
         weight.square().sum().backward()
         assert recording.trace.graph_tasks
-        table.renew()
+        table = table.renewed(recording.trace)
         table.read_on(10)
         rows = [*table]
     assert [row.norm for row in rows] == pytest.approx([math.sqrt(12), math.sqrt(48)])
@@ -229,3 +266,30 @@ def test_module_calls_of_a_stranger_are_checked(tmp_path: Path) -> None:
             database.execute("UPDATE forward_calls SET bytes = ?", (blob,))
         with Trace.open(path) as trace, pytest.raises(TraceError):
             trace.module_calls(trace.graph_tasks[0].id)
+
+
+def test_rows_are_chosen_by_what_is_said_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    _train(path)
+    with Trace.open(path) as trace:
+        table = RunTable(trace)
+        numbers = [f"#{row.task.id}" for row in table]
+        changed = [row.change.parameter if row.change else "" for row in table]
+        bad = [row.norm is not None and not math.isfinite(row.norm) for row in table]
+
+        def places(words: str, order: str = "number") -> list[int]:
+            return [*order_run(table, order, words)(trace).places]
+
+        assert places("NaN") == [place for place, is_bad in enumerate(bad) if is_bad]
+        assert places("finished") == [place for place, is_bad in enumerate(bad) if not is_bad]
+        last = numbers[-1].strip("#")
+        assert places(last) == [at for at, text in enumerate(numbers) if last in text]
+        assert places(f"backward {numbers[3]}") == [
+            at for at, text in enumerate(numbers) if numbers[3] in text
+        ]
+        assert places("2.weight") == [at for at, name in enumerate(changed) if "2.weight" in name]
+        assert not places("grad_of_nothing")
+        assert places("", "loss")[0] == _BREAKS
+        losses = [table[place].loss or 0.0 for place in places("", "loss")[1:]]
+        assert losses == sorted(losses, reverse=True)
+        assert places("nan", "time") == [_BREAKS]

@@ -183,10 +183,15 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
         "UPDATE node SET sequence_nr = 'x'",
         "UPDATE edge SET consumer = 1000000000",
         "UPDATE edge SET output = output + 1000000000",
-        "UPDATE graph_task SET begin_t = NULL",
-        "UPDATE graph_task SET error = 'x'",
-        "UPDATE graph_task SET parent = id",
-        "UPDATE graph_task SET parent = id + 1, parent_node = 0",
+        "DELETE FROM run; UPDATE graph_task SET begin_t = NULL",
+        "DELETE FROM run; UPDATE graph_task SET error = 'x'",
+        "DELETE FROM run; UPDATE graph_task SET parent = id",
+        "DELETE FROM run; UPDATE graph_task SET parent = id + 1, parent_node = 0",
+        "UPDATE run SET bytes = 'x'",
+        "UPDATE run SET bytes = x'00'",
+        "UPDATE run SET bytes = substr(bytes, 1, length(bytes) - 1)",
+        "UPDATE run SET bytes = zeroblob(length(bytes))",
+        "UPDATE run SET id = id + 1",
         "DELETE FROM string",
         "UPDATE string SET text = x'ff'",
         "UPDATE string SET text = 7",
@@ -237,6 +242,7 @@ def test_a_count_is_not_believed(good: bytes, tmp_path: Path) -> None:
     path = changed(
         tmp_path / "t.agviz",
         good,
+        "DELETE FROM run",
         "UPDATE graph_task SET nodes = 1000000000000, edges = 1000000000000, roots = 1 << 62",
     )
     read_everything(path)

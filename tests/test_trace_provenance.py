@@ -23,7 +23,7 @@ import agviz
 import agviz_engine
 from agviz.cli import summary
 from agviz.cli.main import main
-from agviz.export.dot import to_dot
+from agviz.export.draw import drawn
 from agviz.record import capturing
 from agviz.record import provenance as provenance_module
 from agviz.record.provenance import Provenance
@@ -648,7 +648,7 @@ def test_the_line_is_shown_where_nodes_are_shown(
         facts = summary.gather(trace, None, top=5)
         assert line in {row["line"] for row in facts["slowest_nodes"]}
         assert facts["non_finite"][0]["first"]["line"] == line
-        drawing = to_dot(trace)
+        drawing = drawn(trace, "dot").decode()
     assert main(["summary", str(tmp_path / "t.agviz")]) == 0
     assert f"created by {line}" in capsys.readouterr().out
     assert f"created by {line}" in drawing

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from agviz.traces.engine_state import EngineState
     from agviz.traces.state import BackwardState
-    from agviz_engine.emissions import Moment
     from agviz_engine.graph_task import GraphTask
     from agviz_engine.ready_queue import NodeTask
 
@@ -54,11 +53,13 @@ def seen_in_queues(monkeypatch: pytest.MonkeyPatch) -> dict[Op, list[QueuedTask]
         if task.base is not None and task.node is not None:
             seen[what, task.base.id, task.node.index] = pop_order(queue)
 
-    def watched_push(queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask]) -> Moment:
+    def watched_push(
+        queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask], thread: int
+    ) -> tuple[int, ...]:
         with queue._lock:
-            moment = push(queue, task)
+            row = push(queue, task, thread)
             note(queue, "push", task)
-            return moment
+            return row
 
     def watched_pop(queue: ReadyQueue[GraphTask], *given: Any) -> NodeTask[GraphTask]:
         with queue._lock:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -380,3 +381,49 @@ async def test_a_pass_is_compared_with_another_file(files: list[Path]) -> None:
         await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
         screen = await compared(pilot)
         assert [tuple(key) for key in screen.pair] == [(0, own[3]), (0, own[0])]
+
+
+class Sleeps(torch.autograd.Function):
+    """Its backward takes as long as it is told."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
+        ctx.seconds = seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        time.sleep(ctx.seconds)
+        return gradients[0], None
+
+
+async def test_what_took_longer_and_what_differs_by_little(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.agviz", tmp_path / "b.agviz"]
+    for path, seconds, factor in zip(paths, (0.0, 0.05), (1.0, 1.0 + 1e-5), strict=True):
+        weight = torch.ones(3, requires_grad=True)
+        with agviz.trace(path=path):
+            y = Sleeps.apply(weight * 2, seconds)  # type: ignore[no-untyped-call]
+            (y.exp() * factor).sum().backward()
+    with Trace.open(paths[0]) as a, Trace.open(paths[1]) as b:
+        found = beside(a, b)
+        (slowest, *_) = found.slower
+        assert found.a.graph[found[slowest].a].name == "SleepsBackward"
+        assert found.took_ns[1] - found.took_ns[0] > 40_000_000
+        said = list(beside_words.sentences(found))
+        assert "SleepsBackward" in said[-1]
+        assert len(found.differing) >= 3
+        assert found.beyond(1e-7) == found.differing
+        assert not found.beyond(1e-4)
+    make_driver = partial(RecordedDriver, compares=True)
+    async with AgvizApp(paths, make_driver=make_driver).run_test(size=(160, 40)) as pilot:
+        screen = await compared(pilot)
+        rows = screen.query_one(CompareList)
+        assert "0 differ" not in str(rows.border_subtitle)
+        await pilot.press("t")
+        await pilot.pause(0.1)
+        assert rows.cursor == slowest
+        assert "▲5" in plain(rows.line(slowest, 150))
+        await pilot.press("plus", "plus", "plus", "plus")
+        await pilot.pause(0.1)
+        assert "0 differ, " in str(rows.border_subtitle)
+        assert "≈" in "".join(plain(rows.line(row, 150))[:3] for row in range(rows.line_count))

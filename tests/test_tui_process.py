@@ -192,3 +192,23 @@ async def test_fitting_what_fits_already_leads_to_the_process(path: Path) -> Non
         await pilot.press("escape")
         await pilot.pause()
         assert pilot.app.screen is screen
+
+
+async def test_the_whole_process_grows_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "growing.agviz"
+    with agviz.trace(path=path) as recording:
+        train(1)
+        assert len(recording.trace.graph_tasks) == 1  # which brings all to the file
+        async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
+            lanes = (await opened(pilot)).query_one(ProcessLanes)
+            await wait(pilot, "0")
+            assert lanes.picture is not None
+            before = lanes.picture
+            train(1)
+            for _ in range(200):
+                await pilot.pause(0.05)
+                is_other = lanes.picture.is_read and lanes.picture.end > before.end
+                if is_other and lanes.picture.lanes[0].idle[-1] < 1:
+                    break
+            assert lanes.picture.end > before.end
+            assert lanes.picture.lanes[0].idle[-1] < 1  # the step comes last

@@ -19,6 +19,7 @@ from agviz.ranks.phases import Phase, Phases
 from agviz.ranks.run import Run
 from agviz.tui.app import RanksApp
 from agviz.tui.panels.ranks import GLYPHS, RankLanes, RankPanel, cells_of
+from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.timeline import Window
 from tests.ranks_support import PASSES
@@ -139,15 +140,38 @@ async def test_keys_go_from_pass_to_pass(two_ranks: Path) -> None:
 
 async def test_more_is_said_of_the_rank_under_the_cursor(two_ranks: Path) -> None:
     async with opened(two_ranks) as pilot:
-        said = "\n".join(lines((await settle(pilot)).query_one(RankPanel)))
-        assert re.search(r"░ waiting \d+ ms", said)
-        assert re.search(r"ms .* rank 1 +all_reduce \[\d+\] Float", said)
-        screen = await press(pilot, "j")
-        panel = screen.query_one(RankPanel)
-        assert panel.border_title == "Rank 1"
+        panel = (await settle(pilot)).query_one(RankPanel)
+        assert panel.border_title == "Rank 1"  # of which the answer speaks
         said = "\n".join(lines(panel))
         assert re.search(r"\d\d\d ms  SlowBackward", said)
         assert "this one" in said
+        panel = (await press(pilot, "k")).query_one(RankPanel)
+        assert panel.border_title == "Rank 0"
+        said = "\n".join(lines(panel))
+        assert re.search(r"░ waiting \d+ ms", said)
+        assert re.search(r"ms .* rank 1 +all_reduce \[\d+\] Float", said)
+
+
+async def test_two_ranks_are_compared_at_the_same_pass(two_ranks: Path) -> None:
+    async with opened(two_ranks) as pilot:
+        app = cast("RanksApp", pilot.app)
+        await press(pilot, "N", "N", "n", "enter")
+        session = app.opened
+        assert session is not None
+        assert session.complete("compare ra") == ["compare rank 0", "compare rank 1"]
+        session.carry_out("compare rank 0")
+        for _ in range(200):
+            await pilot.pause(0.05)
+            screen = app.screen
+            if isinstance(screen, CompareScreen) and screen.read and screen.read.said:
+                break
+        run = Run.read(Folder.open(two_ranks))
+        beside = cast("CompareScreen", app.screen).read
+        assert beside is not None
+        assert [(side.trace.path, side.task.id) for side in (beside.beside.a, beside.beside.b)] == [
+            (str(run.ranks[number].file.path), run.ranks[number].passes[1].graph_task)
+            for number in (0, 1)
+        ]
 
 
 async def test_a_rank_is_opened_at_the_pass_and_left_again(two_ranks: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import sqlite3
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -143,7 +145,7 @@ async def test_rows_are_sorted_and_filtered(path: Path) -> None:
                 await pilot.pause(0.05)
                 if rows.border_subtitle != before:
                     break
-            seen.append([rows.place_of(line) for line in range(rows.line_count)])
+            seen.append([*rows.places])
         by_verdict, by_time, by_loss, by_norm, by_change, by_nodes, by_number = seen
         assert by_number == [*range(PASSES)]
         assert by_verdict == [WRONG, *(place for place in range(PASSES) if place != WRONG)]
@@ -159,7 +161,7 @@ async def test_rows_are_sorted_and_filtered(path: Path) -> None:
             await pilot.pause(0.05)
             if rows.line_count == 1:
                 break
-        assert [rows.place_of(line) for line in range(rows.line_count)] == [WRONG]
+        assert [*rows.places] == [WRONG]
         await pilot.press("enter")
         assert screen.focused is rows
         await pilot.press("escape")
@@ -196,12 +198,29 @@ async def test_one_pass_has_no_chart(tmp_path: Path) -> None:
         assert "9.87" in lines(screen, RunList)[1]
 
 
+async def test_passes_that_were_not_measured_have_no_ticks(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with contextlib.suppress(ZeroDivisionError), agviz.trace(path=path, values="none"):
+        torch.ones(3, requires_grad=True).square().sum().backward()
+        failing = torch.ones(3, requires_grad=True).square()
+        failing.register_hook(lambda _: 1 // 0)
+        failing.sum().backward()
+    async with begun(path).run_test(size=(80, 24)) as pilot:
+        for _ in range(100):
+            await pilot.pause(0.05)
+            if isinstance(pilot.app.screen, RunScreen) and pilot.app.screen.judged is not None:
+                break
+        listed = lines(cast("RunScreen", pilot.app.screen), RunList)
+        assert [line[0] for line in listed[1:3]] == ["?", "✗"]
+
+
 def test_a_pass_that_went_back_is_not_wrong(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     with agviz.trace(path=path):
         for _ in range(2):
             torch.ones(3, requires_grad=True).square().sum().backward()
     with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM run")
         database.execute("INSERT INTO string SELECT max(id) + 1, ? FROM string", (GONE_BACK,))
         database.execute(
             "UPDATE graph_task SET error = (SELECT max(id) FROM string)"
@@ -210,8 +229,7 @@ def test_a_pass_that_went_back_is_not_wrong(tmp_path: Path) -> None:
     with agviz.Trace.open(path) as trace:
         table = RunTable(trace)
         assert [row.mark for row in table] == [PassMark.WENT_BACK, None]
-        assert table.marked() == [False, False]
-        assert table.first_marked is None
+        assert table.wrong == []
 
 
 async def test_the_list_grows_with_the_file(tmp_path: Path) -> None:
@@ -233,3 +251,33 @@ async def test_the_list_grows_with_the_file(tmp_path: Path) -> None:
                     break
             assert rows.line_count == 2
             assert norm in lines(screen, RunList)[2]
+
+
+async def test_a_pass_that_comes_to_its_end_is_listed_so(tmp_path: Path) -> None:
+    path = tmp_path / "growing.agviz"
+    goes_on = threading.Event()
+    value = torch.ones(3, requires_grad=True).square()
+    value.register_hook(lambda _: goes_on.wait(60) and None)
+    with agviz.trace(path=path) as recording:
+        training = threading.Thread(target=value.sum().backward)
+        training.start()
+        for _ in range(600):
+            if recording.trace.graph_tasks:
+                break
+            await asyncio.sleep(0.01)
+        async with begun(path).run_test(size=(120, 40)) as pilot:
+            await until_said(pilot, "●")
+            goes_on.set()
+            training.join()
+            await until_said(pilot, "✓")
+
+
+async def until_said(pilot: Pilot[None], glyph: str) -> None:
+    """Until the first line of the list, and what is said of it, begin so."""
+    for _ in range(100):
+        await pilot.pause(0.05)
+        if isinstance(pilot.app.screen, RunScreen):
+            listed, said = (lines(pilot.app.screen, kind) for kind in (RunList, WhatHappened))
+            if listed[1].startswith(glyph) and said[0].startswith("✓" if glyph == "✓" else "?"):
+                return
+    raise AssertionError((listed[:2], said[:1]))

@@ -25,7 +25,6 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import PassMark, marks, verdicts
 from agviz.cli.main import main
 from agviz.traces.reader import Trace
-from agviz.tui.passes import Findings
 from tests.gallery_frame import Program, programs
 from tests.test_cli_run import agviz as command
 
@@ -537,16 +536,3 @@ def test_no_tick_over_drawn_failures_and_cut_files(
     else:
         with Trace.open(path) as trace:
             assert [v.outcome for v in verdicts(trace)] == [Outcome.NOTHING_UNUSUAL]
-
-
-def test_a_list_of_passes_that_were_not_measured_has_no_ticks(tmp_path: Path) -> None:
-    model = nn.Linear(4, 3)
-    path = tmp_path / "t.agviz"
-    with contextlib.suppress(ZeroDivisionError), agviz.trace(path=path, values="none"):
-        model(torch.randn(5, 4)).sum().backward()
-        _pass("hook", model)
-    with Trace.open(path) as trace:
-        assert [str(mark) for mark in Findings(trace).shown.values()] == [
-            "gradients not measured",
-            "failed",
-        ]

@@ -7,6 +7,7 @@ first divergence (Note [First divergence]), with numbers that may not differ at 
 
 from __future__ import annotations
 
+import heapq
 import time
 from array import array
 from bisect import bisect_left
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from agviz.traces.rows import NodeRow
 
 _PIECE: Final = 1_000
+_MOST_SLOWER: Final = 100
+_LEAST_SHARE: Final = 0.01
+"""Of the time of all nodes: what a node took longer and less is not looked at."""
 
 
 class RowMark(IntFlag):
@@ -107,6 +111,10 @@ class Beside:
         """Rows in which something is not the same."""
         self.bad = array("i")
         """Rows with something that is not finite."""
+        self.slower = array("i")
+        """Rows whose node took longer in B, the most first; those that matter, at most 100."""
+        self.took_ns = 0, 0
+        """What the nodes of each took that ran in both."""
         self.moved = 0
         """Number of rows that ran in another order."""
         self.paired = 0
@@ -141,6 +149,23 @@ class Beside:
         """The first row that differs though all that it was given is the same; None: none does."""
         found = (row for row in self.differing if self._marks[row] & RowMark.FIRST)
         return next(found, self.differing[0] if self.differing else None)
+
+    def is_near(self, row: int, tolerance: float) -> bool:
+        """Whether a row differs in nothing but gradients, and these by little.
+
+        Args:
+            row: one of them.
+            tolerance: how far norms may be apart, as a share of the larger one.
+        """
+        a, b, marks = self[row]
+        if NOWHERE in {a, b} or marks & ~RowMark.FIRST & ~RowMark.ORDER != RowMark.VALUES:
+            return False
+        norms = self.a.norms[a], self.b.norms[b]
+        return abs(norms[1] - norms[0]) <= tolerance * max(norms)
+
+    def beyond(self, tolerance: float) -> array[int]:
+        """The rows that differ by more than that."""
+        return array("i", (row for row in self.differing if not self.is_near(row, tolerance)))
 
     @property
     def earliest(self) -> int | None:
@@ -220,7 +245,25 @@ class Beside:
         self.differing = array("i", (row for row in self._pieces() if self[row].differs))
         bad = RowMark.BAD_A | RowMark.BAD_B
         self.bad = array("i", (row for row in self._pieces() if self._marks[row] & bad))
+        yield from self._note_times()
         self.doing = ""
+
+    def _note_times(self) -> Iterator[None]:
+        """Find which nodes took longer in B."""
+        more: dict[int, int] = {}
+        totals = [0, 0]
+        for row, (a, b) in enumerate(zip(*self._nodes, strict=True)):
+            if not row % _PIECE:
+                yield
+            if NOWHERE in {a, b} or self.a.times[a] < 0 or self.b.times[b] < 0:
+                continue
+            times = self.a.times[a], self.b.times[b]
+            totals = [total + each for total, each in zip(totals, times, strict=True)]
+            more[row] = times[1] - times[0]
+        self.took_ns = totals[0], totals[1]
+        least = max(1, _LEAST_SHARE * totals[1])
+        rows = heapq.nlargest(_MOST_SLOWER, more, key=more.__getitem__)
+        self.slower = array("i", (row for row in rows if more[row] >= least))
 
     def _pieces(self) -> range:
         return range(len(self._marks))

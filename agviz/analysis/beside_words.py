@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agviz.analysis import diff_words
 from agviz.analysis.beside import DIFFERS, RowMark
 from agviz.analysis.diff_rows import DivergenceKind, Level
-from agviz.words.units import plural
+from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,21 @@ def sentences(beside: Beside) -> Iterator[str]:
         verb = "ran" if beside.moved > 1 else "node ran"
         nodes = plural(beside.moved, "node") if beside.moved > 1 else "1"
         yield f"{nodes} {verb} in another order, which is no difference."
+    yield from _times(beside)
+
+
+def _times(beside: Beside) -> Iterator[str]:
+    took = beside.took_ns
+    if not all(took):
+        return
+    both = f"The nodes that ran in both took {duration(took[0])} in A and {duration(took[1])} in B"
+    if not beside.slower:
+        yield f"{both}."
+        return
+    a, b, _ = beside[beside.slower[0]]
+    name = diff_words.node(beside.a.trace.node(beside.a.task.id, a))
+    times = duration(beside.a.times[a]), duration(beside.b.times[b])
+    yield f"{both}, {name} most of all longer: {times[0]} in A, {times[1]} in B."
 
 
 def _same(beside: Beside) -> str:

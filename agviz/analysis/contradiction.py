@@ -28,15 +28,13 @@ def contradiction(trace: Trace, graph_task: int) -> str | None:
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    state, outermost = trace.replay(), trace.graph_task(graph_task)
-    tasks = {task.id: task for task in trace.graph_tasks}
-    while outermost.parent in tasks:
-        outermost = tasks[outermost.parent]
+    state, tasks = trace.replay(), trace.graph_tasks
+    trace.graph_task(graph_task)
+    outermost = trace.graph_task(tasks.root(graph_task))
     begin = outermost.begin_seq
-    known = {task.id for task in tasks.values() if task.begin_seq >= begin}
+    known = {task.id for task in tasks if task.begin_seq >= begin}
     are_others_under_way = any(
-        task.begin_seq < begin and (task.end_seq is None or task.end_seq > begin)
-        for task in tasks.values()
+        task.begin_seq < begin and (task.end_seq is None or task.end_seq > begin) for task in tasks
     )
     knows_depths = not state.tolerant and not are_others_under_way
     for event in _events(trace, outermost):

@@ -33,7 +33,7 @@ class QueueNames:
     """What the gauges of ReadyQueues are called."""
 
     def __init__(self, trace: Trace) -> None:
-        self._tasks = {task.id: task for task in trace.graph_tasks}
+        self._tasks = trace.graph_tasks
         names = {thread.id: thread.name for thread in trace.threads}
         common = Counter(names.values())
         self._threads = {
@@ -45,10 +45,9 @@ class QueueNames:
         """The queue that is meant by ``queue`` in an event of ``graph_task``, one of the trace."""
         if queue != CPU_QUEUE:
             return f"ReadyQueue device {queue}"
-        task = self._tasks[graph_task]
-        while task.parent in self._tasks and task.parent < task.id:
-            task = self._tasks[task.parent]
-        name = self._threads.get(task.thread, f"thread {task.thread}")
+        task = self._tasks.get(self._tasks.root(graph_task))
+        number = -1 if task is None else task.thread
+        name = self._threads.get(number, f"thread {number}")
         return f"ReadyQueue CPU, {name}"
 
 
@@ -113,7 +112,6 @@ def counter_series(trace: Trace, graph_task: int, steps: int) -> list[CounterSer
     """
     task = trace.graph_task(graph_task)
     end_ns = Passes(trace, graph_task).last_ns() if task.end_ns is None else task.end_ns
-    known = {task.id for task in trace.graph_tasks}
     names = QueueNames(trace)
     found: dict[str, _Steps] = {}
     is_known = all(
@@ -123,7 +121,7 @@ def counter_series(trace: Trace, graph_task: int, steps: int) -> list[CounterSer
         for each in trace.graph_tasks
     )
     for depth in trace.depths(graph_task, end_ns, steps) if is_known else ():
-        if depth.graph_task in known:
+        if trace.graph_tasks.has(depth.graph_task):
             name = names.of(depth.graph_task, depth.queue)
             found.setdefault(name, _Steps(steps)).read(depth.step, depth.largest, depth.last)
     for live in trace.live_bytes(graph_task, end_ns, steps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.words.units import backward_passes
@@ -39,11 +40,11 @@ class Coverage(NamedTuple):
 
 def coverage(trace: Trace) -> Coverage:
     """What is in the file; cheap."""
-    kept = [task.id for task in trace.graph_tasks if task.parent < 0]
+    kept = trace.graph_tasks.outermost.ids
     gone = trace.left_out
     if not gone:
         return Coverage(len(kept), len(kept), 0, 0)
-    first = sum(task < gone[0].first for task in kept)
-    last = sum(task > gone[-1].last for task in kept)
+    first = bisect_left(kept, gone[0].first)
+    last = len(kept) - bisect_right(kept, gone[-1].last)
     recorded = len(kept) + sum(each.passes for each in gone)
     return Coverage(recorded, first, len(kept) - first - last, last)

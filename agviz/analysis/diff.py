@@ -86,8 +86,8 @@ def _outermost(trace: Trace) -> list[GraphTaskRow]:
 
 def _children(trace: Trace) -> _Children:
     found: _Children = {}
-    for task in trace.graph_tasks:
-        if 0 <= task.parent < task.id:
+    for task in trace.graph_tasks.inside:
+        if task.parent < task.id:
             found.setdefault(task.parent, {}).setdefault(task.parent_node, []).append(task)
     return found
 

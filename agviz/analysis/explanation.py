@@ -399,7 +399,7 @@ def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
         )
     if graph_task is None:
         tasks = trace.nonfinite_graph_tasks()
-        affected = list(dict.fromkeys(_outermost(trace, task) for task in tasks))
+        affected = list(dict.fromkeys(map(trace.graph_tasks.root, tasks)))
     else:
         affected = [graph_task]
     explained = None
@@ -494,15 +494,8 @@ def _skipped(
         return None
     if _forward(evidence) is ForwardState.NON_FINITE:
         return None
-    nonfinite = {_outermost(trace, task) for task in trace.nonfinite_graph_tasks()}
+    nonfinite = set(map(trace.graph_tasks.root, trace.nonfinite_graph_tasks()))
     return skipped(trace, graph_task, nonfinite)
-
-
-def _outermost(trace: Trace, graph_task: int) -> int:
-    tasks = {task.id: task for task in trace.graph_tasks}
-    while tasks[graph_task].parent in tasks and tasks[graph_task].parent < graph_task:
-        graph_task = tasks[graph_task].parent
-    return graph_task
 
 
 def _forward(evidence: Evidence) -> ForwardState:

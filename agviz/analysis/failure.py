@@ -8,7 +8,6 @@ from agviz.analysis.hang import Hang, hang
 from agviz.analysis.raised import exception, raised
 from agviz.analysis.version_errors import version_error
 from agviz.traces.rows import GraphTaskStatus
-from agviz_engine.events import GONE_BACK
 
 if TYPE_CHECKING:
     from agviz.analysis.backward_twice import BackwardTwice
@@ -47,13 +46,9 @@ def failed_graph_tasks(trace: Trace) -> list[GraphTaskRow]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    failed = {task.id: task for task in trace.graph_tasks if has_raised(task)}
+    unfinished = trace.graph_tasks.unfinished
+    failed = {task.id: task for task in unfinished if task.status is GraphTaskStatus.FAILED}
     return [task for task in failed.values() if task.parent not in failed]
-
-
-def has_raised(task: GraphTaskRow) -> bool:
-    """Whether a graph task failed; one that was left so that it goes back did not."""
-    return task.status is GraphTaskStatus.FAILED and task.error != GONE_BACK
 
 
 def failing(

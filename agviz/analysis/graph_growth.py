@@ -129,9 +129,12 @@ def graph_growth(trace: Trace) -> GraphGrowth | None:
 
 def _growing(trace: Trace) -> Iterator[list[GraphTaskRow]]:
     """Calls of one line whose graphs never get shorter, and longer more than once or twice."""
-    tasks = [task for task in trace.graph_tasks if task.parent < 0 and task.nodes]
-    tasks = [task for task in tasks if not task.traced and task.nodes <= _MOST_NODES]
-    tasks = tasks[-_MOST_PASSES:]
+    lasts = (
+        task
+        for task in reversed(trace.graph_tasks.outermost)
+        if 0 < task.nodes <= _MOST_NODES and not task.traced
+    )
+    tasks = list(itertools.islice(lasts, _MOST_PASSES))[::-1]
     if len({task.nodes for task in tasks}) <= _LEAST_RISES:
         return
     by_line: dict[tuple[bool, Frame | None], list[GraphTaskRow]] = {}

@@ -331,7 +331,7 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    every = tuple(task for task in trace.graph_tasks if task.status in _UNDER_WAY)
+    every = tuple(task for task in trace.graph_tasks.unfinished if task.status in _UNDER_WAY)
     if not every:
         return None
     tasks = every

@@ -129,8 +129,7 @@ def kept_graphs(trace: Trace) -> KeptGraphs | None:
     holder = None if searched is None else searched.holders[0]
     if holder is not None and searched is not None and 2 * holder.reached < searched.alive:
         holder = None
-    tasks = {task.id: task for task in trace.graph_tasks}
-    task = tasks.get(last.graph_task)
+    task = trace.graph_tasks.get(last.graph_task)
     return KeptGraphs(
         look=last,
         holder=holder,

@@ -70,10 +70,9 @@ def skipped(trace: Trace, graph_task: int, nonfinite: Container[int]) -> Skipped
     steps = trace.optimizer_steps(graph_task)
     if not steps:
         return None
-    passes = [task for task in trace.graph_tasks if task.parent < 0 and task.id > graph_task]
     changed = min((step.graph_task for step in steps if not step.is_guarded), default=None)
     lowered = None
-    for task in passes:
+    for task in trace.graph_tasks.outermost.after(graph_task):
         if lowered is None:
             if changed is not None and changed < task.id:
                 return None

@@ -116,7 +116,7 @@ def outside(trace: Trace) -> Outside | None:
     if trace.is_growing and (dump is None or dump.time_ns - last_ns < STILL_NS):
         return None
     return Outside(
-        graph_task=max((task.id for task in trace.graph_tasks if task.parent < 0), default=None),
+        graph_task=max(trace.graph_tasks.outermost.ids, default=None),
         is_growing=trace.is_growing,
         is_exit=dump is not None and dump.reason == EXIT,
         threads=() if dump is None else dump.threads,

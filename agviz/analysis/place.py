@@ -37,10 +37,7 @@ def backward_pass(trace: Trace, graph_task: int) -> str:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     trace.graph_task(graph_task)
-    tasks = {task.id: task for task in trace.graph_tasks}
-    number = graph_task
-    while tasks[number].parent in tasks:  # always an earlier one
-        number = tasks[number].parent
+    number = trace.graph_tasks.root(graph_task)
     count = coverage(trace).recorded
     which = f"the {ordinal(trace.passes_before(number) + 1)} of {count:,}"
     if count == 1:

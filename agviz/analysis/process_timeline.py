@@ -32,6 +32,8 @@ _MOST_KEPT: Final = 600_000
 """Items of passes that are kept for the next picture."""
 _LEAST_CELLS: Final = 2
 """Of a pass, for what it holds to be read."""
+_DEEPEST: Final = 12
+"""Modules within modules that have spans."""
 
 
 class SpanKind(Enum):
@@ -229,7 +231,7 @@ class _Frame:
 
 
 def laid_out(
-    items: Iterable[ThreadSpan], depth: int, foreign: frozenset[int]
+    items: Sequence[ThreadSpan], depth: int, foreign: frozenset[int], *, all_modules: bool = False
 ) -> Iterator[list[SpanLevel]]:
     """The levels of one thread, from ``depth`` on; as they grow.
 
@@ -238,7 +240,11 @@ def laid_out(
         depth: levels above it stay empty.
         foreign: graph tasks whose pass is no item here, as another thread called it: what follows
             each other of one stands in a span of its own.
+        all_modules: a module is in a span of the module around it, and nodes are as deep as the
+            deepest among them, so that those of one pass are on one level.
     """
+    nodes = [item for item in items if item.kind is SpanKind.NODE] if all_modules else []
+    room = max((len(_around(item, foreign, all_modules=True)) for item in nodes), default=0)
     levels: list[SpanLevel] = []
     stack = [_Frame(float("inf"), depth - 1)]
     for number, given in enumerate(items):
@@ -250,11 +256,9 @@ def laid_out(
         item = given if given.end <= around.end else given._replace(end=int(around.end))
         keys: list[tuple[int, str]] = []
         if item.kind is SpanKind.NODE:
-            if item.graph_task in foreign:
-                keys.append((item.graph_task, ""))
-            if item.module:
-                keys.append((item.graph_task, item.module))
-        while len(levels) <= around.depth + len(keys) + 1:
+            keys = _around(item, foreign, all_modules=all_modules)
+        own = around.depth + 1 + (room if item.kind is SpanKind.NODE and room else len(keys))
+        while len(levels) <= own:
             levels.append(SpanLevel())
         kept = 0
         while kept < min(len(keys), len(around.runs)) and keys[kept] == around.runs[kept][0]:
@@ -267,9 +271,22 @@ def laid_out(
             kind = SpanKind.MODULE if module else SpanKind.BACKWARD
             around.runs.append((keys[place], len(level.items)))
             level.add(ThreadSpan(item.begin, item.end, kind, module, graph_task=graph_task))
-        levels[around.depth + 1 + len(keys)].add(item)
-        stack.append(_Frame(item.end, around.depth + 1 + len(keys)))
+        levels[own].add(item)
+        stack.append(_Frame(item.end, own))
     yield levels
+
+
+def _around(
+    item: ThreadSpan, foreign: frozenset[int], *, all_modules: bool
+) -> list[tuple[int, str]]:
+    """The spans that a node is in beside those that are recorded: its pass, and modules."""
+    keys = [(item.graph_task, "")] if item.graph_task in foreign else []
+    if item.module and all_modules:
+        parts = item.module.split(".")[:_DEEPEST]
+        keys += [(item.graph_task, ".".join(parts[: at + 1])) for at in range(len(parts))]
+    elif item.module:
+        keys.append((item.graph_task, item.module))
+    return keys
 
 
 def _order(item: ThreadSpan) -> tuple[int, int]:
@@ -323,6 +340,14 @@ NODES, CALLS, FORWARD, STEPS, ENGINE, WAITING, IDLE = PARTS = (
 """The parts of a thread's time."""
 
 
+class RanSpan(NamedTuple):
+    """When a node ran, on the axis, and on which thread."""
+
+    begin: int
+    end: int
+    thread: int
+
+
 class NodeNeighbour(NamedTuple):
     """A node that gives the one that was asked for a gradient, or is given one."""
 
@@ -340,13 +365,23 @@ class ProcessTimeline:
 
     Args:
         trace: stays open as long as this is used.
+        all_modules: as for :func:`laid_out`.
+        cuts: what is cut out of the axis, by ``time.monotonic_ns()``; None: where a debugger held
+            a thread.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        all_modules: bool = False,
+        cuts: Iterable[tuple[int, int]] | None = None,
+    ) -> None:
         self._trace = trace
+        self._all_modules = all_modules
         self._trace_threads = trace.threads
         self._version = trace.version
         meta = trace.meta
@@ -354,14 +389,15 @@ class ProcessTimeline:
         if last is None:
             seq = trace.last_seq
             last = trace.events_of([seq])[0].time_ns if seq >= 0 else meta.start_ns
-        held = [(row.time_ns, last if row.end_ns is None else row.end_ns) for row in trace.held()]
-        self.axis = ProcessAxis(meta.start_ns, held)
+        if cuts is None:
+            cuts = [(r.time_ns, last if r.end_ns is None else r.end_ns) for r in trace.held()]
+        self.axis = ProcessAxis(meta.start_ns, cuts)
         self._last_ns = last
         self.span = 0, max(1, self.axis.of(last))
         """Begin and end of the recording, on the axis."""
         self.active = self.span
         """The same without what is before the first thing that was recorded: imports, mostly."""
-        self._tasks: list[GraphTaskRow] = []
+        self._tasks: Sequence[GraphTaskRow] = ()
         self._phases: dict[_Key, _Phase] = {}
         self._levels: dict[int, list[SpanLevel]] = {}
         self._steps_in: dict[_Key, list[ThreadSpan]] = {}
@@ -450,6 +486,16 @@ class ProcessTimeline:
                     sums.phase(phase, found)
                 yield None
         yield sums.result()
+
+    def ran(self, graph_task: int) -> dict[int, RanSpan]:
+        """When each node of a graph task ran, and where; others are left out."""
+        task, of = self._trace.graph_task(graph_task), self.axis.of
+        columns = zip(*self._node_times(task), strict=True)
+        return {
+            node: RanSpan(of(task.begin_ns + begin), of(task.begin_ns + end), thread)
+            for node, (begin, end, thread) in enumerate(columns)
+            if thread >= 0
+        }
 
     def neighbours(self, graph_task: int, node: int) -> list[NodeNeighbour]:
         """Producers and consumers of a node, as far as a thread took them up, in order of time."""
@@ -597,7 +643,8 @@ class ProcessTimeline:
                     if self._phases[key].thread != thread or key[0] is SpanKind.FORWARD
                 )
             )
-            self._laid[thread, group] = [*laid_out(items, depth, foreign)][-1]
+            levels = laid_out(items, depth, foreign, all_modules=self._all_modules)
+            self._laid[thread, group] = [*levels][-1]
             while len(self._laid) > _MOST_LAID:
                 self._laid.popitem(last=False)
         self._laid.move_to_end((thread, group))
@@ -800,7 +847,7 @@ class _Sums:
                 for item in items
             )
             total = sum(self._length(*gap) for gap in free)
-            waiting = sum(self._length(*both) for both in _common(free, _united(others)))
+            waiting = sum(self._length(*both) for both in common(free, united(others)))
             parts = self._parts(thread)
             parts[WAITING] += waiting
             parts[ENGINE] += total - waiting
@@ -857,19 +904,18 @@ def _free(item: ThreadSpan, inner: list[ThreadSpan]) -> list[tuple[int, int]]:
     return found
 
 
-def _united(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def united(stretches: Iterable[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
+    """Stretches in order of their begins, with those as one that are no more than a gap apart."""
     found: list[tuple[int, int]] = []
     for begin, end in stretches:
-        if found and begin <= found[-1][1]:
+        if found and begin <= found[-1][1] + gap:
             found[-1] = found[-1][0], max(found[-1][1], end)
         else:
             found.append((begin, end))
     return found
 
 
-def _common(
-    some: list[tuple[int, int]], others: list[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
+def common(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """What two lists of stretches have in common; each is in order and free of overlaps."""
     place = 0
     for begin, end in some:

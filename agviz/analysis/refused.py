@@ -157,10 +157,10 @@ def _by_python(trace: Trace) -> RefusedCall | None:
         return None
     stack = dump.threads[0].stack
     error, _, message = trace.meta.ended.partition(": ")
-    has_begun = any(task.message == message for task in trace.graph_tasks)
+    has_begun = any(task.message == message for task in trace.graph_tasks.unfinished)
     if has_begun or not stack[-1].file.endswith(_DOOR):
         return None
-    last = max((task.id for task in trace.graph_tasks), default=None)
+    last = max(trace.graph_tasks.ids, default=None)
     return RefusedCall(
         graph_task=last,
         error=error,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
     from agviz.traces.rows import GraphTaskRow
 
@@ -26,9 +28,7 @@ def said_of_run(trace: Trace) -> list[str]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    tasks = trace.graph_tasks
-    outermost = [task for task in tasks if task.parent < 0]
-    inside = [task for task in tasks if task.parent >= 0]
+    outermost, inside = trace.graph_tasks.outermost, trace.graph_tasks.inside
     found = [*_kinds(trace, outermost), *_threads(outermost)]
     if inside:
         begun = f" by {_names(trace, inside)}" if len(inside) <= _MOST_READ else ""
@@ -45,14 +45,11 @@ def said_of_pass(trace: Trace, graph_task: int) -> list[str]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    tasks = trace.graph_tasks
-    own = trace.graph_task(graph_task)
+    tasks, own = trace.graph_tasks.outermost, trace.graph_task(graph_task)
     found = []
-    beside = [
-        task for task in tasks if task.parent < 0 and task.thread != own.thread and _meet(task, own)
-    ]
+    beside = _at_the_time_of(own, tasks)
     if beside:
-        named = ", ".join(f"{task.id:,} (T{task.thread})" for task in beside[:_MOST_KINDS])
+        named = ", ".join(f"{each:,} (T{thread})" for each, thread in beside[:_MOST_KINDS])
         more = f" and {len(beside) - _MOST_KINDS:,} more" if len(beside) > _MOST_KINDS else ""
         found.append(f"Called on T{own.thread}, it ran at the same time as pass {named}{more}.")
     inside = [trace.graph_task(each) for each in trace.family(graph_task) if each != graph_task]
@@ -63,38 +60,33 @@ def said_of_pass(trace: Trace, graph_task: int) -> list[str]:
     return found
 
 
-def _kinds(trace: Trace, tasks: Sequence[GraphTaskRow]) -> Iterator[str]:
-    kinds: dict[tuple[bool, int, int], list[GraphTaskRow]] = {}
-    for task in tasks:
-        if task.nodes:
-            kinds.setdefault((task.accumulate_grad, task.roots, task.nodes), []).append(task)
-    if not 1 < len(kinds) <= _MOST_KINDS or any(len(some) < 2 for some in kinds.values()):
+def _kinds(trace: Trace, tasks: GraphTasks) -> Iterator[str]:
+    counts = Counter(kind for kind in tasks.kinds if kind[2])
+    if not 1 < len(counts) <= _MOST_KINDS or min(counts.values()) < 2:
         return
     losses = trace.losses()
     parts = []
-    for some in kinds.values():
-        call = "backward" if some[0].accumulate_grad else "grad"
-        text = f"{len(some):,} calls of {call} with {plural(some[0].nodes, 'node')}"
-        frames = [frame for frame in trace.call_site(some[0].id) if not frame.hidden]
+    for kind, count in counts.items():
+        call = "backward" if kind[0] else "grad"
+        text = f"{count:,} calls of {call} with {plural(kind[2], 'node')}"
+        first = tasks.ids[tasks.kinds.index(kind)]
+        last = tasks.ids[-1 - tasks.kinds[::-1].index(kind)]
+        frames = [frame for frame in trace.call_site(first) if not frame.hidden]
         if frames:
             text += f", the first at {frames[-1]}"
-        first, last = losses.get(some[0].id), losses.get(some[-1].id)
-        if first is not None and last is not None:
-            text += f", loss {first:.4g} in the first and {last:.4g} in the last"
+        values = losses.get(first), losses.get(last)
+        if values[0] is not None and values[1] is not None:
+            text += f", loss {values[0]:.4g} in the first and {values[1]:.4g} in the last"
         parts.append(text)
-    takes_turns = all(
-        (one.nodes, one.roots, one.accumulate_grad)
-        != (other.nodes, other.roots, other.accumulate_grad)
-        for one, other in itertools.pairwise(tasks)
-    )
+    takes_turns = all(one != other for one, other in itertools.pairwise(tasks.kinds))
     turns = ", which take turns" if takes_turns else ""
-    yield f"The passes are of {len(kinds)} kinds{turns}: {'; '.join(parts)}."
+    yield f"The passes are of {len(counts)} kinds{turns}: {'; '.join(parts)}."
 
 
-def _threads(tasks: Sequence[GraphTaskRow]) -> Iterator[str]:
-    counts = Counter(task.thread for task in tasks)
-    if len(counts) < 2:
+def _threads(tasks: GraphTasks) -> Iterator[str]:
+    if len(tasks.threads) < 2:
         return
+    counts = Counter(tasks.callers)
     beside = _beside_another(tasks)
     named = ", ".join(f"{count:,} on T{thread}" for thread, count in sorted(counts.items()))
     some = f"{beside:,} of them ran while one of another thread did"
@@ -102,21 +94,37 @@ def _threads(tasks: Sequence[GraphTaskRow]) -> Iterator[str]:
     yield f"They were called on {len(counts)} threads ({named}); {some if beside else none}."
 
 
-def _beside_another(tasks: Sequence[GraphTaskRow]) -> int:
+def _spans(tasks: GraphTasks) -> Iterator[tuple[int, float, int, int]]:
+    """Begin and end, id and thread of each; infinite end: it did not end."""
+    begins, ends = tasks.spans_ns
+    until = (math.inf if end < 0 else end for end in ends)
+    return zip(begins, until, tasks.ids, tasks.callers, strict=True)
+
+
+def _at_the_time_of(own: GraphTaskRow, tasks: GraphTasks) -> list[tuple[int, int]]:
+    """Which graph tasks of other threads ran while one did, each with its thread."""
+    if tasks.threads <= {own.thread} or not tasks.has(own.id):
+        return []
+    every = [*_spans(tasks)]
+    begin, end = next(each[:2] for each in every if each[2] == own.id)
+    return [
+        (number, thread)
+        for begun, ended, number, thread in every
+        if thread != own.thread and begun < end and ended > begin
+    ]
+
+
+def _beside_another(tasks: GraphTasks) -> int:
     """How many ran while a pass of another thread did; passes of one thread never overlap."""
     found = set()
-    last: dict[int, GraphTaskRow] = {}
-    for task in sorted(tasks, key=lambda task: task.begin_ns):
-        for other in last.values():
-            if other.thread != task.thread and _meet(other, task):
-                found |= {other.id, task.id}
-        last[task.thread] = task
+    last: dict[int, tuple[float, int]] = {}
+    """By thread: when its last one ended, and its id."""
+    for begin, end, number, thread in sorted(_spans(tasks)):
+        for other, (ended, earlier) in last.items():
+            if other != thread and ended > begin:
+                found |= {earlier, number}
+        last[thread] = end, number
     return len(found)
-
-
-def _meet(one: GraphTaskRow, other: GraphTaskRow) -> bool:
-    one_ends = one.end_ns is None or one.end_ns > other.begin_ns
-    return one_ends and (other.end_ns is None or other.end_ns > one.begin_ns)
 
 
 def _names(trace: Trace, inside: Sequence[GraphTaskRow]) -> str:

@@ -1,30 +1,24 @@
 """RunTable: every backward pass of a recording as a row, to see since when something is wrong.
 
-Gradient norms take a look at everything that was measured. They are read piece by piece
-(:meth:`RunTable.read_on`), so that a run of 100,000 passes is listed at once.
+It is made of columns, and a row is made when it is asked for, so that a run of 100,000 passes is
+listed at once. Gradient norms of a recording that was not closed are read piece by piece
+(:meth:`RunTable.read_on`).
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-import time
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.analysis.leaf_reading import LeafReading
 from agviz.analysis.verdict import PassMark, marks
+from agviz.traces.doubles import Doubles
+from agviz.traces.run_norms import RunNorms, change_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow, LeafNorm
-
-T = TypeVar("T")
-
-_Kind: TypeAlias = tuple[bool, int, int]
-"""Whether gradients are accumulated, roots and nodes: the steps of a generator and of its
-discriminator are compared with those of their own kind."""
+    from agviz.traces.rows import GraphTaskRow
 
 
 class LargestChange(NamedTuple):
@@ -37,9 +31,7 @@ class LargestChange(NamedTuple):
     @property
     def size(self) -> float:
         """How large it is, the same for ten times more and a tenth; infinite where not finite."""
-        if not 0 < self.factor < math.inf:
-            return math.inf
-        return max(self.factor, 1 / self.factor)
+        return change_size(self.factor)
 
 
 class RunRow(NamedTuple):
@@ -70,129 +62,135 @@ class Bucket(NamedTuple):
     """Whether some value is not finite."""
 
 
-def bucketed(values: Sequence[float | None], count: int) -> list[Bucket]:
+def bucketed(values: Doubles, count: int) -> list[Bucket]:
     """At most ``count`` buckets, which share the values out evenly, in their order."""
     found = []
-    for some in _shared_out(values, count):
-        known = [value for value in some if value is not None]
-        finite = [value for value in known if math.isfinite(value)]
-        found.append(Bucket(max(finite, default=None), len(finite) < len(known)))
+    for begin, end in _shares(len(values), count):
+        finite = values.finite(begin, end)
+        is_bad = len(finite) + values.count_unknown(begin, end) < end - begin
+        found.append(Bucket(max(finite, default=None), is_bad))
     return found
 
 
 def merged(buckets: Sequence[Bucket], count: int) -> list[Bucket]:
     """At most ``count`` buckets of what these hold."""
     found = []
-    for some in _shared_out(buckets, count):
+    for begin, end in _shares(len(buckets), count):
+        some = buckets[begin:end]
         finite = [one.most for one in some if one.most is not None]
         found.append(Bucket(max(finite, default=None), any(one.is_bad for one in some)))
     return found
 
 
-def _shared_out(values: Sequence[T], count: int) -> Iterator[Sequence[T]]:
-    count = min(count, len(values))
-    edges = [len(values) * place // count for place in range(count + 1)] if count else []
-    return (values[begin:end] for begin, end in itertools.pairwise(edges))
+def _shares(total: int, count: int) -> Iterator[tuple[int, int]]:
+    count = min(count, total)
+    edges = [total * place // count for place in range(count + 1)] if count else []
+    return itertools.pairwise(edges)
 
 
 class RunTable:
-    """The rows of a trace, in order of time.
+    """The rows of a trace as it is now, in order of time.
 
     Args:
-        trace: stays open as long as this is used.
+        trace: stays open as long as norms are read.
+        norms: what was read of them of the trace as it was; None: nothing.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self._leaves = LeafReading(trace)
-        self._squares: dict[int, float] = {}
-        """By pass, the sum of the squares of norms."""
-        self._last: dict[tuple[_Kind | None, str], float] = {}
-        """By kind of pass and parameter, the norm after the last one that was read; None: of any
-        kind."""
-        self._changes: dict[int, LargestChange] = {}
-        self._version = -1
-        """Of the file, that is listed."""
-        self.renew()
+    def __init__(self, trace: Trace, norms: RunNorms | None = None) -> None:
+        self._version = trace.version
+        self._reading = RunNorms(trace) if norms is None else norms
+        if norms is not None:
+            norms.renew()
+        self._known = self._reading.known
+        every = trace.graph_tasks
+        self._root = every.root
+        self.tasks = every.outermost
+        """Of the rows."""
+        self._marks: Mapping[int, PassMark] = marks(trace)
+        facts = trace.task_facts
+        self.losses = facts.losses
+        """Of each pass, as :attr:`RunRow.loss`."""
+        self._forwards: Sequence[int] = facts.forwards
+        if len(self.tasks) < len(every):
+            places = [every.place(number) or 0 for number in self.tasks.ids]
+            self.losses = self.losses.at(places)
+            self._forwards = [self._forwards[place] for place in places]
+        wrong = (self.place(number) for number, mark in self._marks.items() if mark.is_wrong)
+        self.wrong = sorted({place for place in wrong if place is not None})
+        """The rows that something is wrong with; a pass that is under way is not meant."""
 
-    def renew(self) -> None:
-        """Take over what has come to a file that grows.
+    def renewed(self, trace: Trace) -> RunTable:
+        """The table with what has come to a file that grows.
 
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
-        if self._trace.version == self._version:
-            return
-        self._version = self._trace.version
-        trace = self._trace
-        self._leaves.renew()
-        self._marks: Mapping[int, PassMark] = marks(trace)
-        self._losses = trace.losses()
-        self._forwards = trace.forwards()
-
-    @property
-    def tasks(self) -> list[GraphTaskRow]:
-        """Of the rows."""
-        return self._leaves.tasks
+        return self if trace.version == self._version else RunTable(trace, self._reading)
 
     def __len__(self) -> int:
         return len(self.tasks)
 
     def __getitem__(self, place: int) -> RunRow:
         task = self.tasks[place]
-        begun = self._forwards.get(task.id)
-        square = self._squares.get(task.id)
+        begin, end = (column[place] for column in self.tasks.spans_ns)
+        begun = self._forwards[place]
         return RunRow(
             task=task,
             mark=self._marks.get(task.id),
-            loss=self._losses.get(task.id),
-            forward_ns=None if begun is None else task.begin_ns - begun,
-            took_ns=None if task.end_ns is None else task.end_ns - task.begin_ns,
-            norm=None if square is None else math.sqrt(square),
-            change=self._changes.get(task.id),
+            loss=self.losses[place],
+            forward_ns=None if begun < 0 else begin - begun,
+            took_ns=None if end < 0 else end - begin,
+            norm=self.norms[place],
+            change=self.change(place),
         )
 
     def __iter__(self) -> Iterator[RunRow]:
         return map(self.__getitem__, range(len(self)))
 
-    def losses(self) -> list[float | None]:
-        """Of each pass, as :attr:`RunRow.loss`."""
-        return [self._losses.get(task.id) for task in self.tasks]
-
-    def norms(self) -> list[float | None]:
+    @property
+    def norms(self) -> Doubles:
         """Of each pass, as :attr:`RunRow.norm`."""
-        squares = [self._squares.get(task.id) for task in self.tasks]
-        return [None if square is None else math.sqrt(square) for square in squares]
+        return self._known.norms
 
-    def times(self) -> list[float | None]:
+    def change(self, place: int) -> LargestChange | None:
+        """Of a row, as :attr:`RunRow.change`."""
+        factor = self._known.factors[place]
+        if factor is None:
+            return None
+        return LargestChange(self._reading.names[self._known.parameters[place]], factor)
+
+    def times(self) -> Doubles:
         """Of each pass, as :attr:`RunRow.took_ns`."""
-        return [
-            None if task.end_ns is None else float(task.end_ns - task.begin_ns)
-            for task in self.tasks
-        ]
+        begins, ends = self.tasks.spans_ns
+        pairs = zip(begins, ends, strict=True)
+        return Doubles.of(None if end < 0 else end - begin for begin, end in pairs)
 
-    def marked(self) -> list[bool]:
-        """Whether something is wrong with each pass."""
-        marks = (self._marks.get(task.id) for task in self.tasks)
-        return [mark is not None and mark.is_wrong for mark in marks]
+    def change_sizes(self) -> Doubles:
+        """Of each pass, :attr:`LargestChange.size`."""
+        factors = self._known.factors
+        return Doubles.of(None if factor is None else change_size(factor) for factor in factors)
+
+    def likeness(self) -> list[object]:
+        """Of each pass, what is the same for passes that differ in nothing but numbers."""
+        facts = self.tasks.accumulates, self.tasks.errors, self._known.parameters
+        found: list[object] = [*zip(*facts, strict=True)]
+        bad = set(self.norms.nonfinite())
+        marked = {self.tasks.place(number): mark for number, mark in self._marks.items()}
+        for place in bad.union(place for place in marked if place is not None):
+            found[place] = found[place], marked.get(place), place in bad
+        return found
 
     def place(self, graph_task: int) -> int | None:
         """The row of a graph task, or of the pass it is inside of; None: there is none."""
-        return self._leaves.place(graph_task)
-
-    @property
-    def first_marked(self) -> int | None:
-        """The row of the first pass that something is wrong with; one under way is not meant."""
-        wrong = [number for number, mark in self._marks.items() if mark.is_wrong]
-        return self.place(min(wrong)) if wrong else None
+        return self.tasks.place(self._root(graph_task))
 
     @property
     def is_read(self) -> bool:
         """Whether all norms were read."""
-        return self._leaves.is_read
+        return self._reading.is_read
 
     def read_on(self, seconds: float) -> bool:
         """Read norms for about so long; return whether there were any left to read.
@@ -200,31 +198,4 @@ class RunTable:
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
-        until = time.perf_counter() + seconds
-        begin = self._leaves.until
-        while not self.is_read and time.perf_counter() < until:
-            for task, leaves in self._leaves.read_piece():
-                self._add(task, leaves)
-        return self._leaves.until > begin
-
-    def _add(self, task: GraphTaskRow, leaves: Iterable[LeafNorm]) -> None:
-        square = 0.0
-        kind = task.accumulate_grad, task.roots, task.nodes
-        for leaf in leaves:
-            square += leaf.norm * leaf.norm
-            if leaf.parameter:
-                self._compare(task.id, kind, leaf.parameter, leaf.norm)
-        self._squares[task.id] = square
-
-    def _compare(self, graph_task: int, kind: _Kind, parameter: str, norm: float) -> None:
-        last = self._last.get((None, parameter))
-        before = self._last.get((kind, parameter), last)
-        self._last[None, parameter] = self._last[kind, parameter] = norm
-        if before is None or before == norm or (math.isnan(before) and math.isnan(norm)):
-            return
-        is_from_zero = not before and math.isfinite(norm)
-        factor = math.inf if is_from_zero else norm / (before or math.nan)
-        change = LargestChange(parameter, factor)
-        known = self._changes.get(graph_task)
-        if known is None or change.size > known.size:
-            self._changes[graph_task] = change
+        return self._reading.read_on(seconds)

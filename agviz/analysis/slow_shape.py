@@ -93,9 +93,14 @@ def slow_shape(trace: Trace, graph_task: int | None = None) -> SlowShape | None:
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    tasks = trace.graph_tasks if graph_task is None else [trace.graph_task(graph_task)]
-    task = max(tasks, key=lambda task: task.nodes, default=None)
-    if task is None or not _LEAST_WRITES <= task.nodes <= _MOST_NODES:
+    if graph_task is None:
+        every = trace.graph_tasks
+        if not every:
+            return None
+        task = every[max(range(len(every)), key=every.nodes.__getitem__)]
+    else:
+        task = trace.graph_task(graph_task)
+    if not _LEAST_WRITES <= task.nodes <= _MOST_NODES:
         return None
     labels = trace.node_labels(task.id, 0, task.nodes)
     if sum(label.name == _WRITE for label in labels) >= _LEAST_WRITES:

@@ -46,6 +46,5 @@ def stopped_at(trace: Trace) -> StoppedAt | None:
     if not held:
         return None
     last = held[-1]
-    known = {task.id for task in trace.graph_tasks}
-    nodes = trace.nodes(last.graph_task) if last.graph_task in known else ()
+    nodes = trace.nodes(last.graph_task) if trace.graph_tasks.has(last.graph_task) else ()
     return StoppedAt(last, nodes[last.node] if 0 <= last.node < len(nodes) else None)

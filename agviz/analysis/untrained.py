@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import GraphTaskRow
 
 LAST_PASSES: Final = 20
 """Calls of backward looked at, the last ones: a parameter may be trained by some of them only."""
@@ -29,9 +30,10 @@ def untrained(trace: Trace, graph_task: int | None = None) -> str:
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    every = [task for task in trace.graph_tasks if task.parent < 0 and task.accumulate_grad]
+    every: Sequence[GraphTaskRow] = trace.graph_tasks.outermost.accumulating
     if graph_task is not None:
-        every = [task for task in every if task.id == graph_task]
+        task = trace.graph_task(graph_task)
+        every = [task] if task.parent < 0 and task.accumulate_grad else []
     passes = every[-LAST_PASSES:]
     # FSDP2 lends a module its whole parameters for the forward; the shards it is asked for get
     # their gradients from it, not from a node.

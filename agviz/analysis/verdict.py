@@ -29,7 +29,7 @@ from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
-from agviz_engine.events import GONE_BACK, NO_GRAPH_TASK
+from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.slow_shape import SlowShape
     from agviz.analysis.steps.finding import StepFinding
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow
+    from agviz.traces.rows import Frame
 
 
 _NEVER: Final = 2**63 - 1
@@ -113,15 +114,13 @@ class PassMark(StrEnum):
     NON_FINITE = "not finite"
     """A gradient of a parameter, or a result of grad."""
     LOSS = "loss not finite"
-    NOT_MEASURED = "gradients not measured"
-    """No gradient of it was looked at: it may be anything. :func:`marks` leaves these out."""
     WENT_BACK = "went back"
     """A debugger had it go back to an earlier node; it ran on as the next pass."""
 
     @property
     def is_wrong(self) -> bool:
         """Whether something is not as it should be."""
-        return self not in {PassMark.UNDER_WAY, PassMark.NOT_MEASURED, PassMark.WENT_BACK}
+        return self not in {PassMark.UNDER_WAY, PassMark.WENT_BACK}
 
 
 def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]:
@@ -155,24 +154,22 @@ def marks(trace: Trace) -> dict[int, PassMark]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    tasks = {task.id: task for task in trace.graph_tasks}
-    outermost: dict[int, int] = {}
-    for number, task in tasks.items():  # parents come before their children
-        outermost[number] = outermost.get(task.parent, number)
+    tasks = trace.graph_tasks
     found: dict[int, PassMark] = {}
     for number in trace.nonfinite_roots():
-        found[outermost[number]] = PassMark.LOSS
+        found[tasks.root(number)] = PassMark.LOSS
     for number in trace.nonfinite_results():
-        found[outermost[number]] = PassMark.NON_FINITE
+        found[tasks.root(number)] = PassMark.NON_FINITE
     ends = {
         GraphTaskStatus.RUNNING: PassMark.UNDER_WAY,
         GraphTaskStatus.CUT: PassMark.CUT,
         GraphTaskStatus.FAILED: PassMark.FAILED,
+        GraphTaskStatus.WENT_BACK: PassMark.WENT_BACK,
     }
-    for number, task in tasks.items():
-        mark = PassMark.WENT_BACK if task.error == GONE_BACK else ends.get(task.status)
+    for task in tasks.unfinished:
+        mark = ends.get(task.status)
         if mark is not None:
-            found[outermost[number]] = mark
+            found[tasks.root(task.id)] = mark
     return dict(sorted(found.items()))
 
 
@@ -277,7 +274,7 @@ def _beside_passes(trace: Trace) -> Iterator[Verdict]:
     elif (ending := program_error(trace)) is not None:
         yield of_failure(ending, trace)
     under_way = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
-    is_inside = any(task.status in under_way for task in trace.graph_tasks)
+    is_inside = any(task.status in under_way for task in trace.graph_tasks.unfinished)
     between = None if is_inside else outside(trace)
     if between is not None and not between.is_exit:
         outcome = Outcome.CANT_TELL if between.is_growing else Outcome.FOUND
@@ -306,7 +303,10 @@ def is_measured(trace: Trace) -> bool:
 
 def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
     """Nothing went wrong in what was looked at: says what that was, and what was not."""
-    tasks = trace.graph_tasks if graph_task is None else [trace.graph_task(graph_task)]
+    tasks = trace.graph_tasks
+    if graph_task is not None:
+        trace.graph_task(graph_task)
+        tasks = tasks.only(graph_task)
     what = _passes(tasks, graph_task)
     if not tasks:
         return Verdict(
@@ -340,15 +340,15 @@ def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
     )
 
 
-def _passes(tasks: list[GraphTaskRow], graph_task: int | None) -> str:
+def _passes(tasks: GraphTasks, graph_task: int | None) -> str:
     if graph_task is not None:
         return f"backward pass {graph_task}"
-    return backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
+    return backward_passes(len(tasks), len(tasks.inside))
 
 
-def _looked_at(trace: Trace, tasks: list[GraphTaskRow], *, is_masked: bool = False) -> str:
+def _looked_at(trace: Trace, tasks: GraphTasks, *, is_masked: bool = False) -> str:
     ended = "It came to its end" if len(tasks) == 1 else "All came to their end"
-    again = sum(task.error == GONE_BACK for task in tasks)
+    again = sum(task.status is GraphTaskStatus.WENT_BACK for task in tasks.unfinished)
     if again:
         but_for = f"All came to their end but {again} that went back and ran on as the next"
         ended = "It went back and ran on as the next" if len(tasks) == 1 else but_for

@@ -137,8 +137,8 @@ class _Why:
     def doubt(self) -> str:
         """What went wrong in the last pass that is meant, in a sentence; empty: nothing."""
         last = self._passes[0].id if self._passes else None
-        outermost = [task.id for task in self._trace.graph_tasks if task.parent < 0]
-        if self._is_last and outermost:
+        outermost = self._trace.graph_tasks.outermost.ids
+        if self._is_last and len(outermost):
             last = outermost[-1]
         mark = None if last is None else marks(self._trace).get(last)
         if mark is None or mark is PassMark.NON_FINITE:  # the rows say of which parameter
@@ -161,12 +161,12 @@ class _Why:
             return self._undefined(parameter, in_graph)
         return self._not_reached(parameter)
 
-    def _choose(self, graph_task: int | None) -> list[GraphTaskRow]:
+    def _choose(self, graph_task: int | None) -> Sequence[GraphTaskRow]:
         """The outermost graph tasks that are meant, the last one first."""
         if graph_task is not None:
             return [self._trace.graph_task(graph_task)]
-        tasks = [task for task in self._trace.graph_tasks if task.parent < 0]
-        return ([task for task in tasks if task.accumulate_grad] or tasks)[: -LAST_PASSES - 1 : -1]
+        tasks = self._trace.graph_tasks.outermost
+        return (tasks.accumulating or tasks)[: -LAST_PASSES - 1 : -1]
 
     def _look_at(self, outermost: GraphTaskRow) -> None:
         """What the parameters got in a pass, of which no later one says more."""
@@ -400,8 +400,9 @@ class _Why:
             return self._trace.forward_ops(limit=_MOST_OPS)
         found: list[ForwardOpRow] = []
         last = self._passes[0].id
-        tasks = [task for task in self._trace.graph_tasks if task.id <= last and task.parent < 0]
-        for task in reversed(tasks[-_FORWARDS:]):
+        outermost = self._trace.graph_tasks.outermost
+        until = len(outermost) - len(outermost.after(last))
+        for task in reversed(outermost[:until][-_FORWARDS:]):
             for number in self._trace.family(task.id):
                 found += self._trace.forward_ops(number, limit=_MOST_OPS)
             if len(found) > _MOST_OPS:

@@ -1,8 +1,8 @@
 """Train a small model, record its last backward pass and show it.
 
 The layers lie on two simulated devices, so that two threads run nodes, except with --engine native.
-The gradients are compared with those of torch's own engine, bit for bit. Writes agviz-demo.agviz,
-.dot and .svg.
+The gradients are compared with those of torch's own engine, bit for bit. Writes agviz-demo.agviz
+and agviz-demo.svg.
 
 Models: char-lm (a transformer language model that learns Python), conv (a residual convolutional
 net), lstm and mlp.

@@ -1,13 +1,13 @@
 """Write a recorded trace to a file for other programs.
 
-dot, svg, png, pdf   the graph of a backward pass; pictures leave their .dot
-                     beside them
+dot, svg, png, pdf   the graph of a backward pass
 html                 the same to walk through in a browser, in one file that
                      asks no network: pan, zoom, search, fold, replay
 chrome-trace         a timeline for https://ui.perfetto.dev, chrome://tracing
-                     and what else reads the exports of torch.profiler
+                     and what else reads the exports of torch.profiler;
+                     --with lays such an export over it
 timeline             an SVG of who did what when: a lane for each rank and
-                     device thread on one axis of time
+                     device thread on one axis of time, modules over nodes
 json                 everything the trace holds
 parquet              a folder of tables for DuckDB, Polars or Spark: ranks,
                      passes, nodes, collectives, parameters
@@ -18,6 +18,7 @@ chrome-trace (a process for each rank, on one clock), timeline and parquet.
   agviz export train.agviz --format svg
   agviz export traces/ --format timeline -o step.svg --graph-task 12
   agviz export train.agviz --format chrome-trace -o train.json.gz
+  agviz export train.agviz --format chrome-trace --with profiler.json
 
   agviz export train.agviz --format svg --around 92 --depth 3
   agviz export train.agviz --format svg --to blocks.0.mlp.0.weight
@@ -42,7 +43,9 @@ from agviz.export.chrome_ranks import chrome_trace_of_ranks
 from agviz.export.chrome_trace import chrome_trace
 from agviz.export.json_trace import json_trace
 from agviz.export.output import write, write_to
+from agviz.export.overlay import Overlay
 from agviz.export.palette import THEMES
+from agviz.export.pass_timeline import AROUND, PassTimeline
 from agviz.export.timeline import TimePicture
 from agviz.ranks.alone import alone
 from agviz.ranks.folder import Folder
@@ -69,6 +72,8 @@ OF_GRAPHS = (
     *("diff", "theme", "links", "source_root"),
 )
 """Options that only graphs have."""
+OF_TIMELINES = ("theme", "around", "depth")
+"""Those of them that a timeline has, too; one of ranks has the first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,6 +102,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " and in a timeline: the pass of this number in each rank",
     )
     parser.add_argument(
+        "--with",
+        dest="overlay",
+        metavar="PROFILE",
+        type=Path,
+        help="lay what torch.profiler exported of the same run over a chrome-trace",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="say what was written as JSON, for other programs"
     )
     what = parser.add_argument_group("what of the graph is drawn")
@@ -119,7 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NODE",
         help="a node and its neighbours: its number in execution, its name, module or parameter",
     )
-    what.add_argument("--depth", metavar="N", type=int, help="so many edges away (default: 2)")
+    what.add_argument(
+        "--depth",
+        metavar="N",
+        type=int,
+        help="so many edges away (default: 2); in a timeline, nodes before and after (20)",
+    )
     what.add_argument("--to", metavar="PARAM", help="what leads to this parameter")
     what.add_argument(
         "--at", metavar="EVENT", type=int, help="the state right after the event of this number"
@@ -154,7 +171,7 @@ def execute(arguments: argparse.Namespace) -> int:
         _print(arguments)
         return 0
     elif format_ == TIMELINE or arguments.file.is_dir():
-        pieces, notes = _of_ranks(arguments)
+        pieces, notes = _in_time(arguments)
         path = _output(arguments)
         write(path, pieces)
     else:
@@ -174,11 +191,14 @@ def _refuse(arguments: argparse.Namespace) -> None:
     """Raise AgvizError where the options do not go together."""
     format_: str = arguments.format
     given = [name for name in OF_GRAPHS if getattr(arguments, name) is not None]
-    if format_ == TIMELINE and "theme" in given:
-        given.remove("theme")
+    if format_ == TIMELINE:
+        known = OF_TIMELINES[:1] if arguments.file.is_dir() else OF_TIMELINES
+        given = [name for name in given if name not in known]
     if given and format_ not in GRAPHS:
         option = given[0].replace("_", "-")
         raise AgvizError(f"--{option} is for graphs: {', '.join(GRAPHS)}")
+    if arguments.overlay and (format_ != "chrome-trace" or arguments.file.is_dir()):
+        raise AgvizError("--with is for a chrome-trace of one process")
     if str(arguments.output) == "-" and arguments.json:
         raise AgvizError("--json reports on stdout; name a file with --output")
     if arguments.file.is_dir() and format_ not in OF_FOLDERS:
@@ -205,12 +225,13 @@ def _print(arguments: argparse.Namespace) -> None:
 
     format_: str = arguments.format
     if format_ == TIMELINE or arguments.file.is_dir():
-        pieces, _ = _of_ranks(arguments)
+        pieces, _ = _in_time(arguments)
         write_to(sys.stdout.buffer, pieces)
         return
     with Trace.open(arguments.file) as trace:
         if format_ in ENDINGS:
-            write_to(sys.stdout.buffer, _pieces(trace, format_, arguments.graph_task))
+            pieces, _ = _pieces(trace, arguments)
+            write_to(sys.stdout.buffer, pieces)
             return
         with _other(arguments) as other:
             look = _look(arguments)
@@ -227,8 +248,9 @@ def _write(
     format_: str = arguments.format
     output = _output(arguments)
     if format_ in ENDINGS:
-        write(output, _pieces(trace, format_, arguments.graph_task))
-        return output, [], {}
+        pieces, notes = _pieces(trace, arguments)
+        write(output, pieces)
+        return output, notes, {}
     with _other(arguments) as other:
         drawing = render_graph(
             trace, output, format_, view=_view(arguments), look=_look(arguments), other=other
@@ -250,7 +272,7 @@ def _output(arguments: argparse.Namespace) -> Path:
     if output.is_dir():
         raise AgvizError(f"{output} is a folder; name a file with --output")
     beside = [output.with_suffix(".dot")] if format_ in GRAPHS else []
-    traces = [arguments.file, *([arguments.diff] if arguments.diff else [])]
+    traces = [path for path in (arguments.file, arguments.diff, arguments.overlay) if path]
     if arguments.file.is_dir():
         traces += arguments.file.glob("*.agviz")
     for path in (output, *beside):
@@ -259,13 +281,22 @@ def _output(arguments: argparse.Namespace) -> Path:
     return output
 
 
-def _of_ranks(arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
+def _in_time(arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
     """A picture or a file of time, and what there is to say about it."""
-    place, ordinal = arguments.file, arguments.graph_task
+    place, number = arguments.file, arguments.graph_task
     if arguments.format == "chrome-trace":
         folder = Folder.open(place)
-        return chrome_trace_of_ranks(folder, ordinal), _missing(folder)
-    picture = TimePicture(_run(place), ordinal, THEMES[arguments.theme or "light"])
+        return chrome_trace_of_ranks(folder, number), _missing(folder)
+    theme = THEMES[arguments.theme or "light"]
+    if not place.is_dir():
+        with Trace.open(place) as trace:
+            if trace.meta.rank is None:
+                depth = AROUND if arguments.depth is None else arguments.depth
+                drawn = PassTimeline(trace, number, theme, around=arguments.around, depth=depth)
+                return drawn.pieces(), list(drawn.notes)
+    if arguments.around is not None:
+        raise AgvizError("--around is for the timeline of one process, which is no rank")
+    picture = TimePicture(_run(place), number, theme)
     return picture.pieces(), list(picture.notes)
 
 
@@ -309,6 +340,10 @@ def _other(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[T
     return Trace.open(arguments.diff) if arguments.diff else contextlib.nullcontext()
 
 
-def _pieces(trace: Trace, format_: str, graph_task: int | None) -> Iterator[str]:
-    make = chrome_trace if format_ == "chrome-trace" else json_trace
-    return make(trace, graph_task)
+def _pieces(trace: Trace, arguments: argparse.Namespace) -> tuple[Iterator[str], list[str]]:
+    """A file of everything, and what there is to say about it."""
+    if arguments.format == "json":
+        return json_trace(trace, arguments.graph_task), []
+    overlay = Overlay(arguments.overlay, trace) if arguments.overlay else None
+    notes = [] if overlay is None else [overlay.note]
+    return chrome_trace(trace, arguments.graph_task, overlay), notes

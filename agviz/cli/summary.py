@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 from agviz.analysis.contradiction import contradiction
 from agviz.analysis.counters import counter_series
 from agviz.analysis.coverage import coverage
-from agviz.analysis.failure import has_raised
 from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import marks, verdicts
+from agviz.analysis.verdict import PassMark, marks, verdicts
 from agviz.analysis.version_errors import version_error
 from agviz.cli import of_ranks
 from agviz.cli.chart import sparkline
 from agviz.cli.console import columns_table, stdout_console, styled, write
 from agviz.traces.inferred import LEGEND, MARK, UNSEEN, withdrawals
 from agviz.traces.reader import Trace
-from agviz.traces.rows import GraphTaskRow, NodeRow, NodeStatus
+from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
 from agviz.words.health import nonfinite
 from agviz.words.units import backward_passes, duration, plural, size
 from agviz_engine.engines import NATIVE
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agviz.analysis.origins import Origin
-    from agviz.analysis.verdict import PassMark
 
 CHART_COLUMNS = 40
 
@@ -82,7 +80,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     meta = trace.meta
-    tasks = trace.graph_tasks if graph_task is None else [trace.graph_task(graph_task)]
+    tasks = list(trace.graph_tasks) if graph_task is None else [trace.graph_task(graph_task)]
     outermost = [task for task in tasks if task.parent < 0 or graph_task is not None]
     wall = _covered((t.begin_ns, t.end_ns) for t in outermost if t.end_ns is not None)
     shown_tasks = sorted(tasks, key=lambda task: (-(_duration(task) or 0), task.id))[:top]
@@ -109,7 +107,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
         "graph_tasks": {
             "count": len(tasks),
             "reentrant": sum(task.parent >= 0 for task in tasks),
-            "failed": sum(has_raised(task) for task in tasks),
+            "failed": sum(task.status is GraphTaskStatus.FAILED for task in tasks),
             "total_ns": wall,
             "shown": [_graph_task(task, unusual.get(task.id)) for task in shown_tasks],
         },
@@ -152,7 +150,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
                 ],
                 "why": _why(trace, task.id),
             }
-            for task in [task for task in tasks if has_raised(task)][:top]
+            for task in [task for task in tasks if task.status is GraphTaskStatus.FAILED][:top]
         ],
     }
 
@@ -343,7 +341,9 @@ def _graph_task_table(facts: dict[str, Any]) -> Table:
         ("time", True), ("status", False),
     )  # fmt: skip
     for task in tasks["shown"]:
-        status = f"[red]✗ {task['mark']}[/]" if task["mark"] else task["status"]
+        status = task["mark"] or task["status"]
+        if task["mark"] and PassMark(task["mark"]).is_wrong:
+            status = f"[red]✗ {status}[/]"
         if task["withdrawn"]:
             status += ", inference withdrawn"
         inside = "" if task["parent"] is None else f" in #{task['parent']}"

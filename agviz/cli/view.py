@@ -13,6 +13,7 @@ still being written grows while it is shown. --web serves the same in a browser.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -59,6 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise AgvizError(
             "view needs a terminal, and this is none; use `agviz summary` or `agviz export` instead"
         )
+    gc.disable()  # run() enables it: looks at what is imported take 50 ms of CPU time
     from agviz.tui.app import run, run_ranks
 
     if ranks:

@@ -200,24 +200,24 @@ def _check_before(stop: Stop, what: str) -> None:
 
 
 def _tensors(stop: Stop) -> Iterator[tuple[m.TensorKind, str, Tensor]]:
-    """Kind, name and the tensor itself of all that is at hand."""
+    """Kind, name and the tensor itself of all that is at hand, in the order of TensorKind."""
     live = stop.live
+    if live.gradient is not None:
+        yield "gradient", "", live.gradient
     gradients: tuple[tuple[m.TensorKind, Sequence[Tensor | None]], ...]
-    gradients = (("input", live.inputs), ("output", live.outputs))
+    gradients = (("output", live.outputs), ("input", live.inputs))
     for what, several in gradients:
         for slot, gradient in enumerate(several):
             if gradient is not None:
                 yield what, str(slot), gradient
-    if live.gradient is not None:
-        yield "gradient", "", live.gradient
     ref = live.node
     if ref is None:
         return
     if ref.is_accumulate_grad:
         variable = ref.node.variable
-        yield "parameter", "", variable
         if variable.grad is not None:
             yield "grad", "", variable.grad
+        yield "parameter", "", variable
         return
     for saved in saved_of(ref):
         if saved.tensor is not None:

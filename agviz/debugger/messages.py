@@ -26,7 +26,6 @@ Nonfinite = Literal["first", "every", "off"]
 NONFINITE: Final[tuple[Nonfinite, ...]] = get_args(Nonfinite)
 """At which non-finite gradients of a graph task to stop."""
 TensorKind = Literal["gradient", "output", "input", "grad", "parameter", "saved"]
-WHATS: Final[tuple[TensorKind, ...]] = get_args(TensorKind)
 """What a tensor can be at a stop: the gradient that the event is about, what the node puts out, was
 given, what is in ``.grad`` of its parameter, the parameter, what it had saved."""
 
@@ -349,7 +348,7 @@ class AskTensor(AtAStop[Shown], do="tensor"):
     """A part of one of them."""
 
     what: str
-    """One of :data:`WHATS`."""
+    """What it is."""
     name: str
     index: str = ""
     """As between brackets: ``0, 2:5``; empty: all."""

@@ -27,13 +27,17 @@ def make_view(*, by: str = By.MODULE, fold: str = FoldMode.AUTO, **more: Any) ->
 
 
 def make_look(
-    *, theme: str = "light", links: str = Links.NONE, source_root: Path | None = None
+    *, theme: str | None = None, links: str = Links.NONE, source_root: Path | None = None
 ) -> Look:
-    """A look; raises as :func:`make_view`."""
-    if theme not in THEMES:
+    """A look, whose colours are fixed where a theme is named; raises as :func:`make_view`."""
+    if theme is not None and theme not in THEMES:
         raise _unknown("theme", theme, THEMES)
-    root = (source_root or Path()).absolute()
-    return Look(theme=THEMES[theme], links=_word(Links, "links", links), source_root=root)
+    return Look(
+        theme=THEMES[theme or "light"],
+        is_fixed=theme is not None,
+        links=_word(Links, "links", links),
+        source_root=(source_root or Path()).absolute(),
+    )
 
 
 def _word(kind: type[Word], what: str, said: str) -> Word:

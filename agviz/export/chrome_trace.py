@@ -31,12 +31,15 @@ from agviz_engine import events
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from agviz.export.overlay import Overlay
     from agviz.traces.reader import Trace
     from agviz.traces.rows import EdgeRow, Meta, NodeRow
     from agviz_engine.events import Event
 
 
-def chrome_trace(trace: Trace, graph_task: int | None = None) -> Iterator[str]:
+def chrome_trace(
+    trace: Trace, graph_task: int | None = None, overlay: Overlay | None = None
+) -> Iterator[str]:
     """The trace as JSON in the Trace Event Format, piece by piece, in ASCII.
 
     No more than the largest call of backward, with the reentrant ones inside it, is held at once.
@@ -44,19 +47,21 @@ def chrome_trace(trace: Trace, graph_task: int | None = None) -> Iterator[str]:
     Args:
         trace: the trace.
         graph_task: only this one and the reentrant ones inside it; None: everything.
+        overlay: what another profiler saw of the same run, all of which is laid over it.
 
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged; also between
             two pieces.
     """
     meta = trace.meta
+    lead = 0 if overlay is None else overlay.lead_ns
     facts = {"script": meta.script, "argv": list(meta.argv)} | versions(meta)
-    process = Process(meta.pid, meta.script or "python", meta.start_ns)
-    return document(
-        facts,
-        meta.started_unix_ns,
-        ProcessRecords(trace, Passes(trace, graph_task), process).records(),
-    )
+    process = Process(meta.pid, meta.script or "python", meta.start_ns - lead)
+    records = ProcessRecords(trace, Passes(trace, graph_task), process).records()
+    if overlay is not None:
+        records = overlay.laid_over(records, -lead)
+        facts |= {"overlay": overlay.note}
+    return document(facts, meta.started_unix_ns - lead, records)
 
 
 def versions(meta: Meta) -> dict[str, Any]:

@@ -26,6 +26,11 @@ class Picture(graphviz.Digraph):
 
     notes: tuple[str, ...] = ()
     """What was left out or folded, in sentences."""
+    heading: str = ""
+    """What it is a picture of, and how large that is."""
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<{self.heading or self.name or 'picture'}>", *self.notes])
 
     def svg(self) -> str:
         """The picture as SVG.
@@ -205,8 +210,8 @@ class Picture(graphviz.Digraph):
         try:
             drawn = self.svg()
         except DrawingError as error:
-            return {"text/html": f"<p>{html.escape(str(error))}</p>", "text/plain": self.source}
-        return {"image/svg+xml": drawn, "text/plain": self.source}
+            return {"text/html": f"<p>{html.escape(str(error))}</p>", "text/plain": repr(self)}
+        return {"image/svg+xml": drawn, "text/plain": repr(self)}
 
 
 def _format_of(path: Path) -> str:

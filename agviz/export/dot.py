@@ -22,8 +22,7 @@ from agviz.export.legend import heading, summary, title
 from agviz.export.look import Look
 from agviz.graph.items import ItemKind, pass_frames
 from agviz.graph.model import Differs
-from agviz.graph.picture import Cluster, GraphLayout, compose
-from agviz.graph.view import DEFAULT_BUDGET, GraphView, read_view
+from agviz.graph.picture import WIDEST, Cluster, GraphLayout, compose
 from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from agviz.graph.items import EdgeBundle
     from agviz.graph.model import TaskGraph
-    from agviz.traces.reader import Trace
+    from agviz.graph.view import GraphView
 
 MOST_ONWARD = 3
 """Numbers in one reference to other columns."""
@@ -47,29 +46,11 @@ UNSEEN = {"style": "invis", "margin": "0", "label": ""}
 """A cluster of which nothing is seen."""
 
 
-def to_dot(
-    trace: Trace,
-    graph_task: int | None = None,
-    *,
-    budget: int = DEFAULT_BUDGET,
-) -> str:
-    """The picture of one graph task as DOT.
-
-    Args:
-        trace: where it is recorded.
-        graph_task: its id; None: the one that is meant where none is named.
-        budget: number of nodes to draw; more than that are folded.
-
-    Raises:
-        agviz.errors.TraceError: no such graph task, or it has no graph.
-    """
-    view = GraphView(graph_task=graph_task, budget=budget)
-    return draw_picture(compose_view(read_view(trace, view), view)).source
-
-
-def compose_view(graph: TaskGraph, view: GraphView, *, one_column: bool = False) -> GraphLayout:
-    """The picture of a graph as ``view`` wants it."""
-    return compose(graph, view.budget or DEFAULT_BUDGET, view.fold, view.by, one_column=one_column)
+def compose_view(
+    graph: TaskGraph, view: GraphView, *, one_column: bool = False, widest: float = WIDEST
+) -> GraphLayout:
+    """The picture of a graph as ``view`` wants it; the rest is as for :func:`compose`."""
+    return compose(graph, view.budget, view.fold, view.by, one_column=one_column, widest=widest)
 
 
 def draw_picture(picture: GraphLayout, look: Look | None = None, *, hurry: bool = False) -> Picture:
@@ -126,7 +107,7 @@ class _Drawing:
             },
             edge_attr={
                 "fontname": FONT,
-                "fontsize": "9",
+                "fontsize": "10",
                 "fontcolor": theme.faint,
                 "color": theme.frame,
                 "arrowsize": "0.7",
@@ -137,6 +118,7 @@ class _Drawing:
             self._draw_link(link)
         self._draw_onward()
         self._dot.notes = picture.notes
+        self._dot.heading = text.plain(f"{title(picture.graph)} · {summary(picture.graph)}")
         return self._dot
 
     def _draw_columns(self) -> None:
@@ -212,7 +194,7 @@ class _Drawing:
         theme = self._theme
         return {
             "shape": "cds",
-            "fontsize": "9",
+            "fontsize": "10",
             "color": theme.frame,
             "fontcolor": theme.faint,
             "height": "0.2",

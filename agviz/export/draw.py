@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,9 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from agviz.errors import DrawingError
 from agviz.export import renderers
 from agviz.export.dot import compose_view, draw_picture
+from agviz.export.look import Look
 from agviz.export.page import page
+from agviz.export.pass_timeline import PassTimeline
 from agviz.export.renderers import TIMEOUT_S, NoGraphvizError
-from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, GraphView, read_view
+from agviz.graph.picture import UNREADABLE, WIDEST
+from agviz.graph.reading import read_view
+from agviz.graph.view import DEFAULT_BUDGET, PAGE_BUDGET, GraphView
 from agviz.traces.nodes import undisturbed
 from agviz.words.safe import clean
 
@@ -19,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from os import PathLike
 
-    from agviz.export.look import Look
     from agviz.graph.model import TaskGraph
     from agviz.graph.picture import GraphLayout
     from agviz.traces.reader import Trace
@@ -28,6 +32,8 @@ FORMATS = ("svg", "png", "pdf")
 """What Graphviz draws."""
 SMALL_BUDGET = 60
 """Nodes drawn when everything else took too long."""
+MOST_NARROWER = 4
+"""Pictures drawn until the text of one can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,8 @@ class Drawing:
     """What :func:`render_graph` wrote."""
 
     path: Path
-    dot_path: Path
+    dot: str
+    """The same as DOT."""
     notes: tuple[str, ...]
     """What was folded or simplified, in sentences; empty where the picture shows everything."""
     graph_tasks: tuple[int, ...]
@@ -70,10 +77,10 @@ def render_graph(
     other: Trace | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Drawing:
-    """Draw one graph task into a file, and its DOT beside it, with the ending ``.dot``.
+    """Draw one graph task into a file.
 
     Where Graphviz takes too long or fails, the edges become straight lines, then more is folded.
-    The DOT that is left is always the last that was tried.
+    Where nothing can be drawn, the last DOT is left instead of it, with the ending ``.dot``.
 
     Args:
         trace: where the graph task is recorded.
@@ -90,29 +97,22 @@ def render_graph(
         agviz.errors.DrawingError: nothing could be drawn, or the file can't be written.
     """
     path = Path(path)
-    dot_path = path if format == "dot" else path.with_suffix(".dot")
-
-    kept = False
-
-    def keep(dot: str) -> None:
-        nonlocal kept
-        _write(dot_path, dot.encode())
-        kept = True
-
+    tried: list[str] = []
     try:
         content, notes, graph = _draw(
-            trace, format, view or GraphView(), look, other, timeout_s, keep
+            trace, format, view or GraphView(), look, other, timeout_s, tried.append
         )
     except DrawingError as error:
-        if not kept:
+        if not tried:
             raise
+        dot_path = path.with_suffix(".dot")
+        _write(dot_path, tried[-1].encode())
         raise DrawingError(f"{error} The graph as DOT is in {clean(str(dot_path))}.") from error
-    if format != "dot":
-        _write(path, content)
+    _write(path, content)
     tasks = [graph.task, *(inner.task for inner in graph.inside.values())]
     return Drawing(
         path,
-        dot_path,
+        tried[-1],
         notes,
         tuple(task.id for task in tasks),
         sum(task.nodes for task in tasks),
@@ -149,10 +149,14 @@ def _draw(
         graph = read_view(trace, view, other)
     failure = DrawingError("")
     for attempt in attempts(graph, view, look, one_column=format == "html"):
-        keep(attempt.dot)
         if format == "dot":
+            keep(attempt.dot)
             return attempt.dot.encode(), attempt.notes, graph
         try:
+            if format == "svg" and view.budget is None:
+                content, notes = _readable(attempt, graph, view, look, timeout_s, keep)
+                return content, notes, graph
+            keep(attempt.dot)
             content = render(attempt.dot, "svg" if format == "html" else format, timeout_s)
         except NoGraphvizError:
             raise
@@ -160,9 +164,39 @@ def _draw(
             failure = error
         else:
             if format == "html":
-                content = page(attempt.picture, content.decode(), look).encode()
+                theme = (look or Look()).theme
+                ran = any(node.row.order is not None for node in graph.nodes)
+                timeline = PassTimeline(trace, graph.task.id, theme) if ran else None
+                content = page(attempt.picture, content.decode(), look, timeline).encode()
             return content, attempt.notes, graph
     raise failure
+
+
+def _readable(
+    attempt: DrawingVariant,
+    graph: TaskGraph,
+    view: GraphView,
+    look: Look | None,
+    timeout_s: float,
+    keep: Callable[[str], None],
+) -> tuple[bytes, tuple[str, ...]]:
+    """An SVG in which the smallest text can be read, as far as folding helps, and its notes."""
+    widest = WIDEST
+    for _ in range(MOST_NARROWER):
+        keep(attempt.dot)
+        svg, notes = render(attempt.dot, "svg", timeout_s), attempt.notes
+        wide = _width(svg)
+        if wide <= WIDEST or UNREADABLE in notes:
+            return svg, notes
+        widest *= WIDEST / wide
+        attempt = next(attempts(graph, view, look, widest=widest))
+    return svg, (*notes, UNREADABLE)
+
+
+def _width(svg: bytes) -> float:
+    """How wide what Graphviz drew is, in points."""
+    found = re.search(rb'viewBox="\S+ \S+ (\S+)', svg)
+    return float(found[1]) if found else 0.0
 
 
 class DrawingVariant(NamedTuple):
@@ -175,17 +209,28 @@ class DrawingVariant(NamedTuple):
 
 
 def attempts(
-    graph: TaskGraph, view: GraphView, look: Look | None = None, *, one_column: bool = False
+    graph: TaskGraph,
+    view: GraphView,
+    look: Look | None = None,
+    *,
+    one_column: bool = False,
+    widest: float = WIDEST,
 ) -> Iterator[DrawingVariant]:
     """A graph as wanted, then with straight edges, then with most of it folded."""
-    wanted = view.budget or (PAGE_BUDGET if one_column else DEFAULT_BUDGET)
+    wanted = view.budget or (PAGE_BUDGET if one_column else None)
     for budget, hurry, compromise in (
         (wanted, False, ()),
         (wanted, True, ("edges are straight lines: with curves, Graphviz gave up",)),
-        (min(wanted, SMALL_BUDGET), True, ("little is drawn: with more, Graphviz gave up",)),
+        (
+            min(wanted or DEFAULT_BUDGET, SMALL_BUDGET),
+            True,
+            ("little is drawn: with more, Graphviz gave up",),
+        ),
     ):
         with undisturbed():
-            picture = compose_view(graph, replace(view, budget=budget), one_column=one_column)
+            picture = compose_view(
+                graph, replace(view, budget=budget), one_column=one_column, widest=widest
+            )
             dot = draw_picture(picture, look, hurry=hurry).source
         yield DrawingVariant(dot, picture, (*compromise, *picture.notes))
 

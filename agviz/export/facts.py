@@ -89,11 +89,17 @@ def is_alarming(graph: TaskGraph, row: NodeRow) -> bool:
 def numbers(graph: TaskGraph, rows: Iterable[NodeRow]) -> str:
     """The turn in execution, or the first and the last; empty where nothing was executed.
 
-    Of nodes of several passes, those of the outermost count.
+    Of nodes of several passes, those of the outermost count. Where none was taken up yet at the
+    moment that is drawn: the turns that they had later.
     """
-    ran = [row for row in rows if row.order is not None]
+    rows = list(rows)
+    ran = [row for row in rows if row.order is not None] or rows
     outermost = min((row.graph_task for row in ran), default=None)
-    turns = sorted((row.order or 0, row) for row in ran if row.graph_task == outermost)
+    turns = sorted(
+        (order, row)
+        for row in ran
+        if row.graph_task == outermost and (order := graph.order(row)) is not None
+    )
     if not turns:
         return ""
     first, last = graph.turn(turns[0][1]), graph.turn(turns[-1][1])
@@ -220,12 +226,13 @@ def about_item(graph: TaskGraph, item: Item) -> list[str]:
     rows = [node.row for node in item.nodes]
     lines = [item.title]
     if item.repeats > 1:
-        lines.append(f"{item.repeats:,} equal blocks of {len(rows) // item.repeats:,} nodes")
+        each = plural(len(rows) // item.repeats, "node")
+        lines.append(f"{item.repeats:,} equal blocks of {each}")
     lines.append(f"{len(rows):,} nodes, in execution {numbers(graph, rows) or 'not reached'}")
     lines.append(f"{duration(total_ns(rows))} in all")
     leaves = {leaf.row.index for node in item.nodes for leaf in node.leaves}
     if leaves:
-        lines.append(f"{len(leaves):,} parameters")
+        lines.append(plural(len(leaves), "parameter"))
     return lines + [finding.words for finding in findings(graph, item)]
 
 

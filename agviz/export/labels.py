@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from agviz.graph.model import Leaf
     from agviz.graph.picture import GraphLayout
     from agviz.graph.stacks import Box
-    from agviz.traces.rows import Frame, NodeRow, SavedRow
+    from agviz.traces.rows import Frame, NodeRow
 
 MOST_LEAVES = 6
 """Parameters, and saved tensors, written out below one node; one node may feed thousands."""
 LONGEST_ASIDE = 28
+LONGEST_LINE = 64
 INDENT = "&#160;&#160;&#160;"
 COLUMNS = 5
 
@@ -87,6 +88,8 @@ class Labels:
             if item.kind is ItemKind.NODE:
                 rows.extend(self._leaves(item, line.indent))
                 rows.extend(self._saved(item, line.indent))
+                attributes = self._graph.marks.attributes.get(item.index, ())
+                rows.extend(self._aside(each, line.indent) for each in attributes)
         first = self._lane([node.row for node in picture.items[box.lines[0].item].nodes])
         frame = self._theme.frame
         return html_like(table(rows, f'BORDER="1" COLOR="{frame}" BGCOLOR="{first.pale}"'))
@@ -157,11 +160,12 @@ class Labels:
 
     def _saved(self, item: Item, indent: int) -> list[str]:
         saved = self._graph.marks.saved.get(item.index, ())
-        lines = [self._saved_line(each, indent) for each in saved[:MOST_LEAVES]]
+        lines = [self._aside(facts.about_saved(each), indent) for each in saved[:MOST_LEAVES]]
         return lines + self._more(facts.SAVED, len(saved), "saved tensors")
 
-    def _saved_line(self, saved: SavedRow, indent: int) -> str:
-        said = INDENT * (indent + 1) + text.in_label(text.shorten(facts.about_saved(saved), 64))
+    def _aside(self, words: str, indent: int) -> str:
+        """A line that only says something about the node above."""
+        said = INDENT * (indent + 1) + text.in_label(text.shorten(words, LONGEST_LINE))
         shown = coloured(self._theme.faint, said)
         return row(cell(""), cell(shown, f'COLSPAN="{COLUMNS - 1}"'))
 

@@ -18,7 +18,7 @@ from agviz.words.health import nonfinite
 from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.export.palette import Theme
     from agviz.graph.model import Queue, TaskGraph
@@ -48,13 +48,15 @@ def heading(picture: GraphLayout, theme: Theme) -> str:
 
 def title(graph: TaskGraph) -> str:
     """What is drawn, in a few words."""
-    if not graph.ran:
-        return graph.title
-    task = graph.task
+    return title_of(graph.title, graph.task) if graph.ran else graph.title
+
+
+def title_of(script: str, task: GraphTaskRow) -> str:
+    """A pass, in a few words."""
     named = f"{call(task)}, pass {task.id}" + ", traced" * task.traced
     if task.parent >= 0:
         named += f", inside of pass {task.parent}"
-    return " · ".join(filter(None, [text.shorten(graph.title), named]))
+    return " · ".join(filter(None, [text.shorten(script), named]))
 
 
 def call(task: GraphTaskRow) -> str:
@@ -64,14 +66,17 @@ def call(task: GraphTaskRow) -> str:
 
 def summary(graph: TaskGraph) -> str:
     """How large it is, and how it ended."""
-    task = graph.task
+    inside = [inner.task for inner in graph.inside.values()]
+    said = summary_of(graph.task, inside)
+    return said if graph.ran else f"{said.partition(' · ')[0]} · not run yet"
+
+
+def summary_of(task: GraphTaskRow, inside: Sequence[GraphTaskRow]) -> str:
+    """How large a pass is, with those inside of it, and how it ended."""
     said = [f"{plural(task.nodes, 'node')}, {plural(task.edges, 'edge')}"]
-    if not graph.ran:
-        return f"{said[0]} · not run yet"
-    if graph.inside:
-        tasks = [inner.task for inner in graph.inside.values()]
-        nodes, edges = sum(each.nodes for each in tasks), sum(each.edges for each in tasks)
-        passes = plural(len(tasks), "pass", "passes")
+    if inside:
+        nodes, edges = sum(each.nodes for each in inside), sum(each.edges for each in inside)
+        passes = plural(len(inside), "pass", "passes")
         said.append(f"{plural(nodes, 'node')}, {plural(edges, 'edge')} in {passes} inside of it")
     if task.end_ns is not None:
         said.append(duration(task.end_ns - task.begin_ns))
@@ -108,7 +113,7 @@ def _about_view(graph: TaskGraph) -> Iterator[str]:
         found = ", ".join(f"{counts[status]:,} {status}" for status in sorted(counts))
         time = duration(moment.time_ns)
         yield f"right after event {moment.seq}, {time} after it began: {found}"
-        names = {row.index: row.short_name for row in rows}
+        names = {row.index: f"{graph.turn(row)} {row.short_name}".lstrip() for row in rows}
         for queue in moment.queues:
             yield _queue(queue, names, MARK * graph.is_observed)
     yield from _others(graph)

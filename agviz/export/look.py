@@ -30,12 +30,15 @@ class Look:
 
     Args:
         theme: the colours.
+        is_fixed: whether a page has these colours wherever it is read; else one with the light ones
+            has the dark ones where its reader's browser asks for them.
         links: what opens a line; by default nothing does, so that a picture says nothing about
             where it was made.
         source_root: the folder that the program ran in, from which its files are found.
     """
 
     theme: Theme = LIGHT
+    is_fixed: bool = False
     links: Links = Links.NONE
     source_root: Path = field(default_factory=Path.cwd)
 

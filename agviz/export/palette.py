@@ -65,6 +65,17 @@ class Theme:
         return "#" + "".join(f"{part:02X}" for part in mixed)
 
 
+def in_the_dark() -> dict[str, str]:
+    """The dark theme's colour in place of each of the light one's."""
+    names = ("ink", "faint", "frame", "paper", "shade", "alarm")
+    found = {getattr(LIGHT, name): getattr(DARK, name) for name in names}
+    for position in (None, *range(len(LANE_COLOURS))):
+        light, dark = LIGHT.lane(position), DARK.lane(position)
+        found |= {light.strong: dark.strong, light.pale: dark.pale}
+    mixed = LIGHT.mixed(), DARK.mixed()
+    return found | {mixed[0].strong: mixed[1].strong, mixed[0].pale: mixed[1].pale}
+
+
 def _parts(colour: str) -> tuple[int, ...]:
     return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
 

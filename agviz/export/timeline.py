@@ -7,15 +7,17 @@ their own; of the others, the ones with the least, the median and the most work 
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.errors import AgvizError
+from agviz.export import svg
 from agviz.export.palette import LIGHT
+from agviz.export.swim import CELL, Swimming
 from agviz.export.text import DASH, plain, shorten
+from agviz.graph.swim_lanes import swim_lanes
 from agviz.ranks.phases import Phase, Phases
 from agviz.ranks.slow import rank_work
-from agviz.words.units import duration, plural, ticks
+from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from agviz.export.palette import Theme
     from agviz.ranks.phases import Stretch
     from agviz.ranks.run import Run
-    from agviz.ranks.slow import DeviceThread, RankWork, SlowNode
+    from agviz.ranks.slow import SlowNode
+    from agviz.traces.reader import Trace
 
 COLOURS: Final = {
     Phase.FORWARD: "#56B4E9",
@@ -34,15 +37,10 @@ COLOURS: Final = {
 }
 _INK: Final = {Phase.BACKWARD: "#FFFFFF"}
 """Of the words in a block, where it is not black."""
-_WIDTH: Final = 1600
 _LEFT: Final = 170
-_RIGHT: Final = 24
 _LANE: Final = 30
-_THREAD: Final = 12
 _LABELS: Final = 15
 _GAP: Final = 8
-_CHARACTER: Final = 6.3
-"""About the width of one at 11 px."""
 _MOST_LANES: Final = 12
 _MOST_PASSES: Final = 6
 _SLOWEST: Final = 3
@@ -56,7 +54,9 @@ class _Lane(NamedTuple):
     label: str
     note: str
     stretches: Sequence[Stretch]
-    work: RankWork
+    slow: Sequence[SlowNode]
+    """The longest first."""
+    threads: Swimming
 
     @property
     def who(self) -> str:
@@ -65,7 +65,7 @@ class _Lane(NamedTuple):
 
     @property
     def height(self) -> float:
-        return _LANE + _LABELS + len(self.work.threads) * (_THREAD + 2) + _GAP
+        return _LANE + _LABELS + self.threads.height + _GAP
 
 
 class TimePicture:
@@ -103,8 +103,7 @@ class TimePicture:
         Raises:
             agviz.errors.TraceError: a file is damaged.
         """
-        for piece in self._drawn([*self._lanes()]):
-            yield piece.encode("ascii", "xmlcharrefreplace").decode("ascii")
+        yield from svg.ascii_only(self._drawn([*self._lanes()]))
 
     # -- what is drawn ----------------------------------------------------------------------------
 
@@ -149,9 +148,9 @@ class TimePicture:
 
     def _lane(self, number: int, label: str, note: str) -> _Lane:
         passes = self._first, self._last
-        gap_ns = int((self._end - self._begin) / (_WIDTH - _LEFT - _RIGHT))
         with self._run.folder.trace(number) as trace:
-            work = rank_work(self._phases, number, trace, passes, most=_SLOWEST * 4, gap_ns=gap_ns)
+            slow = rank_work(self._phases, number, trace, passes, most=_SLOWEST * 4, gap_ns=0).slow
+            threads = self._threads(number, trace)
         meta = self._run.ranks[number].file.meta
         if not note:
             note = f"{meta.pid}" if meta.rank is None else meta.rank.host
@@ -161,29 +160,40 @@ class TimePicture:
         elif clock.error_ns:
             note += f" (±{duration(clock.error_ns)})"
         stretches = self._phases.stretches(number, *passes)
-        return _Lane(number, label, shorten(plain(note), 24), stretches, work)
+        return _Lane(number, label, shorten(plain(note), 24), stretches, slow, threads)
+
+    def _threads(self, number: int, trace: Trace) -> Swimming:
+        passes = self._run.ranks[number].passes[self._first : self._last + 1]
+        offset = self._run.clocks[number].offset_ns
+        lanes = swim_lanes(
+            trace,
+            [one.graph_task for one in passes],
+            (svg.WIDTH - _LEFT - svg.RIGHT) // CELL,
+            window=(self._begin - offset, self._end - offset),
+            has_cuts=False,
+        )
+        zero = trace.meta.start_ns + offset
+        return Swimming(
+            lanes, self._theme, lambda time: self._x(zero + time), svg.WIDTH - svg.RIGHT
+        )
 
     # -- how it is drawn --------------------------------------------------------------------------
 
     def _x(self, time_ns: float) -> float:
         share = (time_ns - self._begin) / max(1, self._end - self._begin)
-        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + share * (svg.WIDTH - _LEFT - svg.RIGHT)
 
     def _drawn(self, lanes: Sequence[_Lane]) -> Iterator[str]:
         choice, theme = self._choice, self._theme
         top = 118.0
         band = 30.0 if choice.folded else 0.0
         height = top + sum(lane.height for lane in lanes) + band + 20
-        yield (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height:.0f}"'
-            f' viewBox="0 0 {_WIDTH} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif"'
-            f' font-size="11" fill="{theme.ink}">\n'
-        )
+        yield svg.opening(svg.WIDTH, height, theme)
         yield _PATTERNS
-        yield f'<rect width="100%" height="100%" fill="{theme.paper}"/>\n'
         yield from self._heading()
         y, bottom = top, height - 16
-        yield from self._axis(top - 26, bottom)
+        across = _LEFT, svg.WIDTH - svg.RIGHT
+        yield from svg.axis((0, self._end - self._begin), across, (top - 26, bottom), theme)
         for place, lane in enumerate(lanes):
             if choice.folded and place == len(choice.shown):
                 yield from self._band(y, bottom)
@@ -202,59 +212,45 @@ class TimePicture:
             passes = f"pass {self._first:,}"
         title = f"{shorten(plain(meta.script or 'python'))}: {ranks}{passes}"
         title += f" of {self._phases.passes:,}, {duration(self._end - self._begin)}"
-        yield _text(16, 26, title, 'font-size="15" font-weight="bold"')
+        yield svg.words(16, 26, title, 'font-size="15" font-weight="bold"')
         x = 16.0
         for phase in Phase:
             yield _block(x, 40, 22, 14, phase, "")
-            yield _text(x + 28, 51, str(phase), "")
-            x += 28 + len(phase) * _CHARACTER + 24
+            yield svg.words(x + 28, 51, str(phase), "")
+            x += 28 + len(phase) * svg.CHARACTER + 24
         if self._alignments:
             yield _line(x + 4, 38, 56, theme.ink)
-            yield _text(x + 12, 51, "all ranks have joined a collective", "")
-            x += 12 + 34 * _CHARACTER + 24
+            yield svg.words(x + 12, 51, "all ranks have joined a collective", "")
+            x += 12 + 34 * svg.CHARACTER + 24
         yield _bracket(x, x + 22, 51, theme.alarm)
-        yield _text(x + 28, 51, "a slow node, and its own time", "")
-
-    def _axis(self, y: float, bottom: float) -> Iterator[str]:
-        theme = self._theme
-        room = _WIDTH - _LEFT - _RIGHT
-        for time, label in ticks(0, self._end - self._begin, room // 110):
-            x = self._x(self._begin + time)
-            yield (
-                f'<line x1="{x:.1f}" y1="{y + 6:.1f}" x2="{x:.1f}" y2="{bottom:.1f}"'
-                f' stroke="{theme.frame}" stroke-width="0.5" opacity="0.5"/>\n'
-            )
-            yield _text(x, y + 2, label, f'text-anchor="middle" fill="{theme.faint}"')
+        yield svg.words(x + 28, 51, "a slow node, and its own time", "")
 
     def _band(self, y: float, bottom: float) -> Iterator[str]:
         theme = self._theme
         yield (
-            f'<rect x="6" y="{y:.1f}" width="{_WIDTH - 12}" height="{bottom - y:.1f}" rx="4"'
+            f'<rect x="6" y="{y:.1f}" width="{svg.WIDTH - 12}" height="{bottom - y:.1f}" rx="4"'
             f' fill="none" stroke="{theme.frame}"/>\n'
         )
         numbers = self._choice.folded
         said = f"the other {len(numbers):,} ranks ({_ranges(numbers)})"
-        yield _text(16, y + 18, f"{shorten(said, 110)}, by how long each worked itself", "")
+        yield svg.words(16, y + 18, f"{shorten(said, 110)}, by how long each worked itself", "")
 
     def _drawn_lane(self, lane: _Lane, y: float) -> Iterator[str]:
         theme = self._theme
-        yield _text(16, y + 13, lane.label, 'font-size="13" font-weight="bold"')
-        yield _text(16, y + 27, lane.note, f'fill="{theme.faint}" font-size="10"')
+        yield svg.words(16, y + 13, lane.label, 'font-size="13" font-weight="bold"')
+        yield svg.words(16, y + 27, lane.note, f'fill="{theme.faint}" font-size="10"')
         last = -1.0
         for stretch in lane.stretches:
             begin = max(self._x(stretch.begin_ns), float(_LEFT))
-            end = min(self._x(stretch.end_ns), float(_WIDTH - _RIGHT))
+            end = min(self._x(stretch.end_ns), float(svg.WIDTH - svg.RIGHT))
             if end <= begin or (end - begin < 0.5 and begin - last < 0.5):
                 continue
             last = begin
             width = max(end - begin, 0.5)
             yield _block(begin, y, width, _LANE, stretch.phase, self._about(lane, stretch))
             yield from self._word(lane.number, stretch, begin, width, y)
-        yield from self._slow(lane.work.slow, y + _LANE)
-        below = y + _LANE + _LABELS
-        for thread in lane.work.threads:
-            yield from self._thread(thread, below)
-            below += _THREAD + 2
+        yield from self._slow(lane.slow, y + _LANE)
+        yield from lane.threads.pieces(y + _LANE + _LABELS)
 
     def _about(self, lane: _Lane, stretch: Stretch) -> str:
         text = f"{lane.who}: {stretch.phase} {duration(stretch.end_ns - stretch.begin_ns)}"
@@ -276,7 +272,7 @@ class TimePicture:
                 words.insert(0, f"waiting for rank {meeting.last}")
         time = duration(stretch.end_ns - stretch.begin_ns)
         for text in (*(f"{word}, {time}" for word in words), *words):
-            if len(text) * _CHARACTER + 8 < width:
+            if len(text) * svg.CHARACTER + 8 < width:
                 ink = _INK.get(stretch.phase, "#000000")
                 halo = ""
                 if stretch.phase in {Phase.WAITING, Phase.TRANSFER}:
@@ -284,7 +280,7 @@ class TimePicture:
                         f' stroke="{COLOURS[stretch.phase]}" stroke-width="4" paint-order="stroke"'
                     )
                 style = f'text-anchor="middle" fill="{ink}"{halo}'
-                yield _text(x + width / 2, y + 19, text, style)
+                yield svg.words(x + width / 2, y + 19, text, style)
                 return
 
     def _slow(self, nodes: Sequence[SlowNode], y: float) -> Iterator[str]:
@@ -297,37 +293,29 @@ class TimePicture:
             where = f" {node.module}" if node.module else ""
             text = f"{shorten(node.name, 28)}{shorten(where, 24)} {duration(node.busy_ns)}"
             begin, end = self._x(node.begin_ns), self._x(node.end_ns)
-            until = begin + len(text) * _CHARACTER + 10
+            until = begin + len(text) * svg.CHARACTER + 10
             begin_text = begin
-            if until > _WIDTH - 4:
-                begin_text, until = begin - (until - _WIDTH + 4), _WIDTH - 4.0
+            if until > svg.WIDTH - 4:
+                begin_text, until = begin - (until - svg.WIDTH + 4), svg.WIDTH - 4.0
             if any(begin_text < right and left < until for left, right in taken):
                 continue
             taken.append((begin_text, until))
             yield _bracket(begin, max(end, begin + 1), y, self._theme.alarm)
-            yield _text(begin_text, y + 14, text, f'fill="{self._theme.ink}" font-size="10"')
-
-    def _thread(self, thread: DeviceThread, y: float) -> Iterator[str]:
-        name = shorten(plain(thread.name), 20)
-        yield _text(_LEFT - 8, y + 9, name, f'text-anchor="end" fill="{self._theme.faint}"')
-        for begin_ns, end_ns in thread.turns:
-            begin, end = self._x(begin_ns), self._x(end_ns)
-            about = f"{thread.name}: {duration(end_ns - begin_ns)}"
-            yield _block(begin, y, max(end - begin, 0.5), _THREAD, Phase.BACKWARD, about)
+            yield svg.words(begin_text, y + 14, text, f'fill="{self._theme.ink}" font-size="10"')
 
     def _aligned(self, top: float, bottom: float) -> Iterator[str]:
         free = float(_LEFT)
         last = -10.0
         for one in self._alignments:
             x = self._x(one.time_ns)
-            if not _LEFT <= x <= _WIDTH - _RIGHT or x - last < 2:
+            if not _LEFT <= x <= svg.WIDTH - svg.RIGHT or x - last < 2:
                 continue
             last = x
             yield _line(x, top - 8, bottom, self._theme.ink)
             label = f"{one.operation} {one.meeting.key[2]}"
-            half = len(label) * _CHARACTER / 2
-            if x - half > free and x + half < _WIDTH:
-                yield _text(x, top - 11, label, 'text-anchor="middle" font-size="10"')
+            half = len(label) * svg.CHARACTER / 2
+            if x - half > free and x + half < svg.WIDTH:
+                yield svg.words(x, top - 11, label, 'text-anchor="middle" font-size="10"')
                 free = x + half + 6
 
 
@@ -345,11 +333,7 @@ _FILLS: Final = COLOURS | {Phase.WAITING: "url(#hatch)", Phase.TRANSFER: "url(#d
 def _block(x: float, y: float, width: float, height: float, phase: Phase, about: str) -> str:
     top, high = (y + height / 3, height / 3) if phase is Phase.BETWEEN else (y, height)
     kind = str(phase).split(" ", 1)[0]
-    title = f"<title>{escape(plain(about))}</title>" if about else ""
-    return (
-        f'<rect class="{kind}" x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{high:.1f}"'
-        f' fill="{_FILLS[phase]}">{title}</rect>\n'
-    )
+    return svg.rect(x, top, width, high, _FILLS[phase], about, f' class="{kind}"')
 
 
 def _line(x: float, top: float, bottom: float, ink: str) -> str:
@@ -364,10 +348,6 @@ def _bracket(begin: float, end: float, y: float, colour: str) -> str:
         f'<path d="M{begin:.1f} {y:.1f}v4H{end:.1f}v-4" fill="none" stroke="{colour}"'
         ' stroke-width="2"/>\n'
     )
-
-
-def _text(x: float, y: float, text: str, style: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(plain(text))}</text>\n'
 
 
 def _ranges(numbers: Sequence[int]) -> str:

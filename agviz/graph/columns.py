@@ -14,6 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from agviz.graph.items import ItemKind, ancestry, common_module
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +26,16 @@ LINE = 20.0
 """Height of a line of a box, in points."""
 GAP = 45.0
 """Height between boxes."""
-LETTER = 6.0
+LETTER = 5.6
 """Width of a letter."""
-MARGIN = 26
-"""Letters of a line beside the node's name."""
+CELLS = 30.0
+"""Room around the words of a box's five cells."""
+NUMBER, TIME = 5, 7
+"""Letters of a turn in execution, and of a time."""
+LONGEST = 28
+"""Letters of a module, or a shape, in a line."""
+BESIDE = 18.0
+"""Room between boxes, and between columns."""
 MOSTLY = 0.8
 """A page is wide enough when this part of its height fits."""
 ROOM = 1.5
@@ -48,7 +55,11 @@ TORN = 4.0
 
 
 def columns(
-    items: Sequence[Item], boxes: Sequence[Box], links: Sequence[EdgeBundle], box_of: Sequence[int]
+    items: Sequence[Item],
+    boxes: Sequence[Box],
+    links: Sequence[EdgeBundle],
+    box_of: Sequence[int],
+    widest: float = math.inf,
 ) -> list[int]:
     """For every box the column it is in, from 0; links never lead to an earlier one.
 
@@ -57,6 +68,7 @@ def columns(
         boxes: of these items; in the order of their first items, which is kept.
         links: those between boxes.
         box_of: for every item the position of its box.
+        widest: all of them should be no wider than this, in points.
     """
     order = _order(boxes, links, box_of)
     heights = [_height(items, box) for box in boxes]
@@ -69,7 +81,8 @@ def columns(
     column = [0] * len(boxes)
     if height < TALL or height / width < WIDE_ENOUGH:
         return column
-    column_height = max(math.sqrt(PAGE * height * width), TALL / 2)
+    beside = max(1, int(widest / width)) if widest < math.inf else len(boxes)
+    column_height = max(math.sqrt(PAGE * height * width), TALL / 2, height / beside)
     for start in _cuts(order, boxes, bottom, links, box_of, column_height):
         for box in order[start:]:
             column[box] += 1
@@ -102,11 +115,57 @@ def _height(items: Sequence[Item], box: Box) -> float:
     return LINE * lines
 
 
-def _width(items: Sequence[Item], box: Box) -> float:
-    names = (items[line.item] for line in box.lines)
-    return LETTER * (
-        MARGIN + max(len(item.title or item.nodes[0].row.short_name) for item in names)
+def extent(
+    items: Sequence[Item],
+    boxes: Sequence[Box],
+    links: Sequence[EdgeBundle],
+    box_of: Sequence[int],
+    column_of: Sequence[int],
+) -> tuple[float, float]:
+    """About how wide and how high the picture is, in points."""
+    feeding: defaultdict[int, set[int]] = defaultdict(set)
+    for link in links:
+        feeding[box_of[link.consumer]].add(box_of[link.producer])
+    rank: dict[int, int] = {}
+    widths: defaultdict[tuple[int, int], float] = defaultdict(float)
+    heights: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for box in _order(boxes, links, box_of):
+        column = column_of[box]
+        above = [rank[each] for each in feeding[box] if column_of[each] == column]
+        own = rank[box] = max((each + 1 for each in above), default=0)
+        widths[column, own] += _width(items, boxes[box]) + BESIDE
+        heights[column, own] = max(heights[column, own], _height(items, boxes[box]) + GAP)
+        for passed in above:
+            for between in range(passed + 1, own):
+                widths[column, between] += BESIDE
+    count = max(column_of) + 1
+    wide = sum(
+        max(width for (at, _), width in widths.items() if at == column) for column in range(count)
     )
+    high = max(
+        sum(height for (at, _), height in heights.items() if at == column)
+        for column in range(count)
+    )
+    return wide + BESIDE * count, high
+
+
+def _width(items: Sequence[Item], box: Box) -> float:
+    name = module = received = 0
+    for line in box.lines:
+        item, row = items[line.item], items[line.item].nodes[0].row
+        if item.kind is not ItemKind.NODE:
+            name = max(name, min(48, len(item.title)) + 14)
+            continue
+        name = max(name, len(row.short_name) + 2 * line.indent)
+        for leaf in item.nodes[0].leaves[:6]:
+            own = len(leaf.row.parameter or "leaf tensor") - len(row.module or "")
+            use = 13 * (leaf.uses > 1)
+            name = max(name, own + len(write_shape(leaf.row.shape)) + 9 + use + 3 * line.indent)
+        if row.input_shapes:
+            received = max(received, len(write_shape(row.input_shapes[0])))
+        module = max(module, len(item.module or "") - len(box.module or ""))
+    letters = NUMBER + name + min(module, LONGEST) + min(received, LONGEST) + TIME
+    return LETTER * letters + CELLS
 
 
 def _page_width(spans: Sequence[tuple[float, float]], widths: Sequence[float]) -> float:

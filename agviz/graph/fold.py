@@ -65,31 +65,24 @@ def fold(
     what: FoldMode = FoldMode.AUTO,
     by: By = By.MODULE,
 ) -> Folded:
-    """Fold a graph to at most ``budget`` items (at least 1).
+    """Fold a graph to at most ``budget`` items (at least 1); see :class:`Folding`."""
+    return Folding(graph, what, by).to(budget)
+
+
+class Folding:
+    """Folds a graph further and further.
 
     Args:
         graph: what is folded.
-        budget: at most this many items are left.
-        what: what is folded where the budget does not demand it, too.
+        what: what is folded where no budget demands it, too.
         by: what items are grouped by.
     """
-    folding = _Folding(graph, max(budget, 1), by)
-    if what is not FoldMode.AUTO:
-        folding.repeats(always=True)
-    if what is FoldMode.CHAINS:
-        folding.chains(always=True)
-    for step in (folding.repeats, folding.chains, folding.modules, folding.ranges):
-        if folding.fits:
-            break
-        step()
-    items = tuple(folding.items)
-    return Folded(items, tuple(links_between(items, graph.edges)), tuple(folding.notes()))
 
-
-class _Folding:
-    def __init__(self, graph: TaskGraph, budget: int, by: By) -> None:
+    def __init__(
+        self, graph: TaskGraph, what: FoldMode = FoldMode.AUTO, by: By = By.MODULE
+    ) -> None:
         self.graph = graph
-        self.budget = budget
+        self.budget = len(graph.nodes)
         self.by = by
         self.items = single_items(graph, by)
         self.kept = {
@@ -104,18 +97,43 @@ class _Folding:
                 for index, differs in graph.difference.nodes.items()
                 if differs is not Differs.AFTERWARDS
             }
+        if what is not FoldMode.AUTO:
+            self._repeats(always=True)
+        if what is FoldMode.CHAINS:
+            self._chains(always=True)
+
+    def to(self, budget: int, *, ranges: bool = True) -> Folded:
+        """What is left when there are at most ``budget`` items (at least 1).
+
+        Args:
+            budget: the number.
+            ranges: have it fit where nothing but stretches of the execution order is left to fold.
+        """
+        self.budget = max(budget, 1)
+        last = (self._ranges,) if ranges else ()
+        for step in (self._repeats, self._chains, self._modules, *last):
+            if self._fits:
+                break
+            step()
+        links = links_between(self.items, self.graph.edges)
+        return Folded(tuple(self.items), tuple(links), tuple(self._notes()))
 
     @property
-    def fits(self) -> bool:
+    def has_ranges(self) -> bool:
+        """Whether stretches of the execution order are folded."""
+        return any(item.kind is ItemKind.RANGE for item in self.items)
+
+    @property
+    def _fits(self) -> bool:
         return len(self.items) <= self.budget
 
-    def is_kept(self, item: Item) -> bool:
+    def _is_kept(self, item: Item) -> bool:
         return item.kind is ItemKind.NODE and item.index in self.kept
 
-    def repeats(self, *, always: bool = False) -> None:
+    def _repeats(self, *, always: bool = False) -> None:
         """Of blocks that follow each other and look the same, draw the first, fold the others."""
         for _ in range(MOST_REPEAT_FOLDS):
-            if self.fits and not always:
+            if self._fits and not always:
                 return
             run = longest_repetition(
                 [self._look(item) for item in self.items],
@@ -138,14 +156,14 @@ class _Folding:
                 )
             ]
 
-    def chains(self, *, always: bool = False) -> None:
+    def _chains(self, *, always: bool = False) -> None:
         """Fold rows, the longest first: as many as the budget demands, or all."""
         links = links_between(self.items, self.graph.edges)
         rows = [
             [self.items[line.item] for line in box.lines] for box in whole_rows(self.items, links)
         ]
         lengths = sorted(
-            (sum(not self.is_kept(item) for item in row) for row in rows), reverse=True
+            (sum(not self._is_kept(item) for item in row) for row in rows), reverse=True
         )
         excess, shortest = len(self.items) - self.budget, SHORTEST_CHAIN
         for length in lengths:
@@ -162,10 +180,10 @@ class _Folding:
                     items.extend(part)
         self.items = in_order(items, self.graph.edges, self.graph)
 
-    def modules(self) -> None:
+    def _modules(self) -> None:
         """Fold modules, the innermost first, the ones furthest from the root first."""
         depth = min(max(len(_parts(item)) for item in self.items), DEEPEST)
-        while depth and not self.fits:
+        while depth and not self._fits:
             excess = len(self.items) - self.budget
             items: list[Item] = []
             for run in reversed(list(self._module_runs(depth))):
@@ -178,13 +196,13 @@ class _Folding:
             self.items = items[::-1]
             depth -= 1
 
-    def ranges(self) -> None:
+    def _ranges(self) -> None:
         """Fold what follows each other in execution, until items and links are few enough."""
         wanted = self.budget
         singles = self.items
         while True:
             parts = list(self._between_kept(singles))
-            kept = sum(len(part) == 1 and self.is_kept(part[0]) for part in parts)
+            kept = sum(len(part) == 1 and self._is_kept(part[0]) for part in parts)
             if kept + 1 >= wanted:
                 self.kept = set()
                 parts, kept = [singles], 0
@@ -195,11 +213,11 @@ class _Folding:
                 for chunk in (part[i : i + size] for i in range(0, len(part), size))
             ]
             links = links_between(self.items, self.graph.edges)
-            if (self.fits and len(links) <= LINKS_PER_ITEM * self.budget) or wanted == 1:
+            if (self._fits and len(links) <= LINKS_PER_ITEM * self.budget) or wanted == 1:
                 return
             wanted = max(wanted // 2, 1)
 
-    def notes(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
         """What was folded, one sentence for each kind of fold."""
         by_kind: dict[ItemKind, list[Item]] = {}
         for item in self.items:
@@ -222,7 +240,7 @@ class _Folding:
 
     def _look(self, item: Item) -> Hashable:
         """What makes two items look the same, whichever layer they are in."""
-        if self.is_kept(item):
+        if self._is_kept(item):
             return item.index
         name = _unnumbered(item.title) or item.nodes[0].row.short_name
         group = item.module or ""
@@ -233,7 +251,7 @@ class _Folding:
     def _between_kept(self, row: Sequence[Item]) -> Iterator[list[Item]]:
         part: list[Item] = []
         for item in row:
-            if self.is_kept(item):
+            if self._is_kept(item):
                 if part:
                     yield part
                 yield [item]
@@ -247,8 +265,8 @@ class _Folding:
         run: list[Item] = []
         for item in self.items:
             if run and (
-                self.is_kept(item)
-                or self.is_kept(run[-1])
+                self._is_kept(item)
+                or self._is_kept(run[-1])
                 or _parts(item)[:depth] != _parts(run[-1])[:depth]
                 or len(_parts(item)) < depth
             ):

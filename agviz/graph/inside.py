@@ -146,6 +146,6 @@ def _both(marks: Marks, more: Marks) -> Marks:
     """The marks of two parts of a graph; those of the first come first."""
     joined: defaultdict[str, Any] = defaultdict()
     for each in fields(Marks):
-        if each.name != "critical":
+        if each.name not in {"critical", "attributes"}:
             joined[each.name] = getattr(marks, each.name) | getattr(more, each.name)
     return replace(marks, **joined)

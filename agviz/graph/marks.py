@@ -48,6 +48,8 @@ class Marks:
     hooks: Mapping[int, Sequence[HookCalls]] = field(default_factory=dict)
     saved: Mapping[int, Sequence[SavedRow]] = field(default_factory=dict)
     """Only where it was asked for."""
+    attributes: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """What else nodes had saved, as ``dim: 1``; only of a loss, where it was asked for."""
     critical: CriticalPath = NO_PATH
 
     @property

@@ -105,6 +105,8 @@ class StateSnapshot:
     queues: tuple[Queue, ...]
     waiting: Mapping[int, int]
     """Nodes with gradients in their InputBuffers, and how many bytes those are."""
+    later: Mapping[int, int]
+    """Nodes that are taken up only later, and their places in the order of execution then."""
 
 
 class Differs(StrEnum):
@@ -169,11 +171,20 @@ class TaskGraph:
     """Whether torch's own engine ran: what queues and InputBuffers hold is inferred."""
 
     def turn(self, row: NodeRow) -> str:
-        """A node's turn in execution: ``12``, or ``5.3``, the third to run inside of the fifth."""
-        if row.order is None:
+        """A node's turn in execution: ``12``, or ``5.3``, the third to run inside of the fifth.
+
+        Of one that is not taken up at the moment that is shown: the turn that it had later.
+        """
+        order = self.order(row)
+        if order is None:
             return ""
         inner = self.inside.get(row.graph_task)
-        return str(row.order) if inner is None else f"{inner.turns}{row.order + inner.before}"
+        return str(order) if inner is None else f"{inner.turns}{order + inner.before}"
+
+    def order(self, row: NodeRow) -> int | None:
+        """A node's place in the order of execution of its pass, as for :meth:`turn`."""
+        later = {} if self.moment is None else self.moment.later
+        return later.get(row.index, row.order)
 
     @property
     def size(self) -> int:
@@ -283,7 +294,7 @@ def build_graph(
             *(Edge(edge, None, 1, rows[edge.consumer].graph_task) for edge in calls),
         ),
         meeting=_most_meeting(meeting),
-        lanes=_lanes(rows, threads),
+        lanes=thread_lanes((row.thread for row in rows if row.thread is not None), threads),
         first_nonfinite=first_nonfinite,
         marks=replace(marks or Marks(), critical=path),
         ran=ran,
@@ -370,18 +381,16 @@ def _shape(edge: EdgeRow, rows: Sequence[NodeRow]) -> tuple[int, ...] | None:
     return produced[edge.output] if edge.output < len(produced) else None
 
 
-def _lanes(rows: Iterable[NodeRow], threads: Iterable[ThreadRow]) -> dict[int, ThreadLane]:
+def thread_lanes(used: Iterable[int], threads: Iterable[ThreadRow]) -> dict[int, ThreadLane]:
+    """The lanes of the threads that took up nodes, in their order: callers, then devices."""
     queues = {thread.id: thread.queue for thread in threads}
-    used = sorted(
-        {row.thread for row in rows if row.thread is not None},
-        key=lambda thread: (queues.get(thread, -1), thread),
-    )
-    names = {thread: queue_label(queues.get(thread, -1)) for thread in used}
+    order = sorted(set(used), key=lambda thread: (queues.get(thread, -1), thread))
+    names = {thread: queue_label(queues.get(thread, -1)) for thread in order}
     shared = Counter(names.values())
     return {
         thread: ThreadLane(
             position,
             names[thread] if shared[names[thread]] == 1 else f"{names[thread]} (thread {thread})",
         )
-        for position, thread in enumerate(used)
+        for position, thread in enumerate(order)
     }

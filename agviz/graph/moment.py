@@ -62,6 +62,7 @@ def at_event(graph: TaskGraph, trace: Trace, seq: int) -> TaskGraph:
         node = row.index - places[row.graph_task]
         return _row_then(row, known[node] if known else NodeStatus.WAITING, node, state)
 
+    recorded = [row for n in graph.nodes for row in (n.row, *(leaf.row for leaf in n.leaves))]
     nodes = tuple(
         Node(then(n.row), tuple(Leaf(then(x.row), x.edge, x.use, x.uses) for x in n.leaves))
         for n in graph.nodes
@@ -92,6 +93,11 @@ def at_event(graph: TaskGraph, trace: Trace, seq: int) -> TaskGraph:
                 places[number] + node: sum(slots.values())
                 for number in under_way
                 for node, slots in state.buffers(number).items()
+            },
+            later={
+                row.index: row.order
+                for row in recorded
+                if row.order is not None and row.index not in done
             },
         ),
     )

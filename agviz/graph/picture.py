@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agviz.graph.columns import columns
-from agviz.graph.fold import fold
+from agviz.graph.columns import columns, extent
+from agviz.graph.fold import Folding
 from agviz.graph.items import ancestry, pass_frames
 from agviz.graph.model import as_it_ran
 from agviz.graph.stacks import LONGEST_STACK, Box, stack
@@ -16,9 +17,21 @@ from agviz.graph.view import DEFAULT_BUDGET, By, FoldMode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from agviz.graph.fold import Folded
     from agviz.graph.items import EdgeBundle, Item
     from agviz.graph.model import TaskGraph
 
+WIDEST = 1_800.0
+"""Points across a picture whose smallest text, of 10 points, has 8 px where it is shown 1,440 px
+wide."""
+HIGHEST = 1.25
+"""Height over :data:`WIDEST` up to which nothing is folded."""
+UNCERTAIN = 1.25
+"""How many times as wide as it is estimated a picture may become."""
+MOST_FIRST = (DEFAULT_BUDGET, 300, 200, 150, 100, 70, 50, 35, 25, 15, 8)
+"""Items that are tried in turn until all can be read."""
+TOO_SMALL = "more would be too small to read at 1,440 px; --budget N draws up to N nodes"
+UNREADABLE = "text is smaller than 8 px where it is shown 1,440 px wide; --around NODE draws a part"
 DRAWN_SEPARATELY = 40
 """Up to this many items, rows are drawn as boxes below each other and not as lines of one."""
 
@@ -55,24 +68,65 @@ class GraphLayout:
 
 def compose(
     graph: TaskGraph,
-    budget: int = DEFAULT_BUDGET,
+    budget: int | None = DEFAULT_BUDGET,
     what: FoldMode = FoldMode.AUTO,
     by: By = By.MODULE,
     *,
     one_column: bool = False,
+    widest: float = WIDEST,
 ) -> GraphLayout:
     """Fold the graph to ``budget`` items and put them into boxes and modules.
 
     Args:
         graph: what is drawn.
-        budget: at most this many items.
+        budget: at most this many items; None: as many as can be read, and no more than 400.
         what: what is folded in any case.
         by: what items are grouped by.
         one_column: leave it as long as it is.
+        widest: how wide a picture that can be read is at most, in points.
     """
     if by is By.EXECUTION:
         graph = as_it_ran(graph)
-    folded = fold(graph, budget, what, by)
+    folding = Folding(graph, what, by)
+    if budget is not None:
+        return _laid_out(graph, folding.to(budget), by, one_column=one_column)
+    readable = _readable(graph, folding, by, widest)
+    if readable is not None:
+        return readable
+    picture = _laid_out(graph, Folding(graph, what, by).to(DEFAULT_BUDGET), by)
+    return replace(picture, notes=(*picture.notes, UNREADABLE))
+
+
+def _readable(graph: TaskGraph, folding: Folding, by: By, widest: float) -> GraphLayout | None:
+    """The picture with most items that can be read; None: there is none.
+
+    Stretches of the execution order, which say little, are folded only where the budget had some.
+    """
+    drawn, limit = 0, widest / UNCERTAIN
+    for fewer in MOST_FIRST:
+        folded = folding.to(fewer, ranges=fewer == DEFAULT_BUDGET or folding.has_ranges)
+        if len(folded.items) == drawn:
+            continue
+        drawn = len(folded.items)
+        for beside in (math.inf, limit):
+            picture = _laid_out(graph, folded, by, beside)
+            wide, high = extent(
+                picture.items, picture.boxes, picture.links, picture.box_of, picture.column_of
+            )
+            if wide <= limit and high <= HIGHEST * widest:
+                notes = [TOO_SMALL] * (fewer < DEFAULT_BUDGET)
+                return replace(picture, notes=(*picture.notes, *notes))
+    return None
+
+
+def _laid_out(
+    graph: TaskGraph,
+    folded: Folded,
+    by: By,
+    widest: float = math.inf,
+    *,
+    one_column: bool = False,
+) -> GraphLayout:
     items, links = folded.items, folded.links
     small = len(items) <= DRAWN_SEPARATELY
     passes = frozenset(pass_frames(graph, by).values())
@@ -83,7 +137,7 @@ def compose(
         for line in box.lines:
             box_of[line.item] = place
     between = tuple(link for link in links if box_of[link.producer] != box_of[link.consumer])
-    column_of = [0] * len(boxes) if one_column else columns(items, boxes, between, box_of)
+    column_of = [0] * len(boxes) if one_column else columns(items, boxes, between, box_of, widest)
     ends = [(box_of[link.producer], box_of[link.consumer]) for link in between]
     torn = _left_and_entered_again(boxes, ends) - passes
     return GraphLayout(

@@ -6,6 +6,7 @@ import heapq
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
+from agviz.analysis.process_timeline import united
 from agviz.ranks.phases import Phase
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class DeviceThread(NamedTuple):
 
     name: str
     turns: tuple[tuple[int, int], ...]
-    """From when to when it ran nodes, on the first rank's clock in ns, in order of time; turns less
-    than a given time apart are one."""
+    """From when to when it ran nodes, on the first rank's clock in ns, in order of time; turns no
+    more than a given time apart are one."""
 
 
 class RankWork(NamedTuple):
@@ -67,7 +68,7 @@ def rank_work(
         trace: its trace.
         passes: the first and the last of those that are meant.
         most: how many slow nodes to name.
-        gap_ns: turns of a thread less than this apart are one.
+        gap_ns: turns of a thread no more than this apart are one.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
@@ -95,7 +96,7 @@ def rank_work(
     names = {thread.id: thread.name for thread in trace.threads}
     return RankWork(
         tuple(
-            DeviceThread(names.get(thread, f"thread {thread}"), _merged(each, gap_ns))
+            DeviceThread(names.get(thread, f"thread {thread}"), tuple(united(sorted(each), gap_ns)))
             for thread, each in sorted(turns.items())
         ),
         tuple(_named(trace, *each) for each in heapq.nlargest(most, slow)),
@@ -125,13 +126,3 @@ def overlap(held: Sequence[Stretch], ends: Sequence[int], begin: int, end: int) 
             break
         total += max(0, min(end, held[place].end_ns) - max(begin, held[place].begin_ns))
     return total
-
-
-def _merged(turns: list[tuple[int, int]], gap_ns: int) -> tuple[tuple[int, int], ...]:
-    merged: list[tuple[int, int]] = []
-    for begin, end in sorted(turns):
-        if merged and begin - merged[-1][1] < gap_ns:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((begin, end))
-    return tuple(merged)

@@ -6,6 +6,7 @@ that still grows, or whose recording was cut off.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.record.journal import Journal
@@ -13,6 +14,8 @@ from agviz.record.writer import Introduction
 from agviz.traces.contents import Contents
 from agviz.traces.database import Database
 from agviz.traces.events import EventReader
+from agviz.traces.reader import Trace
+from agviz.traces.run_norms import RunNorms
 from agviz.traces.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -48,12 +51,19 @@ def store(path: Path, writer: Writer) -> None:
         writer.store("anchor", list(events.to_store()))
         rows: list[tuple[int, bytes]] = []
         nbytes = 0
-        for row in Timeline(database, is_closed=True).to_store(events.lasts()):
+        for row in Timeline(database, lambda: contents.graph_tasks, is_closed=True).to_store(
+            events.lasts()
+        ):
             rows.append(row)
             nbytes += len(row[1])
             if nbytes > _BYTES_AT_ONCE:
                 writer.store("timeline", rows)
                 rows, nbytes = [], 0
         writer.store("timeline", rows)
+        trace = Trace(database)
+        norms = RunNorms(trace)
+        norms.read_on(math.inf)
+        for row in trace.task_facts.to_store(norms.known):
+            writer.store("run", [row])
     finally:
         database.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz_engine import emissions
 from agviz_engine.emissions import ABSENT, DELIVERED, ENDED, EXPANSION, JOURNALED, ROW, TOOK
@@ -59,7 +59,7 @@ class RowLayout(NamedTuple):
     """The columns of the fields of one type of event."""
 
     event_type: type[Event]
-    to_fields: Callable[[Row], tuple[Any, ...]]
+    to_fields: Callable[[Sequence[int | None]], tuple[Any, ...]]
     """Takes the fields out of a row; texts are the ids of strings in it."""
     texts: tuple[int, ...]
     """Positions of the fields that are texts, among the fields."""
@@ -195,12 +195,16 @@ def encode(event: Event, intern: Callable[[str], int]) -> tuple[int, ...]:
 
 
 def decode(
-    row: Row, start_ns: int, name: Callable[[int], str], message: Callable[[int], str]
+    row: Sequence[int | None],
+    start_ns: int,
+    name: Callable[[int], str],
+    message: Callable[[int], str],
 ) -> tuple[Event, ...]:
     """The events that ``row`` expands to; not for GraphTaskBegun.
 
     Args:
-        row: as in the ``event`` table, ``t`` counted from ``start_ns``.
+        row: as in the ``event`` table, ``t`` counted from ``start_ns``; what is behind its columns
+            is not looked at.
         start_ns: the recording's zero.
         name: gives the text of a ``string`` id.
         message: the same for the text of an exception.
@@ -209,10 +213,13 @@ def decode(
         ValueError: the row is none of ours.
     """
     kind = row[4]
-    if kind in _STEPS:
-        return _step(row, kind, start_ns)
-    if kind is None or not 0 <= kind < len(EVENT_TYPES):
+    if kind is None or not 0 <= kind <= ENDED:
         raise ValueError(f"there is no event of kind {kind}")
+    filled = _FIELDS.get(kind)
+    if filled is not None:
+        if None in row[:filled]:
+            raise ValueError(f"event {row[0]} lacks a field")
+        return EXPANSION[kind](row, start_ns)
     layout = LAYOUTS[kind]
     fields = layout.to_fields(row)
     if None in fields:
@@ -230,11 +237,9 @@ def decode(
 
 
 _STEPS: Final = {TOOK: 8, DELIVERED: 11, ENDED: 8}
-"""Columns of the rows that are steps."""
-
-
-def _step(row: Row, kind: int, start_ns: int) -> tuple[Event, ...]:
-    if None in row[: _STEPS[kind]]:
-        raise ValueError(f"event {row[0]} lacks a field")
-    seq, t, *facts = cast("tuple[int, ...]", row)
-    return EXPANSION[kind]((seq, t + start_ns, *facts))
+_FIELDS: Final = _STEPS | {
+    kind: _NODE_COLUMN + len(LAYOUTS[kind].event_type._fields) - _HEAD
+    for kind in EXPANSION
+    if kind not in _STEPS
+}
+"""Columns that must be filled in rows that expand as those of a journal do."""

@@ -6,16 +6,24 @@ import contextlib
 import json
 import os
 from functools import cached_property
-from operator import ge
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.traces import codec
 from agviz.traces import events as trace_events
 from agviz.traces.database import given, of
+from agviz.traces.graph_tasks import (
+    FACTS,
+    GraphTaskFacts,
+    GraphTasks,
+    check_columns,
+    count_executed,
+    error_ids,
+    read_columns,
+    stored_columns,
+)
 from agviz.traces.rows import (
     Frame,
-    GraphTaskRow,
     GraphTaskStatus,
     Meta,
     Rank,
@@ -29,10 +37,11 @@ from agviz_engine import events
 from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from agviz.traces.database import Database
-    from agviz.traces.rows import Shape
+    from agviz.traces.packed import Column
+    from agviz.traces.rows import GraphTaskRow, Shape
     from agviz_engine.events import Event
 
 _TEXTS: Final = 255
@@ -101,10 +110,8 @@ class Contents:
         for thread, queue in self.unknown_threads.items():
             name = f"pt_autograd_{queue}" if queue > CPU_QUEUE else f"thread {thread}"
             threads.setdefault(thread, ThreadRow(thread, name, queue, 0))
-        for task in self.graph_tasks.values():
-            threads.setdefault(
-                task.thread, ThreadRow(task.thread, f"thread {task.thread}", CPU_QUEUE, 0)
-            )
+        for thread in self.graph_tasks.threads:
+            threads.setdefault(thread, ThreadRow(thread, f"thread {thread}", CPU_QUEUE, 0))
         return [threads[number] for number in sorted(threads)]
 
     @cached_property
@@ -117,70 +124,38 @@ class Contents:
         return {thread: queue for thread, queue in queues.items() if thread not in known}
 
     @cached_property
-    def graph_tasks(self) -> dict[int, GraphTaskRow]:
+    def graph_tasks(self) -> GraphTasks:
         """By id."""
-        return self._graph_tasks("TRUE ORDER BY id")
+        stored = self.stored
+        columns = read_columns(self._database) if stored is None else stored[: len(FACTS)]
+        return self._graph_tasks(columns)
+
+    @cached_property
+    def stored(self) -> list[Column] | None:
+        """The columns of a closed recording; None: they were not stored."""
+        return None if self.meta.end_ns is None else stored_columns(self._database)
 
     def graph_task(self, number: int) -> GraphTaskRow | None:
         """One of them, without reading the others where they are not known."""
-        if "graph_tasks" in self.__dict__ or not 0 <= number <= _NEVER:
+        if "graph_tasks" in self.__dict__ or self.stored is not None or not 0 <= number <= _NEVER:
             return self.graph_tasks.get(number)
         if number not in self._some_graph_tasks:
-            found = self._graph_tasks("id = ?", number)
-            self._some_graph_tasks[number] = found.get(number)
+            one = self._graph_tasks(read_columns(self._database, "id = ?", number))
+            self._some_graph_tasks[number] = one.get(number)
         return self._some_graph_tasks[number]
 
-    def _graph_tasks(self, condition: str, *parameters: int) -> dict[int, GraphTaskRow]:
-        rows = self._database.numbers(
-            "SELECT id, parent, parent_node, depth, keep_graph, create_graph, accumulate, roots,"  # noqa: S608
-            " inputs, thread, nodes, edges, begin_seq, begin_t, end_seq, end_t, error, message,"
-            f" executed, traced, withdrawn FROM graph_task WHERE {condition}",
-            *parameters,
+    def _graph_tasks(self, columns: list[Column]) -> GraphTasks:
+        check_columns(columns, self._database.damaged)
+        count_executed(columns, lambda begins: trace_events.executed(self._database, begins))
+        errors, messages = error_ids(columns)
+        facts = GraphTaskFacts(
+            columns,
+            {number: self.name(number) for number in errors},
+            {number: self.message(number) for number in messages},
+            self.meta.start_ns,
+            GraphTaskStatus.RUNNING if self.is_growing else GraphTaskStatus.CUT,
         )
-        columns = cast("list[list[Any]]", list(map(list, zip(*rows, strict=True))) or [[]] * 21)
-        numbers, parents, *_, begin, _, end, errors, messages, executed, traced, _ = columns
-        if any(None in columns[place] for place in (*range(14), 16, 17, 19)):
-            raise self._database.damaged("a graph task lacks a fact")
-        if any(map(ge, parents, numbers)):
-            raise self._database.damaged("a graph task is inside of a later one")
-        start_ns = self.meta.start_ns
-        open_end = GraphTaskStatus.RUNNING if self.is_growing else GraphTaskStatus.CUT
-        names = {number: self.name(number) for number in set(errors)}
-        texts = {number: self.message(number) for number in set(messages)}
-        rest = [
-            [begun + start_ns for begun in begin],
-            columns[14],
-            [None if ended is None else ended + start_ns for ended in end],
-            [
-                GraphTaskStatus.FAILED
-                if names[error]
-                else open_end
-                if ended is None
-                else GraphTaskStatus.FINISHED
-                for ended, error in zip(end, errors, strict=True)
-            ],
-            [names[error] for error in errors],
-            [texts[message] for message in messages],
-            self._all_executed(numbers, executed, columns[12]),
-            list(map(bool, traced)),
-            columns[20],
-        ]
-        truths = [list(map(bool, column)) for column in columns[4:7]]
-        every = zip(*columns[:4], *truths, *columns[7:13], *rest, strict=True)
-        return dict(zip(numbers, map(GraphTaskRow._make, every), strict=True))
-
-    def _all_executed(
-        self, graph_tasks: Sequence[int], executed: Sequence[int | None], begins: Sequence[int]
-    ) -> list[int]:
-        """How many nodes each has executed, counted where it did not finish."""
-        known = dict(zip(graph_tasks, executed, strict=True))
-        missing = {
-            number: begin
-            for number, begin in zip(graph_tasks, begins, strict=True)
-            if known[number] is None
-        }
-        found = trace_events.executed(self._database, missing)
-        return [found.get(number, count or 0) for number, count in known.items()]
+        return GraphTasks(facts)
 
     @cached_property
     def stacks(self) -> StoredStacks:
@@ -242,28 +217,25 @@ class Contents:
             found.append(SavedRow(index, self.name(name), shapes[0], self.name(dtype), nbytes))
         return found
 
-    def family(self, graph_task: int) -> list[int]:
-        """A graph task, and the reentrant ones inside it; parents come before their children."""
-        found = {graph_task: None}
-        for number, task in self.graph_tasks.items():
-            if task.parent in found:
-                found[number] = None
-        return list(found)
-
-    def events(self, row: codec.Row) -> tuple[Event, ...]:
-        """The events that a row expands to.
+    def events(self, rows: Iterable[Sequence[int | None]]) -> list[Event]:
+        """The events that rows expand to; columns behind those of an event are not looked at.
 
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
-        if row[codec.KIND_COLUMN] == codec.BEGUN:
-            return (self._begun(row),)
+        found: list[Event] = []
+        zero, name, message = self.meta.start_ns, self.name, self.message
         try:
-            return codec.decode(row, self.meta.start_ns, self.name, self.message)
+            for row in rows:
+                if row[codec.KIND_COLUMN] == codec.BEGUN:
+                    found.append(self._begun(row))
+                else:
+                    found += codec.decode(row, zero, name, message)
         except ValueError as error:
             raise self._database.damaged(error) from error
+        return found
 
-    def _begun(self, row: codec.Row) -> Event:
+    def _begun(self, row: Sequence[int | None]) -> Event:
         seq, _, thread, number, *_ = row
         task = self.graph_task(-1 if number is None else number)
         if task is None or seq is None or thread is None:

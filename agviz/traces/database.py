@@ -34,6 +34,12 @@ _LEAST_STEPS: Final = 20_000_000
 _LONGEST_VALUE: Final = max(4 * schema.TEXT_LIMIT, schema.CHUNK_BYTES) + 1_000
 _LONGEST_STATEMENT: Final = 100_000
 
+_ROWS_AT_ONCE: Final = 2_000
+_STREAMED: Final[dict[str, set[type]]] = {
+    "i": {int},
+    "n": {int, type(None)},
+    "r": {int, float, type(None)},
+}
 _FAILURES: Final = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
 """What a query may raise; SQLite's own message may quote the file and be no UTF-8."""
 
@@ -88,6 +94,31 @@ class Database:
         if any(type(number) is not int or type(blob) is not bytes for number, blob in rows):
             raise self.damaged("a value is of the wrong type")
         return rows
+
+    def stream(self, sql: str, *parameters: int, types: str) -> Iterator[tuple[Any, ...]]:
+        """Rows one after the other, of which few are in memory at once.
+
+        Args:
+            sql: the query.
+            parameters: of it.
+            types: a letter for each column: ``i`` integers, ``n`` integers and NULL, ``r`` those
+                and floats.
+        """
+        budget = self._budget()
+        allowed = [_STREAMED[letter] for letter in types]
+        try:
+            cursor = self._connection.execute(sql, parameters)
+            while True:
+                self._connection.set_progress_handler(lambda: next(budget), _STEPS_PER_CHECK)
+                rows = cursor.fetchmany(_ROWS_AT_ONCE)
+                columns = zip(allowed, zip(*rows, strict=True), strict=bool(rows))
+                if not all(set(map(type, column)) <= wanted for wanted, column in columns):
+                    raise self.damaged("a value is of the wrong type")
+                yield from rows
+                if not rows:
+                    return
+        except _FAILURES as error:
+            raise self._explain(error) from error
 
     def joined(self, table: str, first: int, end: int) -> bytes:
         """The column ``bytes`` of rows by ``id``, joined in order; read past SQLite's own copies.

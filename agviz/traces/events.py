@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from functools import cached_property
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from operator import ge
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM event"
 _ROWS_PER_QUERY: Final = 128
 """So few at once that the garbage collector does not get to see them."""
-_ROWS_PER_ANCHOR: Final = 100
+_ROWS_PER_ANCHOR: Final = 50
 _MOST_STRETCHES: Final = 200
 """In a statement; where more arrived at a node, it looks at what lies between, too."""
 _STRETCHES_KEPT: Final = 8
@@ -114,12 +114,12 @@ class Anchors(NamedTuple):
 class EventReader:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
-    Of every 100 rows of the file the first of each graph task is kept, an anchor: the others are
+    Of every 50 rows of the file the first of each graph task is kept, an anchor: the others are
     found among those that follow it.
 
     Args:
         database: the file.
-        decode: gives the events of a row.
+        decode: gives the events of rows.
         is_closed: whether the recording was closed, and anchors were stored.
         intervals: what happened to the nodes of a graph task; asked only where it was closed.
     """
@@ -127,7 +127,7 @@ class EventReader:
     def __init__(
         self,
         database: Database,
-        decode: Callable[[codec.Row], tuple[Event, ...]],
+        decode: Callable[[Sequence[codec.Row]], list[Event]],
         is_closed: Callable[[], bool],
         intervals: Callable[[int], Intervals | None],
     ) -> None:
@@ -137,39 +137,34 @@ class EventReader:
         self._is_closed = is_closed
         self._known: dict[int, Anchors] = {}
         """By graph task, where they were asked for."""
-        self._stretches: dict[tuple[int, int], tuple[list[int], list[codec.Row]]] = {}
-        """By graph task and place of the anchor."""
+        self._stretches: dict[tuple[int, int, int], tuple[list[int], list[codec.Row]]] = {}
+        """By graph task, ``seq`` of the first row, and that behind the last."""
 
     def page(self, graph_task: int | None, offset: int, limit: int) -> list[Event]:
         """Events ``offset`` to ``offset + limit``."""
         offset, limit = max(offset, 0), max(limit, 0)
         anchors = self._anchors(graph_task)
-        if offset >= anchors.total:
+        if offset >= anchors.total or not limit:
             return []
-        before = bisect_right(anchors.positions, offset) - 1
-        skipped = offset - anchors.positions[before]
-        found: list[Event] = []
-        while len(found) < limit and before < len(anchors.seqs) - 1:
-            counts, rows = self._stretch(graph_task, anchors, before)
-            first = bisect_right(counts, skipped)
-            last = bisect_left(counts, skipped + limit - len(found))
-            wanted = chain.from_iterable(self._decode(row[:-1]) for row in rows[first : last + 1])
-            begin = skipped - (counts[first - 1] if first else 0)
-            found += islice(wanted, begin, begin + limit - len(found))
-            before, skipped = before + 1, 0
-        return found
+        first = bisect_right(anchors.positions, offset) - 1
+        last = min(bisect_left(anchors.positions, offset + limit), len(anchors.seqs) - 1)
+        counts, rows = self._stretch(graph_task, *(anchors.seqs[place] for place in (first, last)))
+        skipped = offset - anchors.positions[first]
+        begin = bisect_right(counts, skipped)
+        end = bisect_left(counts, skipped + limit)
+        before = skipped - (counts[begin - 1] if begin else 0)
+        return self._decode(rows[begin : end + 1])[before : before + limit]
 
     def _stretch(
-        self, graph_task: int | None, anchors: Anchors, place: int
+        self, graph_task: int | None, first: int, end: int
     ) -> tuple[list[int], list[codec.Row]]:
         """Number of events up to each row between two anchors, and the rows, with that of each."""
-        key = _key(graph_task), place
+        key = _key(graph_task), first, end
         known = self._stretches.get(key)
         if known is None:
             rows = self._database.numbers(
                 f"{_ROW_AND_COUNT} WHERE seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq",
-                *anchors.seqs[place : place + 2],
-                *given(graph_task),
+                *(first, end, *given(graph_task)),
             )
             counts = list(accumulate(row[-1] or 0 for row in rows))
             if len(self._stretches) >= _STRETCHES_KEPT:
@@ -197,7 +192,7 @@ class EventReader:
     def where(self, condition: str, *parameters: int) -> list[Event]:
         """The events of the rows that fulfil an SQL condition."""
         rows = self._database.numbers(f"{_ROW} WHERE {condition}", *parameters)
-        return list(chain.from_iterable(map(self._decode, rows)))
+        return self._decode(rows)
 
     def numbered(self, seqs: Sequence[int]) -> list[Event]:
         """The events with these ``seq``, in order."""
@@ -392,12 +387,13 @@ class EventReader:
         )
         return [row[0] for row in rows]
 
-    def has_checks(self, graph_task: int | None) -> bool:
+    def has_checks(self, task: GraphTaskRow | None) -> bool:
         """Whether some output of a node was looked at for NaN and infinities."""
+        mine = "TRUE" if task is None else DURING
         return bool(
             self._database.value(
-                f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK} {of(graph_task)})",  # noqa: S608
-                *given(graph_task),
+                f"SELECT EXISTS (SELECT 1 FROM event WHERE {CHECK} AND {mine})",  # noqa: S608
+                *(() if task is None else place(task)),
             )
         )
 

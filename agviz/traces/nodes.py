@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from agviz.traces.database import Database
     from agviz.traces.events import EventReader
     from agviz.traces.intervals import Moments
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import Frame, GraphTaskRow
     from agviz.traces.stacks import StoredStacks
 
 _SHAPES: Final = 8
@@ -464,14 +464,14 @@ class NodeReader:
         self, graph_task: int | None, only: int | None = None
     ) -> list[ExecutionRow]:
         """Those of the node ``only``, with an order of their own; None: of all nodes."""
-        numbers = self._contents.graph_tasks if graph_task is None else [graph_task]
+        numbers = self._contents.graph_tasks.ids if graph_task is None else [graph_task]
         found = [row for number in numbers for row in self._executions_of(number, only)]
         return sorted(found, key=attrgetter("seq")) if graph_task is None else found
 
     def _executions_of(self, graph_task: int, only: int | None) -> list[ExecutionRow]:
         moments = [
             each
-            for each in self.events.moments(self._contents.graph_tasks[graph_task], only)
+            for each in self.events.moments(self._task(graph_task), only)
             if each.started is not None or each.ended is not None
         ]
         if not moments:
@@ -563,7 +563,7 @@ class NodeReader:
                 node: NonFiniteCounts(*counts)
                 for node, *counts in self._database.integers(
                     f"SELECT node, sum(b), sum(c), sum(d) FROM event WHERE {checked} GROUP BY node",  # noqa: S608
-                    *(place(self._contents.graph_tasks[graph_task]) if only is None else ()),
+                    *(place(self._task(graph_task)) if only is None else ()),
                 )
             },
         )
@@ -577,7 +577,7 @@ class NodeReader:
 
     def _order(self, graph_task: int, seq: int) -> int:
         """Number of nodes taken up until then, counted from the last moment that was asked for."""
-        begin = self._contents.graph_tasks[graph_task].begin_seq
+        begin = self._task(graph_task).begin_seq
         known, order = self._counted.get(graph_task, (begin - 1, 0))
         low, high = sorted((known, seq))
         between = self.events.count_started(graph_task, low, high)
@@ -587,8 +587,8 @@ class NodeReader:
 
     def _ready(self, graph_task: int, only: int | None) -> frozenset[int]:
         """Nodes that were queued; asked for only where a graph task did not finish."""
-        task = self._contents.graph_tasks.get(graph_task)
-        if task is None or task.status is GraphTaskStatus.FINISHED:
+        task = self._task(graph_task)
+        if task.status is GraphTaskStatus.FINISHED:
             return frozenset()
         moments = self.events.moments(task, only)
         return frozenset(each.node for each in moments if each.pushed is not None)
@@ -679,7 +679,7 @@ class NodeReader:
             self._database.integers("SELECT graph_task, node, stack FROM origin") if lines else []
         )
         for graph_task, node, stack in rows:
-            if graph_task in self._contents.graph_tasks:
+            if self._contents.graph_tasks.has(graph_task):
                 for line in lines.get(stack, ()):
                     found.setdefault(line, []).append((graph_task, node))
         return found
@@ -750,7 +750,7 @@ class NodeReader:
                 graph_task, node, parameter, norm, bad = (number or 0 for number in numbers)
                 key = int(graph_task), int(node)
                 name = self._contents.name(int(parameter)) if parameter else ""
-                found[key] = LeafNorm(*key, name, math.nan if bad else norm)
+                found[key] = LeafNorm(*key, name, math.nan if bad else norm, int(parameter))
         return list(found.values())
 
     def graph_tasks_with(self, first: int, last: int, fits: Callable[[str], bool]) -> list[int]:
@@ -763,7 +763,7 @@ class NodeReader:
         )
         good = self._good(rows, fits)
         found = {row[0] for row in rows if not good.isdisjoint(row[1:])}
-        return sorted(found & self._contents.graph_tasks.keys())
+        return sorted(filter(self._contents.graph_tasks.has, found))
 
     def nodes_with(
         self, graph_task: int, fits: Callable[[str], bool]
@@ -778,12 +778,18 @@ class NodeReader:
         )
         good = self._good(rows, fits)
         wanted = dict.fromkeys(row[0] for row in rows if not good.isdisjoint(row[1:]))
-        moments = self.events.moments(self._contents.graph_tasks[graph_task])
+        moments = self.events.moments(self._task(graph_task))
         started = sorted((each.started, each.node) for each in moments if each.started is not None)
         found: dict[int, int | None] = {node: seq for seq, node in started if node in wanted}
         for node in wanted:
             found.setdefault(node, None)
         return list(found.items())
+
+    def _task(self, graph_task: int) -> GraphTaskRow:
+        found = self._contents.graph_task(graph_task)
+        if found is None:
+            raise self._database.damaged("a graph task is missing")
+        return found
 
     def _good(self, rows: list[tuple[int, ...]], fits: Callable[[str], bool]) -> set[int]:
         """The ids of texts that fit."""
@@ -839,7 +845,7 @@ class NodeReader:
         return [
             (other, index)
             for other, index, name in found
-            if other in tasks and text(name) == row.name
+            if tasks.has(other) and text(name) == row.name
         ]
 
     def firsts(self) -> list[tuple[int, int]]:
@@ -848,7 +854,7 @@ class NodeReader:
             "SELECT MIN(graph_task << 32 | idx) FROM node GROUP BY name"
         )
         places = sorted((each >> 32, each & 0xFFFFFFFF) for (each,) in found)
-        return [each for each in places if each[0] in self._contents.graph_tasks]
+        return [each for each in places if self._contents.graph_tasks.has(each[0])]
 
     def accumulators(self, graph_task: int) -> dict[str, int]:
         """The first node of a graph task that accumulates into each parameter, by its name."""

@@ -9,6 +9,8 @@ from agviz.traces.health import ROLE, ROLES, SLOT
 from agviz.traces.schema import AT, CHECK, FINDING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
     from agviz.traces.rows import GraphTaskRow
@@ -71,20 +73,18 @@ def flows(database: Database, contents: Contents, task: GraphTaskRow) -> Flows:
     return Flows(outputs, named)
 
 
-def graph_tasks(database: Database, contents: Contents) -> list[int]:
-    """The graph tasks in which some gradient was not finite, in order of the first."""
+def firsts(database: Database, contents: Contents) -> dict[int, int]:
+    """``seq`` of the event of the first gradient of each graph task that was not finite, if any."""
     tasks = contents.graph_tasks
     if len(tasks) > _ONE_BY_ONE:
         is_measured = contents.meta.values != "none"
         source = f"{FROM_MEASURED} WHERE {_IS_BAD}" if is_measured else f"event WHERE {FINDING}"
         rows = database.integers(
-            f"SELECT event.graph_task FROM {source}"  # noqa: S608
-            " GROUP BY event.graph_task ORDER BY min(event.seq)"
+            f"SELECT event.graph_task, min({AT}) FROM {source} GROUP BY event.graph_task"  # noqa: S608
         )
-        return [number for (number,) in rows if number in tasks]
-    found = {number: first(database, contents, task) for number, task in tasks.items()}
-    begun = [(seq, number) for number, seq in found.items() if seq is not None]
-    return [number for _, number in sorted(begun)]
+        return {number: seq for number, seq in rows if tasks.has(number)}
+    found = ((task.id, first(database, contents, task)) for task in tasks)
+    return {number: seq for number, seq in found if seq is not None}
 
 
 def first(database: Database, contents: Contents, task: GraphTaskRow) -> int | None:
@@ -98,18 +98,23 @@ def first(database: Database, contents: Contents, task: GraphTaskRow) -> int | N
     return rows[0][0] if rows else None
 
 
-def results(database: Database, contents: Contents) -> list[int]:
+def results(database: Database, contents: Contents, affected: Sequence[int]) -> list[int]:
     """The graph tasks of which something non-finite came to a leaf, or is a result of ``grad``.
 
     Where only what nodes put out was looked at, those in which any of that was not finite.
+
+    Args:
+        database: the file.
+        contents: its graph tasks.
+        affected: those in which some gradient was not finite, by id.
     """
-    affected = graph_tasks(database, contents)
     if contents.meta.values == "none":
-        return sorted(affected)
-    return sorted(
-        number
-        for number in affected
-        if database.integers(
+        return list(affected)
+    return [
+        task.id
+        for task in map(contents.graph_tasks.get, affected)
+        if task is not None
+        and database.integers(
             "SELECT 1 FROM (SELECT event.graph_task AS task,"  # noqa: S608
             f" CASE WHEN {CHECK} THEN edge.consumer ELSE event.node END AS reached"
             f" FROM {FROM_MEASURED} {_EDGE} AND {CHECK} WHERE {_IS_BAD}"
@@ -117,9 +122,9 @@ def results(database: Database, contents: Contents) -> list[int]:
             " JOIN graph_task ON graph_task.id = task"
             " JOIN node ON node.graph_task = task AND node.idx = reached"
             f" WHERE accumulate = 0 OR sequence_nr IS NULL LIMIT 1",
-            *_place(contents.graph_tasks[number]),
+            *_place(task),
         )
-    )
+    ]
 
 
 def _within(is_measured: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from agviz.traces.rows import OptimizerStepRow
 
@@ -62,24 +62,21 @@ def read(database: Database, contents: Contents, since: int = -1) -> list[Optimi
         agviz.errors.TraceError: the file is damaged.
     """
     start_ns = contents.meta.start_ns
-    rows = database.numbers(
+    rows = database.stream(
         "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded"
         " FROM optimizer_step WHERE graph_task >= ? ORDER BY id",
         since,
+        types="iniiiii",
     )
-    found = []
-    for number, begin, t, thread, graph_task, name, is_guarded in rows:
-        if None in (t, thread, graph_task, name) or number is None:
-            raise database.damaged("a step of an optimizer lacks a fact")
-        found.append(
-            OptimizerStepRow(
-                number,
-                None if begin is None else start_ns + begin,
-                start_ns + cast("int", t),
-                cast("int", thread),
-                cast("int", graph_task),
-                contents.name(cast("int", name)),
-                bool(is_guarded),
-            )
+    return [
+        OptimizerStepRow(
+            number,
+            None if begin is None else start_ns + begin,
+            start_ns + t,
+            thread,
+            graph_task,
+            contents.name(name),
+            bool(is_guarded),
         )
-    return found
+        for number, begin, t, thread, graph_task, name, is_guarded in rows
+    ]

@@ -120,7 +120,7 @@ class Outline:
         task = contents.graph_task(graph_task)
         if task is None:
             raise TraceError(f"{nodes.path} holds no graph task {graph_task} any more")
-        begin = task.begin_seq - 1
+        begin, self._last_seq = task.begin_seq - 1, task.last_seq
         self._started_until = self._until = begin
         self._described_until = -1
         self._known = bytearray(self.nodes)
@@ -138,7 +138,7 @@ class Outline:
     def more(self, limit: int) -> Piece:
         """The next ``limit`` executions; where there are no more, nodes that never ran."""
         # Before anything else is read: what is written meanwhile comes with the next piece.
-        until = self._events.last()
+        until = min(self._events.last(), self._last_seq)
         started, is_more = self._read_started(limit, until)
         rest: list[int] = []
         is_last = False

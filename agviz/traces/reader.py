@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from operator import attrgetter
 from pathlib import Path
@@ -72,12 +73,13 @@ from agviz.traces.rows import (
 )
 from agviz.traces.schema import OF_EVENT
 from agviz.traces.state import BackwardState
+from agviz.traces.task_facts import Known, TaskFacts
 from agviz.traces.timeline import Bytes, Depth, LiveBytes, Steps, Timeline
 from agviz.words.safe import clean
 from agviz_engine import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from os import PathLike
 
     from torch import Tensor
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
     from agviz.traces.elements import LocatedElements
     from agviz.traces.engine_state import EngineState
     from agviz.traces.events import NodeBegun, Place
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.health import HealthRow
     from agviz.traces.hook_calls import HookCalls
     from agviz.traces.hook_counts import HookCount
@@ -111,6 +114,7 @@ if TYPE_CHECKING:
         StepSampleRow,
         UnheldRow,
     )
+    from agviz.traces.task_facts import PassNorms
     from agviz.traces.values import Part, StoredValues, ValueRow
     from agviz_engine.events import Event
 
@@ -131,6 +135,7 @@ class Trace:
         self._database = database
         self._version = database.version()
         self._known_timeline: Timeline | None = None
+        self._known_facts: TaskFacts | None = None
         self._read_anew()
 
     @classmethod
@@ -194,9 +199,17 @@ class Trace:
         return list(self._contents().threads)
 
     @property
-    def graph_tasks(self) -> list[GraphTaskRow]:
-        """The graph tasks, by id: in order of creation."""
-        return list(self._contents().graph_tasks.values())
+    def graph_tasks(self) -> GraphTasks:
+        """The graph tasks, by id: in order of creation. A row is made when it is asked for."""
+        return self._contents().graph_tasks
+
+    @property
+    def task_facts(self) -> TaskFacts:
+        """What was measured of each graph task as a whole, in columns beside ``graph_tasks``."""
+        contents = self._contents()
+        if self._known_facts is None:
+            self._known_facts = TaskFacts(self._database, contents)
+        return self._known_facts
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -211,11 +224,7 @@ class Trace:
 
         So it is the pass's number, counted from 0. For a number behind the last, all of them.
         """
-        kept = sum(
-            task.parent < 0
-            for task in self._contents().graph_tasks.values()
-            if task.id < graph_task
-        )
+        kept = bisect_left(self.graph_tasks.outermost.ids, graph_task)
         return kept + sum(each.passes for each in self.left_out if each.first < graph_task)
 
     def graph_task(self, graph_task: int) -> GraphTaskRow:
@@ -433,14 +442,22 @@ class Trace:
 
     def nonfinite_roots(self) -> list[int]:
         """The graph tasks of which such a tensor is not finite, in order of ids."""
-        return roots.nonfinite(self._database, self._contents())
+        return list(self.task_facts.roots)
 
-    def losses(self) -> dict[int, float]:
+    def losses(self) -> Mapping[int, float]:
         """The value of the one number that backward was called on, by graph task.
 
         A call on several tensors, or on one of several elements, has none.
         """
-        return run_facts.losses(self._database)
+        return Known(self.graph_tasks, self.task_facts.losses.__getitem__)
+
+    def stored_norms(self) -> tuple[PassNorms, dict[int, str]] | None:
+        """Norms of all passes, with the names in them; None: they were not stored.
+
+        :class:`agviz.traces.run_norms.RunNorms` reads them, or works them out.
+        """
+        facts = self.task_facts
+        return None if facts.norms is None else (facts.norms, facts.parameters)
 
     def leaf_norms(self, first: int, before: int) -> list[LeafNorm]:
         """The norms of leaves' gradients, measured in events from ``first`` to ``before``.
@@ -523,12 +540,15 @@ class Trace:
         """Stage and microbatch of a pipeline's passes, by graph task."""
         return distributed.stages(self._database)
 
-    def forwards(self) -> dict[int, int]:
+    def forwards(self) -> Mapping[int, int]:
         """When the forward of each pass began (``time.monotonic_ns()``), by graph task.
 
         That is the first call of a module since the pass before; unknown without provenance.
         """
-        return run_facts.forwards(self._database, self._contents())
+        begun, start_ns = self.task_facts.forwards, self.meta.start_ns
+        return Known(
+            self.graph_tasks, lambda place: None if begun[place] < 0 else begun[place] + start_ns
+        )
 
     def module_calls(self, graph_task: int) -> list[ModuleCall]:
         """The calls of modules in the forward before a pass, in order of their begin."""
@@ -659,7 +679,7 @@ class Trace:
     def family(self, graph_task: int) -> list[int]:
         """A graph task, and the reentrant ones inside it; parents come before their children."""
         self.graph_task(graph_task)
-        return self._contents().family(graph_task)
+        return self.graph_tasks.family(graph_task)
 
     def executions(self, graph_task: int) -> list[ExecutionRow]:
         """The nodes taken up by a thread, in the order of NodeStarted."""
@@ -780,7 +800,7 @@ class Trace:
         contents = self._contents()
         found = []
         for number, index, thread, output, nan, posinf, neginf, seq, t in rows:
-            if number not in contents.graph_tasks:
+            if not contents.graph_tasks.has(number):
                 continue  # it was under way when the recording began
             nodes = self._nodes().nodes(number)
             if not 0 <= index < len(nodes):
@@ -811,7 +831,8 @@ class Trace:
 
     def nonfinite_graph_tasks(self) -> list[int]:
         """The graph tasks with such a gradient, in order of their first."""
-        return nonfinite.graph_tasks(self._database, self._contents())
+        pairs = zip(self.task_facts.nonfinite, self.graph_tasks.ids, strict=True)
+        return [number for _, number in sorted(pair for pair in pairs if pair[0] >= 0)]
 
     def first_nonfinite_flow(self, graph_task: int) -> int | None:
         """``seq`` of the event in which the first such gradient of a graph task flowed, or None."""
@@ -823,7 +844,7 @@ class Trace:
 
     def nonfinite_results(self) -> list[int]:
         """The graph tasks that left such a gradient in a leaf, or gave it back, in order of ids."""
-        return nonfinite.results(self._database, self._contents())
+        return list(self.task_facts.results)
 
     def has_checks(self) -> bool:
         """Whether some output of a node was looked at for NaN and infinities."""
@@ -891,7 +912,7 @@ class Trace:
 
     def is_checked(self, graph_task: int) -> bool:
         """Whether gradients of a graph task were looked at for NaN and infinities."""
-        return self._events().has_checks(graph_task)
+        return self._events().has_checks(self.graph_task(graph_task))
 
     def first_nonfinite(self, graph_task: int | None = None) -> NonFiniteRow | None:
         """The first output with NaN or infinities, or None.
@@ -1016,7 +1037,7 @@ class Trace:
         """Executions, and their times without whatever else ran inside them."""
         nodes = self._nodes()
         rows = nodes.executions(graph_task)
-        inside = [] if graph_task is None else self._contents().family(graph_task)
+        inside = [] if graph_task is None else self.graph_tasks.family(graph_task)
         if len(inside) < 2:
             return rows, nodes.self_times(graph_task)
         everything = [row for number in inside for row in nodes.executions(number)]
@@ -1140,6 +1161,7 @@ class Trace:
             lambda graph_task: self._timeline().of(graph_task),
         )
         self._all_nodes = NodeReader(self._database, contents, events)
+        self._known_facts = None
 
     def _contents(self) -> Contents:
         version = self._database.version()
@@ -1160,7 +1182,9 @@ class Trace:
         is_closed = self._contents().meta.end_ns is not None
         known = self._known_timeline
         if known is None or known.is_closed is not is_closed:
-            known = self._known_timeline = Timeline(self._database, is_closed=is_closed)
+            known = self._known_timeline = Timeline(
+                self._database, lambda: self.graph_tasks, is_closed=is_closed
+            )
         return known
 
 

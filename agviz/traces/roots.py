@@ -56,4 +56,4 @@ def nonfinite(database: Database, contents: Contents) -> list[int]:
         "SELECT DISTINCT graph_task FROM root JOIN measured ON measured.id = root.health"
         " WHERE nan + posinf + neginf > 0 ORDER BY graph_task"
     )
-    return [number for (number,) in rows if number in contents.graph_tasks]
+    return [number for (number,) in rows if contents.graph_tasks.has(number)]

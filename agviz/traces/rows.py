@@ -72,6 +72,8 @@ class GraphTaskStatus(StrEnum):
     FAILED = "failed"
     CUT = "cut"
     """The recording ended before the graph task did."""
+    WENT_BACK = "went back"
+    """A debugger had it go back to an earlier node; it ran on as the next graph task."""
 
 
 class Rank(NamedTuple):
@@ -266,6 +268,8 @@ class LeafNorm(NamedTuple):
     """Empty: it has no name."""
     norm: float
     """Euclidean norm; NaN where some element is not finite."""
+    text: int
+    """Id of the name; 0: it has none."""
 
 
 class ParameterRow(NamedTuple):

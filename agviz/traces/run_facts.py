@@ -71,15 +71,14 @@ class ModuleCall(NamedTuple):
     """None: it had not returned when the pass began."""
 
 
-def forwards(database: Database, contents: Contents) -> dict[int, int]:
-    """By graph task: when its forward began, ``time.monotonic_ns()``.
+def forwards(database: Database) -> dict[int, int]:
+    """By graph task: when its forward began, in ns since the recording began.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    start_ns = contents.meta.start_ns
     rows = database.integers("SELECT graph_task, t FROM forward_begun")
-    return {graph_task: t + start_ns for graph_task, t in rows}
+    return {row[0]: row[1] for row in rows}
 
 
 def calls(database: Database, contents: Contents, graph_task: int) -> list[ModuleCall]:

@@ -677,7 +677,7 @@ CREATE TABLE node_block (
     PRIMARY KEY (graph_task, node, block)
 ) WITHOUT ROWID""",
     # Of each graph task (-1: of what belongs to none, -2: of all) the first row in event, the first
-    # of its own in every 100, and the end. Empty until the recording is closed.
+    # of its own in every 50, and the end. Empty until the recording is closed.
     "anchor": """
 CREATE TABLE anchor (
     graph_task INTEGER NOT NULL,
@@ -690,6 +690,14 @@ CREATE TABLE anchor (
     "timeline": """
 CREATE TABLE timeline (
     id INTEGER PRIMARY KEY,        -- graph_task * PARTS, and from there one for each part
+    bytes BLOB NOT NULL            -- all parts but the last have PART_BYTES
+)""",
+    # Graph tasks in columns: graph_task, what was measured of each as a whole, and what of its
+    # leaves. agviz.traces.task_facts names them, agviz.traces.packed describes their form. Empty
+    # until the recording is closed.
+    "run": """
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,        -- number of the part, from 0
     bytes BLOB NOT NULL            -- all parts but the last have PART_BYTES
 )""",
 }

@@ -249,15 +249,16 @@ def facts(database: Database) -> list[StepFactRow]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    columns = "step, optimizer, held, without_grad, reached, is_kept"
-    counts = database.integers(f"SELECT {columns} FROM step_fact ORDER BY step")  # noqa: S608 - ours
-    rates = database.reals("SELECT least_rate, most_rate, decay, eps FROM step_fact ORDER BY step")
-    if len(counts) != len(rates):
-        raise database.damaged("a step lacks a fact")
-    found = []
-    for (step, optimizer, *tally, is_kept), known in zip(counts, rates, strict=True):
-        least, most, decay, eps = known
-        held, without, reached = tally
+    rows = database.stream(
+        "SELECT step, optimizer, held, without_grad, reached, is_kept,"
+        " least_rate, most_rate, decay, eps FROM step_fact ORDER BY step",
+        types="iiiiiirrrr",
+    )
+    found, rates = [], (None, None, None, None)
+    for row in rows:
+        step, optimizer, held, without, reached, is_kept = row[:6]
+        rates = rates if rates == row[6:] else row[6:]  # mostly equal, so that they are shared
+        least, most, decay, eps = rates
         of_rates = least, most, decay, eps
         found.append(StepFactRow(step, optimizer, *of_rates, held, without, reached, bool(is_kept)))
     return found
@@ -269,17 +270,17 @@ def samples(database: Database, contents: Contents) -> list[StepSampleRow]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    order = "FROM step_sample ORDER BY step, number"
-    which = database.integers(f"SELECT step, parameter {order}")
-    norms = database.reals(f"SELECT gradient, norm, change, net {order}")
-    if len(which) != len(norms):
-        raise database.damaged("a sample lacks a fact")
-    if any(norm is not None and not 0 <= norm < math.inf for row in norms for norm in row):
-        raise database.damaged("a norm is none")
-    return [
-        StepSampleRow(step, contents.name(name), *row)
-        for (step, name), row in zip(which, norms, strict=True)
-    ]
+    rows = database.stream(
+        "SELECT step, parameter, gradient, norm, change, net FROM step_sample"
+        " ORDER BY step, number",
+        types="iirrrr",
+    )
+    found = []
+    for step, name, *norms in rows:
+        if any(norm is not None and not 0 <= norm < math.inf for norm in norms):
+            raise database.damaged("a norm is none")
+        found.append(StepSampleRow(step, contents.name(name), *norms))
+    return found
 
 
 def held_parameters(database: Database, contents: Contents) -> list[HeldParameterRow]:

@@ -9,12 +9,14 @@ where they ended the last time.
 from __future__ import annotations
 
 import heapq
+from array import array
 from bisect import bisect_right
 from itertools import groupby, repeat
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from agviz.traces.engine_state import EngineState, QueueReplay
+from agviz.traces.graph_tasks import FACTS
 from agviz.traces.intervals import (
     NEVER,
     NO_DECREMENT,
@@ -42,9 +44,10 @@ from agviz.traces.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.database import Database
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.intervals import Arrival
     from agviz.traces.rows import GraphTaskRow
 
@@ -53,11 +56,8 @@ _NODES_KEPT: Final = 50_000
 """Graph tasks with fewer nodes in all are kept, however many they are."""
 
 _SPAN: Final = (
-    "SELECT id, parent, depth, thread, begin_seq, begin_t,"  # noqa: S608 - numbers
-    f" ifnull(end_seq, {NEVER}), ifnull(end_t, 0),"
-    f" CASE WHEN end_seq IS NULL OR error <> 0 THEN {NEVER} ELSE end_seq END, nodes,"
-    f" ifnull(withdrawn, {NEVER})"
-    " FROM graph_task"
+    *("id", "parent", "depth", "thread", "begin_seq", "begin_t", "end_seq", "end_t", "error"),
+    *("nodes", "withdrawn"),
 )
 _NODES: Final = (
     f"SELECT idx, ifnull(sequence_nr, {NO_NUMBER}), dependencies, recorded FROM node"  # noqa: S608
@@ -136,21 +136,45 @@ class Spans:
     """When the graph tasks of a file were under way.
 
     Args:
-        spans: of all of them.
+        tasks: all of them.
     """
 
-    def __init__(self, spans: Iterable[TaskSpan]) -> None:
-        self._spans = sorted(spans, key=attrgetter("begin_seq"))
-        self._begins = [span.begin_seq for span in self._spans]
-        self.by_id = {span.id: span for span in self._spans}
-        self._first: list[int] = []
+    def __init__(self, tasks: GraphTasks) -> None:
+        self._tasks = tasks
+        self._columns = [tasks.column(FACTS.index(name)) for name in _SPAN]
+        begins, ends = tasks.begin_seqs, tasks.end_seqs
+        self._places = sorted(range(len(tasks)), key=begins.__getitem__)
+        self._begins = array("q", map(begins.__getitem__, self._places))
+        self._first = array("q")
         """By place: where the episode begins."""
         self._known: tuple[int, dict[int, tuple[TaskSpan, TaskSpan]]] = 0, {}
         busy_until = -1
-        for number, span in enumerate(self._spans):
-            is_inside = bool(self._first) and span.begin_seq <= busy_until
+        for number, (place, begin) in enumerate(zip(self._places, self._begins, strict=True)):
+            is_inside = bool(self._first) and begin <= busy_until
             self._first.append(self._first[-1] if is_inside else number)
-            busy_until = max(busy_until, span.end_seq)
+            end = ends[place]
+            busy_until = max(busy_until, NEVER if end < 0 else end)
+
+    def of(self, graph_task: int) -> TaskSpan | None:
+        """Of one of them; None: there is none of this number."""
+        place = self._tasks.place(graph_task)
+        return None if place is None else self._span(place)
+
+    def __iter__(self) -> Iterator[TaskSpan]:
+        return map(self._span, range(len(self._tasks)))
+
+    def _span(self, place: int) -> TaskSpan:
+        values = [column[place] for column in self._columns]
+        number, parent, depth, thread, begin_seq, begin_t, end_seq, end_t, error, *rest = values
+        nodes, withdrawn = rest
+        return TaskSpan(
+            *(number, parent, depth, thread, begin_seq, begin_t),
+            NEVER if end_seq < 0 else end_seq,
+            max(end_t, 0),
+            NEVER if end_seq < 0 or error else end_seq,
+            nodes,
+            NEVER if withdrawn < 0 else withdrawn,
+        )
 
     def known(self, seq: int) -> dict[int, tuple[TaskSpan, TaskSpan]]:
         """The graph tasks that a state covers, with the outermost of each, by id."""
@@ -160,7 +184,7 @@ class Spans:
         return self._known[1]
 
     def _known_after(self, count: int) -> dict[int, tuple[TaskSpan, TaskSpan]]:
-        begun = self._spans[self._first[count - 1] : count] if count else []
+        begun = [*map(self._span_at, range(self._first[count - 1], count))] if count else []
         roots: dict[int, TaskSpan] = {}
         last: dict[int, int] = {}
         """Begin of the last outermost graph task that each thread called."""
@@ -181,11 +205,14 @@ class Spans:
 
     def episodes(self, first: int, last: int) -> Iterator[list[TaskSpan]]:
         """The graph tasks that were under way between two events, by episode."""
-        numbered = enumerate(self._spans[: bisect_right(self._begins, last)])
-        for _, episode in groupby(numbered, lambda each: self._first[each[0]]):
-            found = [span for _, span in episode if span.end_seq >= first]
+        places = range(bisect_right(self._begins, last))
+        for _, episode in groupby(places, self._first.__getitem__):
+            found = [each for each in map(self._span_at, episode) if each.end_seq >= first]
             if found:
                 yield found
+
+    def _span_at(self, place: int) -> TaskSpan:
+        return self._span(self._places[place])
 
 
 class Timeline:
@@ -193,15 +220,19 @@ class Timeline:
 
     Args:
         database: the file.
+        graph_tasks: gives those that are in it now.
         is_closed: whether the recording was closed.
     """
 
-    def __init__(self, database: Database, *, is_closed: bool) -> None:
+    def __init__(
+        self, database: Database, graph_tasks: Callable[[], GraphTasks], *, is_closed: bool
+    ) -> None:
         self._database = database
+        self._graph_tasks = graph_tasks
         self.is_closed = is_closed
         self._until = NEVER if is_closed else -1
         """The last event that is known of."""
-        self._spans = Spans(self._read_spans() if is_closed else ())
+        self._spans = Spans(graph_tasks() if is_closed else graph_tasks()[:0])
         self._tasks: dict[int, Intervals] = {}
         """In order of their last use."""
         self._nodes = 0
@@ -271,14 +302,11 @@ class Timeline:
         if not self.is_closed and seq > self._until:
             rows = self._database.integers(f"SELECT {AT} FROM event ORDER BY seq DESC LIMIT 1")  # noqa: S608
             self._until = rows[0][0] if rows else -1
-            self._spans = Spans(self._read_spans())
-
-    def _read_spans(self) -> Iterator[TaskSpan]:
-        return map(TaskSpan._make, self._database.integers(_SPAN))
+            self._spans = Spans(self._graph_tasks())
 
     def of(self, graph_task: int) -> Intervals | None:
         """What happened to the nodes of a graph task; None: there is none of this number."""
-        span = self._spans.by_id.get(graph_task)
+        span = self._spans.of(graph_task)
         return None if span is None else self._columns([span])[graph_task]
 
     def to_store(self, lasts: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
@@ -287,7 +315,8 @@ class Timeline:
         Args:
             lasts: ``seq`` of the last event of each.
         """
-        for number, span in self._spans.by_id.items():
+        for span in self._spans:
+            number = span.id
             last = lasts.get(number, span.begin_seq)
             task = Intervals(span, self._database.damaged)
             if span.nodes:

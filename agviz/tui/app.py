@@ -215,15 +215,15 @@ class RanksApp(BaseApp):
     def on_ranks_screen_rank_picked(self, message: RanksScreen.RankPicked) -> None:
         """Look at one rank."""
         if self.opened is None:
-            rank = OpenedRank(message.number, message.graph_task)
+            rank = OpenedRank(message.number, message.graph_task, message.paths)
+            path = message.paths[message.number]
 
             def post(found: Message) -> None:
                 opened.post_message(found)
 
-            reader = ReaderThread([message.path], post)
-            opened = TraceScreen(
-                [message.path], reader, partial(RecordedDriver, rank=rank), self._shares
-            )
+            reader = ReaderThread([path], post)
+            make_driver = partial(RecordedDriver, rank=rank)
+            opened = TraceScreen([path], reader, make_driver, self._shares)
             self.opened = opened
             self.push_screen(opened)
             reader.start()
@@ -239,11 +239,13 @@ class RanksApp(BaseApp):
 
 
 def calm_the_collector() -> None:
-    """Have the garbage collector look at everything less often.
+    """Have the garbage collector look at everything less often, and never at what is there now.
 
     Widgets and the columns of a graph stay; going through all of them takes longer than a key may.
     """
+    gc.freeze()
     gc.set_threshold(20_000, 10, 50)
+    gc.enable()
 
 
 def run(paths: Sequence[Path], *, lists: bool = False, notes: Sequence[str] = ()) -> int:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from agviz.analysis.flow import FlowTarget
-    from agviz.analysis.verdict import PassMark
-    from agviz.traces.rows import GraphTaskRow
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.tui.comparing import PassPair
     from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import LoadedPass, View
@@ -56,14 +55,16 @@ class Board:
         self.reader = reader
         self.view: View | None = None
         """None: nothing was read yet. Another one is shown by :meth:`show`."""
+        self.named: Mapping[str, Path] = {}
+        """Files that may be opened beside those, by what they are called."""
         self.alive: Callable[[View], View] = _as_it_is
         """Adds to a view what is known beside the recording; a driver may set another."""
-        self.tasks: list[list[GraphTaskRow]] = []
+        self.tasks: list[GraphTasks] = []
         """The graph tasks of each file."""
         self._pair: PassPair | None = None
         """The passes that were compared last."""
-        self.unusual: list[Mapping[int, PassMark]] = []
-        """What is unusual about graph tasks of each file, by graph task."""
+        self._wrong: list[int] = []
+        """With how many passes of each file something is not as it should be."""
         self.together = Repaint(screen)
         self._draw = draw
         self._is_stale = False
@@ -117,29 +118,37 @@ class Board:
 
     def take_list(self, message: Listed) -> None:
         """Take over which graph tasks there are."""
-        self.tasks, self.unusual = message.tasks, message.marks
+        self.tasks, self._wrong = message.tasks, message.wrong
         for screen in self.screen.app.screen_stack:
             if isinstance(screen, RunScreen):
-                screen.renew(self._files())
+                screen.show_files(self._files())
 
-    def show_run(self, recording: LoadedPass | None = None) -> None:
+    def file_grown(self, file: int) -> None:
+        """Have the screens over the one on a trace take over what has come to a file."""
+        for screen in self.screen.app.screen_stack:
+            if isinstance(screen, RunScreen | ProcessScreen):
+                screen.renew(file)
+
+    def show_run(
+        self, key: Key | None = None, when_listed: Callable[[], None] | None = None
+    ) -> None:
         """Show all passes of the files, to choose one of them.
 
         Args:
-            recording: the pass that is open; None: the one that is shown, if there is one.
+            key: the pass that is about to be opened; None: the one that is shown, if there is one.
+            when_listed: called once they are listed.
         """
-        opened = recording or (self.view.recording if self.view else None)
-        if opened is not None:
-            screen = RunScreen(opened, self.reader, self._files())
+        key = self.view.recording.key if key is None and self.view else key
+        if key is not None:
+            screen = RunScreen(key, self._opened, self.reader, self._files(), when_listed)
             self.screen.app.push_screen(screen, self._leave_run)
 
+    def _opened(self) -> LoadedPass | None:
+        return None if self.view is None else self.view.recording
+
     def _files(self) -> list[FileRow]:
-        found = []
-        for path, tasks, marks in zip(self.paths, self.tasks, self.unusual, strict=False):
-            outermost = [row.id for row in tasks if row.parent < 0]
-            wrong = sum(number in marks and marks[number].is_wrong for number in outermost)
-            found.append(FileRow(path.name, len(outermost), wrong))
-        return found
+        files = zip(self.paths, self.tasks, self._wrong, strict=False)
+        return [FileRow(path.name, len(tasks.outermost), wrong) for path, tasks, wrong in files]
 
     def compare_files(self) -> None:
         """Hold the first two files against each other: the first passes that differ."""
@@ -154,7 +163,7 @@ class Board:
             self.reader.ask_files(pair_with(key), self._show)
 
     def compare_with(self, argument: str) -> None:
-        """Hold the pass against one that is named: ``FILE``, ``#PASS``, or both.
+        """Hold the pass against one that is named: ``FILE`` or ``rank 2``, ``#PASS``, or both.
 
         Raises:
             CommandError: what was typed names none.
@@ -162,7 +171,7 @@ class Board:
         key = self.shown.recording.key
         name, _, digits = argument.rpartition("#") if "#" in argument else (argument, "", "")
         other = number(digits) if digits else None
-        path = Path(name.strip()).expanduser()
+        path = self.named.get(name.strip()) or Path(name.strip()).expanduser()
         if not name.strip():
             self.reader.ask_files(pair_with(key, other), self._show)
         elif not path.is_file():
@@ -213,7 +222,7 @@ class Board:
     def open_task(self, argument: str) -> None:
         """Open a graph task of the file that is shown, by its number."""
         file, wanted = self.shown.recording.key.file, number(argument)
-        if wanted not in {row.id for row in self.tasks[file]}:
+        if not self.tasks[file].has(wanted):
             raise CommandError(f"There is no graph task {wanted} in this file.")
         self.reader.load(Key(file, wanted))
 

@@ -138,8 +138,8 @@ def _threads(parts: ScreenParts, argument: str) -> Iterable[str]:
 
 
 def _tasks(parts: ScreenParts, argument: str) -> Iterable[str]:
-    rows = parts.board.tasks[parts.board.shown.recording.key.file]
-    return [str(row.id) for row in rows if str(row.id).startswith(argument)]
+    ids = parts.board.tasks[parts.board.shown.recording.key.file].ids
+    return [str(number) for number in ids if str(number).startswith(argument)]
 
 
 def _themes(parts: ScreenParts, argument: str) -> Iterable[str]:
@@ -495,6 +495,9 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(
         Keys("compare.show", "d", "Compare", title="Compare with another pass"),
         Usage("compare", "[FILE] [#PASS]", "hold this pass against another one, node by node"),
+        complete=lambda parts, argument: [
+            name for name in parts.board.named if name.startswith(argument)
+        ],
         press=lambda parts, _: parts.board.compare(),
         run=lambda parts, argument: parts.board.compare_with(argument),
     ),

@@ -18,7 +18,8 @@ from agviz.tui.panels.events import Events
 from agviz.tui.reader_thread import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from textual.widget import Widget
 
@@ -42,6 +43,8 @@ class OpenedRank(NamedTuple):
     number: int
     graph_task: int
     """The pass at which it is opened."""
+    paths: Mapping[int, Path]
+    """The file of each rank."""
 
 
 class RecordedDriver:
@@ -70,6 +73,8 @@ class RecordedDriver:
         self._begins_with_run = begins_with_run
         self._compares = compares
         self._rank = rank
+        if rank is not None:
+            board.named = {f"rank {number}": path for number, path in rank.paths.items()}
 
     # Keys and commands.
 
@@ -198,10 +203,7 @@ class RecordedDriver:
 
     def loaded(self, message: Loaded) -> None:
         """Another graph task is about to be shown."""
-        if self._begins_with_run:
-            self._begins_with_run = False
-            # Before the pass is drawn: 0.15 s later nobody would have seen it.
-            self.board.show_run(message.recording)
+        del message
         if self._compares:
             self._compares = False
             self.board.screen.call_after_refresh(self.board.compare_files)
@@ -220,14 +222,19 @@ class RecordedDriver:
             return
         if board.view is not None:
             key = board.view.recording.key
-            if any(row.id == key.graph_task for row in message.tasks[key.file]):
+            if message.tasks[key.file].has(key.graph_task):
                 board.reader.load(key)
                 return
         first = next(
-            (Key(file, rows[0].id) for file, rows in enumerate(message.tasks) if rows), None
+            (Key(file, tasks.ids[0]) for file, tasks in enumerate(message.tasks) if tasks), None
         )
         if first is not None:
-            board.reader.begin(self._start(message) or Start(first, -1, ""))
+            start = self._start(message) or Start(first, -1, "")
+            if self._begins_with_run:
+                self._begins_with_run = False
+                board.show_run(start.key, lambda: board.reader.begin(start))
+            else:
+                board.reader.begin(start)
         elif message.is_growing:
             self.arrangement.say(
                 "No backward pass yet.\n\n"

@@ -10,7 +10,8 @@ from agviz_engine.events import NodeStarted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agviz.analysis.flow import FlowStep, FlowTarget, FollowedGradient
+    from agviz.analysis.flow import FlowTarget, FollowedGradient
+    from agviz.analysis.flow_steps import FlowStep
     from agviz.traces.reader import Trace
     from agviz.tui.model import LoadedPass
 
@@ -72,10 +73,8 @@ def read_history(
     def question(trace: Trace, _recording: LoadedPass) -> HistoryRead:
         history = ParameterHistory(trace, parameter) if before is None else before
         is_read = history.read_on(_PIECE_S)
-        graph_tasks = [task.id for task in history.tasks]
-        return HistoryRead(
-            history, graph_tasks, history.norms(), history.place(graph_task), is_read
-        )
+        place, norms = history.place(graph_task), history.norms()
+        return HistoryRead(history, history.tasks.ids, norms, place, is_read)
 
     return question
 

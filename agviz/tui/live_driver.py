@@ -180,15 +180,16 @@ class LiveDriver(RecordedDriver):
 
     def listed(self, message: Listed) -> None:
         """Open the newest graph task where none is open."""
-        known = [row.id for rows in self.board.tasks for row in rows]
+        known = self.board.tasks
         self.board.take_list(message)
-        rows, stop = message.tasks[0], self.program.stop
-        if stop is not None and (message.is_anew or stop.graph_task not in known):
+        tasks, stop = message.tasks[0], self.program.stop
+        is_new = stop is not None and not any(each.has(stop.graph_task) for each in known)
+        if stop is not None and (message.is_anew or is_new):
             self.go_to_now()
-        elif rows and (self.board.view is None or message.is_anew):
-            self.board.reader.load(Key(0, rows[-1].id))
+        elif tasks and (self.board.view is None or message.is_anew):
+            self.board.reader.load(Key(0, tasks.ids[-1]))
             self.board.reader.move(Playhead.to_end)
-        elif not rows:
+        elif not tasks:
             self._show_state()
 
     def loaded(self, message: Loaded) -> None:
@@ -326,7 +327,7 @@ class LiveDriver(RecordedDriver):
     def go_to_now(self) -> None:
         """Go to where the thread is stopped that is looked at."""
         stop = self.program.stop
-        if stop is None or not any(row.id == stop.graph_task for row in self.board.tasks[0]):
+        if stop is None or not self.board.tasks[0].has(stop.graph_task):
             return  # the reader lists it soon
         key = Key(0, stop.graph_task)
         if self.board.view is None or self.board.view.recording.key != key:

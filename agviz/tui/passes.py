@@ -12,8 +12,8 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow
 
 _OPENED: Final = {
     PassMark.FAILED: "opened at the first failure",
@@ -45,13 +45,13 @@ class Order:
     """Who comes before whom.
 
     Args:
-        rows: the graph tasks, by id.
+        tasks: the graph tasks.
     """
 
-    def __init__(self, rows: Sequence[GraphTaskRow]) -> None:
-        self.ids = [row.id for row in rows]
-        self._parents = {row.id: row.parent for row in rows if row.parent >= 0}
-        self.outermost = [number for number in self.ids if number not in self._parents]
+    def __init__(self, tasks: GraphTasks) -> None:
+        self._tasks = tasks
+        self.ids = tasks.ids
+        self.outermost = tasks.outermost.ids
 
     def name(self, graph_task: int) -> str:
         """``30 of 40``; where not all were recorded, ``20, number 3 of 5``; alone, ``0``."""
@@ -62,15 +62,18 @@ class Order:
             return f"{graph_task:,} of {total:,}"
         return f"{graph_task:,}, number {bisect_right(self.ids, graph_task):,} of {total:,}"
 
+    def has(self, graph_task: int) -> bool:
+        """Whether there is a graph task of this number."""
+        return self._tasks.has(graph_task)
+
     def root(self, graph_task: int) -> int:
         """The pass that no node of another began, and that a graph task is or is inside of."""
-        while (parent := self._parents.get(graph_task)) is not None:
-            graph_task = parent
-        return graph_task
+        return self._tasks.root(graph_task)
 
     def parent(self, graph_task: int) -> int | None:
         """The graph task a node of which began this one."""
-        return self._parents.get(graph_task)
+        task = self._tasks.get(graph_task)
+        return None if task is None or task.parent < 0 else task.parent
 
     def beside(self, graph_task: int, by: int) -> int | None:
         """The next such pass (1), or the previous one (-1); None: it is the last, the first."""
@@ -102,20 +105,17 @@ class Findings:
         """By graph task, reentrant ones included."""
         self.is_checked = is_measured(trace)
         """Whether gradients were looked at for NaN and infinities."""
-        unmeasured = () if self.is_checked else trace.graph_tasks
-        unknown = dict.fromkeys([task.id for task in unmeasured], PassMark.NOT_MEASURED)
-        self.shown: Mapping[int, PassMark] = {**unknown, **self.marks}
-        """The same for lists, where ✓ marks what is left."""
-        self._marked = [number for number, mark in found.items() if mark.is_wrong]
+        self.wrong = [number for number, mark in found.items() if mark.is_wrong]
+        """Outermost passes with which something is not as it should be, by id."""
 
     def beside(self, root: int, by: int) -> int | None:
         """The next outermost pass that is marked (1), or the previous one (-1)."""
-        return _beside(self._marked, root, by)
+        return _beside(self.wrong, root, by)
 
     @property
     def first(self) -> int | None:
         """The first pass that is marked; one that is just under way is not meant."""
-        return self._marked[0] if self._marked else None
+        return self.wrong[0] if self.wrong else None
 
     def why(self, graph_task: int) -> str:
         """In a few words, why one is shown what is marked of a pass."""

@@ -106,6 +106,8 @@ class RanksWindow(NamedTuple):
     longest: tuple[int, ...]
     """Numbers of all passes, that with the longest wait first."""
     script: str
+    paths: Mapping[int, Path]
+    """The file of each rank, by its number."""
 
 
 @dataclass
@@ -130,6 +132,8 @@ class RanksJudged(Message):
 
     verdicts: tuple[Verdict, ...]
     """The worst first; never none."""
+    ranks: tuple[int, ...]
+    """Those that the first is about."""
 
 
 class RanksReader(Worker):
@@ -199,7 +203,7 @@ class RanksReader(Worker):
     def _judge(self) -> None:
         if self._phases is not None and self._wanted is not None:
             found = rank_verdicts(self._phases.run)
-            self._post(RanksJudged(tuple(each.verdict for each in found)))
+            self._post(RanksJudged(tuple(each.verdict for each in found), found[0].ranks))
 
     def _work(self, window: RanksWindow, number: int) -> None:
         phases = self._phases
@@ -241,6 +245,7 @@ class RanksReader(Worker):
             missing=tuple(run.folder.missing),
             longest=self._longest,
             script=run.folder.ranks[0].meta.script,
+            paths={number: rank.file.path for number, rank in run.ranks.items()},
         )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import queue
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -36,9 +36,9 @@ from agviz.tui.worker import Replied, Worker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agviz.analysis.verdict import PassMark, Verdict
+    from agviz.analysis.verdict import Verdict
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.outline import Piece
-    from agviz.traces.rows import GraphTaskRow
     from agviz.tui.crossing import Landing
     from agviz.tui.model import Beyond
     from agviz.tui.seeking import Match
@@ -60,18 +60,25 @@ Move = Callable[[Playhead], None]
 class Listed(Message):
     """The files were opened, or hold more; these are their graph tasks, file by file."""
 
-    tasks: list[list[GraphTaskRow]]
+    tasks: list[GraphTasks]
     is_anew: bool
     """Whether the files were opened; False: they hold more, or the playhead is where it was."""
     is_growing: bool
     """Whether a program writes to one of them."""
-    marks: list[Mapping[int, PassMark]]
-    """What is unusual about graph tasks, file by file; of a file that grows, when it was last asked
-    for."""
+    wrong: list[int]
+    """With how many outermost passes something is not as it should be, file by file; of a file that
+    grows, when it was last asked for."""
     start: Start | None
     """Where to begin; None: at the beginning."""
     found: tuple[Verdict, ...]
     """What is to be said where there is no graph task, and nothing more to come."""
+
+
+@dataclass
+class FileGrown(Message):
+    """More was written to a file."""
+
+    file: int
 
 
 class Start(NamedTuple):
@@ -194,8 +201,8 @@ _LEFT_OUT: Final = (
 )
 
 
-def _extent(tasks: Sequence[GraphTaskRow]) -> tuple[int, int]:
-    return len(tasks), tasks[-1].id if tasks else -1
+def _extent(tasks: GraphTasks) -> tuple[int, int]:
+    return len(tasks), tasks.ids[-1] if tasks else -1
 
 
 class ReaderThread(Worker):
@@ -366,10 +373,9 @@ class ReaderThread(Worker):
         if key is None or key.file >= len(self._traces):
             return False
         try:
-            tasks = self._traces[key.file].graph_tasks
+            return not self._traces[key.file].graph_tasks.has(key.graph_task)
         except AgvizError:
             return False
-        return all(task.id != key.graph_task for task in tasks)
 
     def _open(self) -> None:
         before = self._recording
@@ -406,8 +412,8 @@ class ReaderThread(Worker):
     def _holds(self, recording: LoadedPass) -> bool:
         """Whether what was loaded is in the file that has its name now."""
         trace = self._traces[recording.key.file]
-        numbers = [task.id for task in trace.graph_tasks]
-        return recording.key.graph_task in numbers and recording.is_of(trace.meta)
+        is_there = trace.graph_tasks.has(recording.key.graph_task)
+        return is_there and recording.is_of(trace.meta)
 
     def _list(self, *, is_anew: bool = False) -> None:
         tasks = [trace.graph_tasks for trace in self._traces]
@@ -418,11 +424,11 @@ class ReaderThread(Worker):
         for file in files:
             if is_anew or len(files) > 1 or file not in self._findings:
                 self._judge(file)
-        marks = [self._findings[file].shown for file in files]
+        wrong = [len(self._findings[file].wrong) for file in files]
         start = self._start() if is_anew else None
         is_empty = is_anew and not is_growing and not any(tasks)
         found = verdicts(self._traces[0]) if is_empty else ()
-        self._post(Listed(tasks, is_anew, is_growing, marks, start, found))
+        self._post(Listed(tasks, is_anew, is_growing, wrong, start, found))
 
     def _judge(self, file: int) -> Findings:
         """What is unusual in a file as it is now."""
@@ -654,6 +660,8 @@ class ReaderThread(Worker):
         began = time.monotonic()
         for file, (trace, watch) in enumerate(zip(self._traces, self._watches, strict=True)):
             news = watch.look()
+            if news.has_grown:
+                self._post(FileGrown(file))
             recording = self._recording
             if recording is None or recording.key.file != file:
                 if news.has_grown and _extent(trace.graph_tasks) != self._tasks[file]:
@@ -674,7 +682,7 @@ class ReaderThread(Worker):
             self._list()
         if self._is_left_out():
             if self._follows:
-                self._load(Key(self._loaded.key.file, trace.graph_tasks[-1].id))
+                self._load(Key(self._loaded.key.file, trace.graph_tasks.ids[-1]))
             elif self._told_left_out != self._loaded.key:
                 self._told_left_out = self._loaded.key
                 self._post(ReadFailed(_LEFT_OUT))

@@ -77,7 +77,7 @@ def inside(trace: Trace, graph_task: int, node: int) -> list[RelatedPass]:
     """The graph tasks that a node began, at their beginning."""
     return [
         RelatedPass(row.id, row.begin_seq, f"{_call(row)}, {plural(row.nodes, 'node')}")
-        for row in trace.graph_tasks
+        for row in trace.graph_tasks.inside
         if (row.parent, row.parent_node) == (graph_task, node)
     ]
 

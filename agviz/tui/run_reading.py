@@ -41,6 +41,8 @@ class RunRead(NamedTuple):
     """Whether there is nothing more to be read."""
     can_be_judged: bool
     """Whether gradients were looked at."""
+    took_s: float
+    """How long the last step of it took."""
 
 
 class RunOrdered(NamedTuple):
@@ -66,21 +68,19 @@ def read_run(table: RunTable | None) -> Callable[[Trace], RunRead]:
     """Read on; None: from the beginning."""
 
     def question(trace: Trace) -> RunRead:
-        found = table
-        is_first = found is None
-        if found is None:
-            found = RunTable(trace)
-        else:
-            found.renew()
-        until = time.perf_counter() + (0 if is_first else _SECONDS_BETWEEN_CHARTS)
+        began = time.perf_counter()
+        found = RunTable(trace) if table is None else table.renewed(trace)
+        until = began + (0 if table is None else _SECONDS_BETWEEN_CHARTS)
         while found.read_on(_PIECE_S) and time.perf_counter() < until:
             time.sleep(0)  # so that the screen is painted meanwhile
         charts = {
-            "loss": bucketed(found.losses(), _COLUMNS),
-            "grad norm": bucketed(found.norms(), _COLUMNS),
+            "loss": bucketed(found.losses, _COLUMNS),
+            "grad norm": bucketed(found.norms, _COLUMNS),
             "time": bucketed(found.times(), _COLUMNS),
         }
-        return RunRead(found, charts, trace.meta, found.is_read, is_measured(trace))
+        is_read, can_be_judged = found.is_read, is_measured(trace)
+        took_s = time.perf_counter() - began
+        return RunRead(found, charts, trace.meta, is_read, can_be_judged, took_s)
 
     return question
 
@@ -92,11 +92,12 @@ def order_run(table: RunTable, order: str, words: str) -> Callable[[Trace], RunO
     """Choose rows of which all ``words`` are said, and sort them: the largest first."""
 
     def question(_trace: Trace) -> RunOrdered:
+        places = range(len(table)) if order == "number" else _sorted(table, order)
         wanted = words.lower().split()
-        rows = [(place, row) for place, row in enumerate(table) if fits(row, wanted)]
-        if order != "number":
-            rows.sort(key=lambda pair: (_key(pair[1], order), pair[0]))
-        return RunOrdered(order, words, [place for place, _ in rows])
+        if wanted:
+            fitting = set(_fitting(table, wanted))
+            places = [place for place in places if place in fitting]
+        return RunOrdered(order, words, places)
 
     return question
 
@@ -126,37 +127,47 @@ def judge(graph_task: int | None) -> Callable[[Trace], PassJudged]:
     return question
 
 
-def fits(row: RunRow, words: Sequence[str]) -> bool:
-    """Whether all of the words, in small letters, are said of a pass."""
-    if not words:
-        return True
+def _fitting(table: RunTable, words: Sequence[str]) -> list[int]:
+    """The rows of which all of the words, in small letters, are said."""
+    likeness, ids = table.likeness(), table.tasks.ids
+    examples = dict(zip(likeness, range(len(likeness)), strict=True))
+    texts = {alike: _text(table[place]).lower() for alike, place in examples.items()}
+    # What is not said of any that are alike may still be said of the number of one.
+    missing = {alike: [word for word in words if word not in text] for alike, text in texts.items()}
+    wanted = {
+        alike: all(word.strip("#").isdecimal() for word in some) for alike, some in missing.items()
+    }
+    return [
+        place
+        for place, alike in enumerate(likeness)
+        if wanted[alike] and all(word in f"#{ids[place]}" for word in missing[alike])
+    ]
+
+
+def _text(row: RunRow) -> str:
+    """What is said of a pass besides numbers."""
     call = "backward" if row.task.accumulate_grad else "grad"
-    text = f"#{row.task.id} {call} {row.mark or 'finished'} {row.task.error}"
+    text = f"# {call} {row.mark or 'finished'} {row.task.error}"
     if row.norm is not None and not math.isfinite(row.norm):
         text += " nan inf non-finite"
     if row.change is not None:
         text += f" {row.change.parameter}"
-    return all(word in text.lower() for word in words)
+    return text
 
 
-def _key(row: RunRow, order: str) -> float:
+def _sorted(table: RunTable, order: str) -> Sequence[int]:
+    """All rows, in an order other than that of their numbers."""
     match order:
         case "verdict":
-            return 0 if row.mark is not None and row.mark.is_wrong else 1
-        case "time":
-            return _first(None if row.took_ns is None else float(row.took_ns))
+            wrong = set(table.wrong)
+            return sorted(range(len(table)), key=lambda place: place not in wrong)
         case "nodes":
-            return -row.task.nodes
+            return sorted(range(len(table)), key=table.tasks.nodes.__getitem__, reverse=True)
+        case "time":
+            return table.times().largest_first()
         case "loss":
-            return _first(row.loss)
+            return table.losses.largest_first()
         case "grad norm":
-            return _first(row.norm)
+            return table.norms.largest_first()
         case _:
-            return _first(None if row.change is None else row.change.size)
-
-
-def _first(value: float | None) -> float:
-    """What is not finite comes first, then the largest; what is not known comes last."""
-    if value is None:
-        return math.inf
-    return -value if math.isfinite(value) else -math.inf
+            return table.change_sizes().largest_first()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding
 from textual.containers import Horizontal
@@ -26,7 +26,6 @@ from agviz.tui.command_line import CommandError, parse
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.figures_reading import FiguresQuestion
 from agviz.tui.hints import Hints
-from agviz.tui.live_driver import LiveDriver
 from agviz.tui.model import Playhead, View
 from agviz.tui.modes import ModeBar
 from agviz.tui.node_search import NodeSearch
@@ -50,12 +49,14 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widget import Widget
 
+    from agviz.tui.live_driver import LiveDriver
     from agviz.tui.modes import Mode
     from agviz.tui.panels.inspector import Inspector
     from agviz.tui.panels.source import SourcePanel
     from agviz.tui.panels.threads import Threads
     from agviz.tui.python_field import PythonField
     from agviz.tui.reader_thread import (
+        FileGrown,
         Filtered,
         Grown,
         Listed,
@@ -119,9 +120,9 @@ class TraceScreen(Screen[None]):
     @property
     def live(self) -> LiveDriver:
         """The driver, where a program is behind this screen; or else RuntimeError is raised."""
-        if not isinstance(self.driver, LiveDriver):
-            raise RuntimeError("there is no program behind a recording")  # noqa: TRY004 - no type is wrong
-        return self.driver
+        if "program" not in self.driver.offers:
+            raise RuntimeError("there is no program behind a recording")
+        return cast("LiveDriver", self.driver)
 
     def compose(self) -> ComposeResult:
         """Title, panels, status and footer."""
@@ -239,6 +240,10 @@ class TraceScreen(Screen[None]):
         """Open a graph task, or say that there is none."""
         self.driver.listed(message)
 
+    def on_file_grown(self, message: FileGrown) -> None:
+        """Have the screens over this one take over what has come."""
+        self.board.file_grown(message.file)
+
     def on_loaded(self, message: Loaded) -> None:
         """Show a graph task."""
         self.driver.loaded(message)
@@ -347,6 +352,8 @@ class TraceScreen(Screen[None]):
     def on_read_failed(self, message: ReadFailed) -> None:
         """Say what is wrong with the file."""
         if self.view is None:
+            while self.app.screen is not self:  # the run, of which nothing was read
+                self.app.pop_screen()
             self.arrangement.say(f"✗ {message.sentence}\n\nPress q to leave.")
         else:
             self.notify(message.sentence, severity="error", timeout=20, markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,10 +11,10 @@ from textual.message import Message
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow
 
 _NODES: Final = 20_000
 """That are looked at in one go: whoever types meanwhile notices nothing of it."""
@@ -53,21 +54,22 @@ class Search:
     """Goes through all graph tasks but one, from there on and around.
 
     Args:
-        rows: the graph tasks, by id.
+        tasks: the graph tasks.
         here: the one that is left out.
         wanted: part of the name, module or parameter of a node.
         by: 1: later ones first; -1: earlier ones first.
     """
 
-    def __init__(self, rows: Sequence[GraphTaskRow], here: int, wanted: str, by: int) -> None:
+    def __init__(self, tasks: GraphTasks, here: int, wanted: str, by: int) -> None:
         self.by = by
         self.fits = fitting(wanted)
         self.at = here
         """The graph task that is looked at next."""
-        later = [row for row in rows if row.id > here]
-        earlier = [row for row in rows if row.id < here]
+        later = range(bisect_right(tasks.ids, here), len(tasks))
+        earlier = range(bisect_left(tasks.ids, here))
         order = [later, earlier] if by > 0 else [earlier[::-1], later[::-1]]
-        self._stretches = [stretch for part in order for stretch in _stretches(part)][::-1]
+        stretches = [stretch for part in order for stretch in _stretches(tasks, part)]
+        self._stretches = stretches[::-1]
 
     def more(self, trace: Trace) -> Match | None:
         """Look at some more of them."""
@@ -89,11 +91,11 @@ class Search:
         return not self._stretches
 
 
-def _stretches(rows: Sequence[GraphTaskRow]) -> Iterator[tuple[int, int]]:
+def _stretches(tasks: GraphTasks, places: range) -> Iterator[tuple[int, int]]:
     """The first and the last of graph tasks that follow each other, in their order."""
     begin, nodes = 0, 0
-    for end, row in enumerate(rows, start=1):
-        nodes += row.nodes
-        if nodes >= _NODES or end == len(rows):
-            yield rows[begin].id, row.id
+    for end, place in enumerate(places, start=1):
+        nodes += tasks.nodes[place]
+        if nodes >= _NODES or end == len(places):
+            yield tasks.ids[places[begin]], tasks.ids[place]
             begin, nodes = end, 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.debugger.messages import WHATS
 from agviz.traces.health import HealthRow
 from agviz.tui.histogram import Sample
 from agviz.tui.model import Measure
@@ -32,7 +31,7 @@ def stop_tensors(view: View, width: int) -> Iterator[Entry]:
         return
     yield Entry([])
     yield Entry([Span("Tensors at this stop", "heading")])
-    for each in sorted(view.tensors, key=lambda each: WHATS.index(each.what)):
+    for each in view.tensors:
         wanted = f"print {each.what} {each.name}".rstrip() + " ["
         for entry in _lines(each, width):
             yield Entry(entry.line, command=wanted)

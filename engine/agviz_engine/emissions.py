@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz_engine.events import (
     EVENT_TYPES,
@@ -42,9 +42,6 @@ from agviz_engine.events import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-Moment: TypeAlias = "tuple[int, int, int, int]"
-"""Of a push or pop: sequence number, time in ns, index of the queue, its size afterwards."""
 
 ROW: Final = 11
 """Values in a row: ``seq``, ``time_ns``, ``thread``, ``graph_task``, kind, ``node``, ``a`` to
@@ -80,67 +77,82 @@ next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__n
 """Two numbers that follow each other whatever other threads do: no Python code runs in between."""
 
 
-def _took(row: Sequence[Any]) -> tuple[Event, ...]:
+def took(thread: int, graph_task: int, node: int, queue: int, size: int) -> tuple[int, ...]:
+    """The row of a task that leaves its queue now; ``size``: that of the queue then, -1: unknown.
+
+    A queue that is popped for every node builds the row itself.
+    """
+    place = next_two()[0], clock(), thread, graph_task
+    return *place, TOOK, node, queue, size, ABSENT, ABSENT, ABSENT
+
+
+_new: Final = tuple.__new__
+"""Makes an event at half the price of its class, which has Python code put the fields together."""
+
+
+def _took(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, queue, size, *_ = row
-    started = NodeStarted(seq + 1, time_ns, thread, graph_task, node)
+    time_ns += zero
+    started = _new(NodeStarted, (seq + 1, time_ns, thread, graph_task, node))
     if size < 0:
         return (started,)
-    return QueuePop(seq, time_ns, thread, graph_task, queue, node, size), started
+    return _new(QueuePop, (seq, time_ns, thread, graph_task, queue, node, size)), started
 
 
-def _delivered(row: Sequence[Any]) -> tuple[Event, ...]:
-    seq, time_ns, thread, graph_task, _, node, producer, remaining, slot, added, nbytes = row
-    decremented = DependencyDecremented(seq, time_ns, thread, graph_task, node, producer, remaining)
+def _delivered(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, producer, remaining, slot, added, nbytes, *_ = row
+    time_ns += zero
+    decremented = _new(
+        DependencyDecremented, (seq, time_ns, thread, graph_task, node, producer, remaining)
+    )
     if nbytes < 0:
         return (decremented,)
-    arrived = GradientAccumulated(
-        *(seq + 1, time_ns, thread, graph_task, node, producer, slot), bool(added), nbytes
-    )
-    return decremented, arrived
+    fields = seq + 1, time_ns, thread, graph_task, node, producer, slot, bool(added), nbytes
+    return decremented, _new(GradientAccumulated, fields)
 
 
-def _ended(row: Sequence[Any]) -> tuple[Event, ...]:
+def _ended(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, outputs, released, *_ = row
+    time_ns += zero
+    finished = _new(NodeFinished, (seq + 1, time_ns, thread, graph_task, node, outputs))
     if not released:
-        return (NodeFinished(seq + 1, time_ns, thread, graph_task, node, outputs),)
-    return (
-        SavedTensorsReleased(seq, time_ns, thread, graph_task, node),
-        NodeFinished(seq + 1, time_ns, thread, graph_task, node, outputs),
-    )
+        return (finished,)
+    return _new(SavedTensorsReleased, (seq, time_ns, thread, graph_task, node)), finished
 
 
-def _pushed(row: Sequence[Any]) -> tuple[Event, ...]:
+def _pushed(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, queue, size, *_ = row
-    return (QueuePush(seq, time_ns, thread, graph_task, queue, node, size),)
+    return (_new(QueuePush, (seq, time_ns + zero, thread, graph_task, queue, node, size)),)
 
 
-def _popped(row: Sequence[Any]) -> tuple[Event, ...]:
+def _popped(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, queue, size, *_ = row
-    return (QueuePop(seq, time_ns, thread, graph_task, queue, node, size),)
+    return (_new(QueuePop, (seq, time_ns + zero, thread, graph_task, queue, node, size)),)
 
 
-def _arrived(row: Sequence[Any]) -> tuple[Event, ...]:
-    seq, time_ns, thread, graph_task, _, node, producer, slot, added, nbytes, _ = row
-    place = seq, time_ns, thread, graph_task
-    return (GradientAccumulated(*place, node, producer, slot, bool(added), nbytes),)
+def _arrived(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, producer, slot, added, nbytes, *_ = row
+    place = seq, time_ns + zero, thread, graph_task
+    return (_new(GradientAccumulated, (*place, node, producer, slot, bool(added), nbytes)),)
 
 
-def _leaf(row: Sequence[Any]) -> tuple[Event, ...]:
+def _leaf(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, *_ = row
-    return (LeafAccumulated(seq, time_ns, thread, graph_task, node),)
+    return (_new(LeafAccumulated, (seq, time_ns + zero, thread, graph_task, node)),)
 
 
-def _checked(row: Sequence[Any]) -> tuple[Event, ...]:
-    seq, time_ns, thread, graph_task, _, node, output, nan, posinf, neginf, _ = row
-    return (NonFiniteChecked(seq, time_ns, thread, graph_task, node, output, nan, posinf, neginf),)
+def _checked(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
+    seq, time_ns, thread, graph_task, _, node, output, nan, posinf, neginf, *_ = row
+    place = seq, time_ns + zero, thread, graph_task
+    return (_new(NonFiniteChecked, (*place, node, output, nan, posinf, neginf)),)
 
 
-def _released(row: Sequence[Any]) -> tuple[Event, ...]:
+def _released(row: Sequence[Any], zero: int) -> tuple[Event, ...]:
     seq, time_ns, thread, graph_task, _, node, *_ = row
-    return (SavedTensorsReleased(seq, time_ns, thread, graph_task, node),)
+    return (_new(SavedTensorsReleased, (seq, time_ns + zero, thread, graph_task, node)),)
 
 
-EXPANSION: Final[dict[int, Callable[[Sequence[Any]], tuple[Event, ...]]]] = {
+EXPANSION: Final[dict[int, Callable[[Sequence[Any], int], tuple[Event, ...]]]] = {
     TOOK: _took,
     DELIVERED: _delivered,
     ENDED: _ended,
@@ -151,9 +163,10 @@ EXPANSION: Final[dict[int, Callable[[Sequence[Any]], tuple[Event, ...]]]] = {
     CHECKED: _checked,
     RELEASED: _released,
 }
-"""The events of a row of each kind that goes to journals, in order of ``seq``."""
+"""The events of a row of each kind that goes to journals, in order of ``seq``; the second argument
+is the time from which that of the row is counted."""
 
 
 def expand(row: Sequence[Any]) -> tuple[Event, ...]:
     """The events that a row of a journal expands to."""
-    return EXPANSION[row[4]](row)
+    return EXPANSION[row[4]](row, 0)

@@ -1,9 +1,9 @@
 """Emit what the engine does: rows to the journal, and events to the instruments that observe them.
 
 On the hot path the engine itself asks the registry whether anybody observes (``if registry.takes``)
-and saves the call; the other methods ask themselves. Nothing is built for nobody. Every method runs
-outside the engine's locks: sequence number and time of what happens under one are drawn there and
-passed in as a :data:`~agviz_engine.emissions.Moment`.
+and builds the row, which saves a call for each; the other methods ask themselves. Nothing is built
+for nobody. A row of what happens under a lock is built there, with its number and time, and goes to
+the journal, which never waits; events are dispatched outside the engine's locks.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 from agviz_engine import events
 from agviz_engine.emissions import (
     ABSENT,
-    ENDED,
     POP,
     PUSH,
     ROW,
-    TOOK,
     clock,
     expand,
     next_seq,
-    next_two,
 )
 from agviz_engine.errors import text_of
 from agviz_engine.instruments import Live, Registry, method_name
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from agviz_engine.emissions import Moment
     from agviz_engine.function_hook import Gradients
     from agviz_engine.graph_task import Capture, GraphTask
     from agviz_engine.node import NodeRef
@@ -199,39 +195,22 @@ class Emitter:
 
     # -- queues ---------------------------------------------------------------------------------
 
-    def queued(
-        self,
-        kind: int,
-        thread: EngineThread,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        moment: Moment,
-    ) -> None:
-        """A task entered a queue (``PUSH``) or left it only to be skipped (``POP``)."""
+    def queued(self, graph_task: GraphTask, ref: NodeRef, row: tuple[int, ...]) -> None:
+        """A task entered a queue (row ``PUSH``) or left it only to be skipped (``POP``)."""
         registry = self._registry
-        seq, now, queue, size = moment
-        thread_id, task = thread.thread_id, graph_task.id
-        row = seq, now, thread_id, task, kind, ref.index, queue, size, ABSENT, ABSENT, ABSENT
         if registry.journal is not None:
             registry.journal(row)
-        if registry.queue_push if kind == PUSH else registry.queue_pop:
+        if registry.queue_push if row[4] == PUSH else registry.queue_pop:
             self.dispatch(graph_task, ref, row)
 
-    def skipped(
-        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, moment: Moment | None
-    ) -> None:
-        """A task left its queue after its graph task had failed."""
-        if moment is not None:
-            self.queued(POP, thread, graph_task, ref, moment)
+    def skipped(self, graph_task: GraphTask, ref: NodeRef, took: tuple[int, ...] | None) -> None:
+        """A task left its queue after its graph task had failed; ``took``: its row as it left."""
+        if took is not None:
+            self.queued(graph_task, ref, (*took[:4], POP, *took[5:]))
         self.node_skipped(graph_task, ref, "error")
 
     def took(
-        self,
-        thread: EngineThread,
-        graph_task: GraphTask,
-        ref: NodeRef,
-        moment: Moment,
-        inputs: Gradients,
+        self, graph_task: GraphTask, ref: NodeRef, row: tuple[int, ...], inputs: Gradients
     ) -> Live | None:
         """A task left its queue and its node is about to run on ``inputs``.
 
@@ -239,9 +218,6 @@ class Emitter:
             The live view where an instrument asked for other gradients, or to skip the hooks.
         """
         registry = self._registry
-        seq, now, queue, size = moment
-        thread_id, task = thread.thread_id, graph_task.id
-        row = seq, now, thread_id, task, TOOK, ref.index, queue, size, ABSENT, ABSENT, ABSENT
         if registry.journal is not None:
             registry.journal(row)
         if not (registry.queue_pop or registry.node_started):
@@ -280,35 +256,16 @@ class Emitter:
 
     def ended(
         self,
-        thread: EngineThread,
         graph_task: GraphTask,
         ref: NodeRef,
+        row: tuple[int, ...],
         outputs: Sequence[Tensor | None],
-        *,
-        released: bool,
     ) -> None:
-        """A node has its outputs, and dropped what it had saved where ``released``."""
-        registry = self._registry
-        row = (
-            next_two()[0],
-            clock(),
-            thread.thread_id,
-            graph_task.id,
-            ENDED,
-            ref.index,
-            len(outputs),
-            1 if released else 0,
-            ABSENT,
-            ABSENT,
-            ABSENT,
-        )
-        if registry.journal is not None:
-            registry.journal(row)
-        if registry.saved_tensors_released or registry.node_finished:
-            live = self.live(graph_task, ref)
-            live.outputs = outputs
-            self.dispatch(graph_task, ref, row)
-            live.inputs = live.outputs = ()
+        """Dispatch that a node has its outputs; the row is in the journal."""
+        live = self.live(graph_task, ref)
+        live.outputs = outputs
+        self.dispatch(graph_task, ref, row)
+        live.inputs = live.outputs = ()
 
     def node_failed(self, graph_task: GraphTask, ref: NodeRef, error: BaseException) -> None:
         """A node, its hook or its check raised."""

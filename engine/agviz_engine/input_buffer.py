@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, is_grad_enabled
@@ -11,7 +11,7 @@ from torch import Tensor, is_grad_enabled
 from agviz_engine.tensor_facts import held_bytes
 from agviz_engine.torch_layout import fits_into, has_own_storage
 
-__all__ = ["InputBuffer", "held_bytes"]
+__all__ = ["InputBuffer", "accumulate", "held_bytes"]
 
 _C = cast("Any", torch._C)
 _REFERENCES = 3
@@ -23,33 +23,31 @@ _REFERENCES_HERE = 2
 """The same of a gradient that comes in, without those of the callers."""
 
 
-class InputBuffer(list[Tensor | None]):
-    """One slot per input of the node; the implicit addition of gradients that meet there.
+InputBuffer: TypeAlias = "list[Tensor | None]"
+"""One slot per input of a node; slot ``i`` is None while input ``i`` is undefined.
 
-    Slot ``i`` is None while input ``i`` is undefined. It is a list and no more than that where
-    nothing has to be added, because one is made for every node.
+A plain list, because one is made for every node, and few ever have to add anything.
+"""
+
+
+def accumulate(buffer: InputBuffer, position: int, gradient: Tensor, holders: int) -> None:
+    """Add ``gradient`` to that in the slot ``position`` (``InputBuffer::accumulate``).
+
+    ``holders`` of the gradient are the engine's own, in the frames that call this.
     """
-
-    __slots__ = ()
-
-    def accumulate(self, position: int, gradient: Tensor, holders: int) -> None:
-        """Add ``gradient`` to that in the slot ``position`` (``InputBuffer::accumulate``).
-
-        ``holders`` of the gradient are the engine's own, in the frames that call this.
-        """
-        old = cast("Tensor", self[position])
-        if is_grad_enabled():
-            self[position] = old + gradient
-        elif sys.getrefcount(old) <= _REFERENCES and _can_accumulate_inplace(old, gradient):
-            old.add_(gradient)
-        elif old.is_sparse or old.is_sparse_csr:
-            may_change = sys.getrefcount(gradient) <= holders + _REFERENCES_HERE
-            if may_change and _is_plain_and_alone(gradient):
-                self[position] = gradient.add_(old)
-            else:
-                self[position] = gradient + old
+    old = cast("Tensor", buffer[position])
+    if is_grad_enabled():
+        buffer[position] = old + gradient
+    elif sys.getrefcount(old) <= _REFERENCES and _can_accumulate_inplace(old, gradient):
+        old.add_(gradient)
+    elif old.is_sparse or old.is_sparse_csr:
+        may_change = sys.getrefcount(gradient) <= holders + _REFERENCES_HERE
+        if may_change and _is_plain_and_alone(gradient):
+            buffer[position] = gradient.add_(old)
         else:
-            self[position] = old + gradient
+            buffer[position] = gradient + old
+    else:
+        buffer[position] = old + gradient
 
 
 def _can_accumulate_inplace(old: Tensor, gradient: Tensor) -> bool:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from agviz_engine.emissions import clock, next_seq, next_two
+from agviz_engine.emissions import ABSENT, PUSH, TOOK, clock, next_seq, next_two, took
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from agviz_engine.emissions import Moment
     from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.node import NodeRef
 
@@ -24,6 +23,7 @@ _EMPTY = -1
 class _Base(Protocol):
     """All that a queue needs of a graph task, which has such queues itself."""
 
+    id: int
     reentrant_depth: int
 
 
@@ -38,14 +38,14 @@ class NodeTask(Generic[Base]):
     task, which ends a device thread.
     """
 
-    __slots__ = ("base", "inputs", "moment", "node")
+    __slots__ = ("base", "inputs", "node", "row")
 
     def __init__(self, base: Base | None, node: NodeRef | None, inputs: InputBuffer | None) -> None:
         self.base = base
         self.node = node
         self.inputs = inputs
-        self.moment: Moment | None = None
-        """When it left its queue; None: nobody observes that, or it was emitted."""
+        self.row: tuple[int, ...] | None = None
+        """``TOOK`` of its leaving the queue; None: nobody observes that, or it was emitted."""
 
     def __lt__(self, _other: NodeTask[Base]) -> bool:
         """Tasks with equal keys are not less than each other, see :class:`ReadyQueue`."""
@@ -107,14 +107,35 @@ class ReadyQueue(Generic[Base]):
             if self._waiting:
                 self._not_empty.notify()
 
-    def push_observed(self, task: NodeTask[Base]) -> Moment:
-        """The same, and the moment at which it happened, with the length of the queue after it."""
-        entry = _entry(task)
+    def push_observed(self, task: NodeTask[Base], thread: int) -> tuple[int, ...]:
+        """The same for a task with a node.
+
+        Args:
+            task: with graph task and node.
+            thread: number of this one.
+
+        Returns:
+            The row of its QueuePush.
+        """
+        heap, base, node = self._heap, cast("Base", task.base), cast("NodeRef", task.node)
+        entry = 0, -base.reentrant_depth, -node.sequence_nr, task
         with self._lock:
-            heappush(self._heap, entry)
+            heappush(heap, entry)
             if self._waiting:
                 self._not_empty.notify()
-            return next_seq(), clock(), self.index, len(self._heap)
+            return (
+                next_seq(),
+                clock(),
+                thread,
+                base.id,
+                PUSH,
+                node.index,
+                self.index,
+                len(heap),
+                ABSENT,
+                ABSENT,
+                ABSENT,
+            )
 
     def push_shutdown_task(self) -> None:
         """Make the queue's thread end before it takes up anything else (``pushShutdownTask``)."""
@@ -137,9 +158,11 @@ class ReadyQueue(Generic[Base]):
             return self._take_preferred(self._preferred)
 
     def pop_observed(
-        self, waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self,
+        thread: int,
+        waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> NodeTask[Base]:
-        """The same; the task has the moment at which it happened, and the length after it."""
+        """The same; the task has the row of its ``TOOK``. ``thread``: number of this one."""
         with self._lock:
             heap = self._heap
             if not heap:
@@ -148,7 +171,20 @@ class ReadyQueue(Generic[Base]):
                 task = heappop(heap)[3]
             else:
                 task = self._take_preferred(self._preferred)
-            task.moment = next_two()[0], clock(), self.index, len(heap)
+            if task.node is not None:
+                task.row = (
+                    next_two()[0],
+                    clock(),
+                    thread,
+                    cast("Base", task.base).id,
+                    TOOK,
+                    task.node.index,
+                    self.index,
+                    len(heap),
+                    ABSENT,
+                    ABSENT,
+                    ABSENT,
+                )
             return task
 
     def _wait(self, waiting: Callable[[], AbstractContextManager[None]]) -> None:
@@ -209,19 +245,18 @@ class ReadyQueue(Generic[Base]):
             if self._preferred is not None and self._preferred.base is graph_task:
                 self._preferred = None
 
-    def pop_if_first(self, graph_task: Base, node: NodeRef) -> Moment | None:
+    def pop_if_first(self, graph_task: Base, node: NodeRef, thread: int) -> tuple[int, ...] | None:
         """Take the task of ``node`` if the next pop gave it.
 
         Returns:
-            The moment at which it was taken, with the length of the queue after it; None: another
-            is first.
+            The row of its ``TOOK``; None: another is first.
         """
         with self._lock:
             heap = self._heap
             if not heap or heap[0][3].node is not node or heap[0][3].base is not graph_task:
                 return None
             heappop(heap)
-            return next_two()[0], clock(), self.index, len(heap)
+            return took(thread, graph_task.id, node.index, self.index, len(heap))
 
     def first(self) -> NodeTask[Base] | None:
         """The task that the next pop gives; None: none is waiting."""

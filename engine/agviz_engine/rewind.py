@@ -40,8 +40,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz_engine import function_hook, generator_state
-from agviz_engine.emissions import clock, next_two
-from agviz_engine.input_buffer import InputBuffer, held_bytes
+from agviz_engine.emissions import took
+from agviz_engine.input_buffer import held_bytes
 from agviz_engine.tensor_facts import storage_address
 from agviz_engine.thread_state import is_traced
 from agviz_engine.torch_layout import had_hooks
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from agviz_engine.generator_state import GeneratorState
     from agviz_engine.graph_task import GraphTask
+    from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.node import NodeRef
     from agviz_engine.ready_queue import NodeTask, QueueState, ReadyQueue
     from agviz_engine.tape import Tape
@@ -286,8 +287,8 @@ class _Step:
             if grad is not None:
                 grad.restore()
         inputs = [None if each is None else each.tensor for each in self.inputs]
-        self.task.inputs = InputBuffer(inputs)
-        self.task.moment = None
+        self.task.inputs = inputs
+        self.task.row = None
 
 
 class PassHistory:
@@ -531,9 +532,10 @@ class PassHistory:
         return self._owner.tape
 
 
-def leave_again(queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask]) -> None:
+def leave_again(queue: ReadyQueue[GraphTask], task: NodeTask[GraphTask], thread: int) -> None:
     """Let a task have left its queue at this moment."""
-    task.moment = next_two()[0], clock(), queue.index, queue.size()
+    graph_task, node = cast("GraphTask", task.base), cast("NodeRef", task.node)
+    task.row = took(thread, graph_task.id, node.index, queue.index, queue.size())
 
 
 def version(tensor: Tensor) -> int:

@@ -49,7 +49,7 @@ import itertools
 import struct
 from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -77,13 +77,13 @@ _SEQUENCE_NR = 2**41 + 7  # that no other word has
 _VTABLE_SLOTS = 40
 _VTABLE_HEADER = 2  # offset to top, type info: the virtual functions begin behind them
 
-MEMORY = (ctypes.c_uint64 * 2**59).from_address(0)
-"""This process's memory in words of 8 bytes: one read costs a tenth of a ``from_address``.
+BYTES = memoryview((ctypes.c_uint64 * 2**59).from_address(0)).cast("B")
+"""This process's memory by address, for ``struct.unpack_from``."""
+MEMORY = BYTES.cast("Q")
+"""The same in words of 8 bytes: one read costs a tenth of a ``from_address``.
 
 Indexed with a word number, which is an address divided by 8.
 """
-BYTES = memoryview(MEMORY).cast("B")
-"""The same by address, for ``struct.unpack_from``."""
 
 _release_type = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # keeps the GIL: tensors may be freed
 
@@ -419,7 +419,7 @@ def grad_accumulator(leaf: Tensor) -> int:
 def _hook_list(node_base: int, end_word: int) -> list[int]:
     """Addresses of the hook objects in the ``std::vector`` whose end pointer is at ``end_word``."""
     begin, end = MEMORY[node_base + end_word - 1], MEMORY[node_base + end_word]
-    return MEMORY[begin // _WORD : end // _WORD]
+    return MEMORY[begin // _WORD : end // _WORD].tolist()
 
 
 class PythonHooks(NamedTuple):
@@ -477,36 +477,36 @@ def _releaser(release_slot: int, vtable: int) -> Callable[[int], None]:
     return cast("Callable[[int], None]", _release_type(entry))
 
 
-_releasers = _Releasers()
+releasers = _Releasers()
 
 NODE = calibrate_node()
 _AUTOGRAD_META, _LEAF_HOOKS = NODE.autograd_meta, NODE.leaf_hooks
 
 
-def _field(word: int) -> ctypes.Array[ctypes.c_uint64]:
+def _field(word: int, form: Literal["Q", "q"] = "Q") -> memoryview[int]:
     """``MEMORY`` from a word of a node on: indexed with the node's word number it is that word."""
-    return (ctypes.c_uint64 * 2**59).from_address(word * _WORD)
+    return BYTES[word * _WORD :].cast(form)
 
 
-def _signed_field(word: int) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * 2**59).from_address(word * _WORD)
-
-
+pointers = _field(0)
+"""Pointers of a Python object: indexed with its word number and that of the pointer within it."""
+vtables = pointers
+"""Address of the virtual table of a node's class."""
 num_inputs = _field(NODE.num_inputs)
 """The low 32 bits are the number of inputs that a node takes."""
 sequence_nr = _field(NODE.sequence_nr)
 """The later a node was made, the higher; ``UINT64_MAX`` for an AccumulateGrad."""
 topological_nr = _field(NODE.topological_nr)
 """Length of the longest path from a node to a leaf."""
-signed_sequence_nr = _signed_field(NODE.sequence_nr)
-signed_topological_nr = _signed_field(NODE.topological_nr)
+signed_sequence_nr = _field(NODE.sequence_nr, "q")
+signed_topological_nr = _field(NODE.topological_nr, "q")
 had_post_hooks = _field(NODE.post_hooks)
 """0 where a node never had a post-hook."""
 
 
 def release_variables(node: int) -> None:
     """Call ``Node::release_variables`` of the node's own class."""
-    _releasers[MEMORY[node]](node << 3)
+    releasers[vtables[node]](node << 3)
 
 
 def _hook_words() -> Callable[[int], tuple[int, int, int, int]]:
@@ -974,8 +974,8 @@ _plain: dict[tuple[bytes, bytes], int] = {}
 """``ScalarType`` number of the kinds that :func:`fits_plainly` can judge."""
 _texts: dict[_Metadata, str] = {}
 """Of the only shape, by what lies in memory."""
-_fitting: set[tuple[_Metadata, Block]] = set()
-"""What was found to fit: of metadata and of a tensor, all that is asked for it."""
+_fitting: dict[Block, _Metadata] = {}
+"""What a tensor was last found to fit: of metadata and of the tensor, all that is asked for it."""
 _reduced: dict[tuple[_Metadata, Block], tuple[int, ...]] = {}
 """The same, where only the shape differs: what is expected."""
 
@@ -995,14 +995,23 @@ def fits_plainly(ref: NodeInMemory, slot: int, gradient: Tensor) -> bool:
     """
     if type(gradient) is not Tensor:
         return False
-    # _metadata and tensor_block, written out: every gradient comes through here
+    # _metadata and tensor_block, written out: every gradient comes through here. Both are read with
+    # the gradient's number of dimensions; what is found to fit has the same.
     address = MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH
     own = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
-    facts = (
-        _read_metadata[MEMORY[(address >> 3) + _SHAPE_SIZE] & 0xFFFFFFFF](BYTES, address),
-        _read_block[MEMORY[own >> 3]](BYTES, own),
-    )
-    return facts in _fitting or (_do_fit(facts[0], gradient) and _remember(_fitting, facts))
+    dimensions = MEMORY[own >> 3]
+    block = _read_block[dimensions](BYTES, own)
+    expected = _read_metadata[dimensions](BYTES, address)
+    if _fitting.get(block) == expected:  # to look for both in a set would cost three times as much
+        return True
+    return expected[1] == dimensions and _do_fit(expected, gradient) and _fits(block, expected)
+
+
+def _fits(block: Block, expected: _Metadata) -> bool:
+    if len(_fitting) >= _TEXTS_KEPT:
+        _fitting.clear()
+    _fitting[block] = expected
+    return True
 
 
 def reduced_shape(ref: NodeInMemory, slot: int, gradient: Tensor) -> tuple[int, ...] | None:

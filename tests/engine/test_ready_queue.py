@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from agviz_engine.graph_task import GraphTask
-from agviz_engine.input_buffer import InputBuffer
 from agviz_engine.located_node import node_ref
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR, NodeRef
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
@@ -44,7 +43,7 @@ def _ref(sequence_nr: int) -> NodeRef:
 
 
 def _task(base: GraphTask, sequence_nr: int) -> NodeTask[GraphTask]:
-    return NodeTask(base, _ref(sequence_nr), InputBuffer((None,)))
+    return NodeTask(base, _ref(sequence_nr), [None])
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -85,7 +84,7 @@ def test_ties_leave_as_from_a_std_priority_queue(actions: list[Action]) -> None:
     pushed: dict[NodeTask[GraphTask], int] = {}
     for push, depth, number in actions:
         if push:
-            task = NodeTask(tasks[depth], refs[number], InputBuffer((None,)))
+            task = NodeTask(tasks[depth], refs[number], [None])
             pushed[task] = len(pushed)
             queue.push(task)
             model.push((depth, SimulatedNode(pushed[task], "", number, 0), 0))
@@ -166,7 +165,7 @@ def test_nodes_of_a_reentrant_call_go_before_those_that_wait() -> Any:
 def test_size_counts_every_task_and_outstanding_tasks_those_that_were_added() -> None:
     queue, base = _queue(), _graph_task()
     base.increment_outstanding_tasks()
-    assert queue.push_observed(_task(base, 1))[3] == 1
+    assert queue.push_observed(_task(base, 1), thread=0)[7] == 1, "size of the queue"
     base.increment_outstanding_tasks()
     queue.push(_task(base, 2))
     queue.push(NodeTask(base, None, None))

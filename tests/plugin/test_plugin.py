@@ -21,7 +21,7 @@ def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
     results = pytester.path / "agviz-results"
     assert folders(results) == FAILED
     for name in FAILED:
-        assert folders(results / name) == {"trace.agviz", "graph.svg", "graph.dot", "summary.txt"}
+        assert folders(results / name) == {"trace.agviz", "graph.svg", "summary.txt"}
         with Trace.open(results / name / "trace.agviz") as trace:
             assert trace.meta.end_ns is not None
 

@@ -145,9 +145,9 @@ def _growth(run: RunSteps) -> tuple[list[int], list[float]] | None:
     """The passes, and their losses, from the least loss on that grows from there to the end."""
     stop = run.first_wrong
     call = run.trace.call_site(run.passes[-1].id)[-1:] if run.passes else ()
-    ids = [
-        task.id for task in run.passes if task.id in run.losses and (stop is None or task.id < stop)
-    ][-_MOST_PASSES:]
+    before = (each for each in reversed(run.passes.ids) if stop is None or each < stop)
+    lasts = (each for each in before if each in run.losses)
+    ids = list(itertools.islice(lasts, _MOST_PASSES))[::-1]
     if stop is None:
         finite = [loss for number in ids if math.isfinite(loss := run.losses[number])]
         if not finite or finite[-1] < _GROWN * min(finite):  # to ask for lines is dear

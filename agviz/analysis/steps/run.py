@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from agviz.analysis.loss_scale import loss_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, GraphTaskRow, OptimizerStepRow
     from agviz.traces.step_facts import (
@@ -95,9 +96,9 @@ class RunSteps:
         ]
 
     @cached_property
-    def passes(self) -> list[GraphTaskRow]:
+    def passes(self) -> GraphTasks:
         """The outermost calls of backward that write ``.grad``, in order."""
-        return [task for task in self.trace.graph_tasks if task.parent < 0 and task.accumulate_grad]
+        return self.trace.graph_tasks.outermost.accumulating
 
     @cached_property
     def unheld(self) -> list[UnheldRow]:
@@ -105,7 +106,7 @@ class RunSteps:
         if not self.optimizers or not self.passes:
             return []
         first = min(each.steps[0].step.graph_task for each in self.optimizers)
-        after = sum(task.id > first for task in self.passes)
+        after = len(self.passes.after(first))
         return [
             row
             for row in self.trace.unheld_leaves()
@@ -113,7 +114,7 @@ class RunSteps:
         ]
 
     @cached_property
-    def losses(self) -> dict[int, float]:
+    def losses(self) -> Mapping[int, float]:
         """The loss of each pass that has one, by graph task."""
         return self.trace.losses()
 
@@ -131,7 +132,7 @@ class RunSteps:
             last: the step before; None: it is the first.
         """
         after = -1 if last is None else last.step.graph_task
-        ids = [task.id for task in self.passes]
+        ids = self.passes.ids
         between = self.passes[
             bisect_left(ids, after + 1) : bisect_left(ids, taken.step.graph_task + 1)
         ]

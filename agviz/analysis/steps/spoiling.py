@@ -138,7 +138,7 @@ def never_steps(run: RunSteps) -> Iterator[StepFinding]:
     passes = run.passes
     if len(passes) < _LEAST or run.rows:
         return
-    if not {task.id for task in passes} <= set(run.trace.nonfinite_results()):
+    if not set(passes.ids).issubset(run.trace.nonfinite_results()):
         return
     scales = [loss_scale(run.trace, task.id) for task in passes[: 2 * _LEAST]]
     if any(scale is None or scale < 2 or scale < (scales[0] or 0) for scale in scales):

@@ -1,7 +1,8 @@
 """A picture as a page: one HTML file to walk through, which asks no network.
 
 The layout is Graphviz's. What is folded in the browser takes the place of what it holds, and the
-room that becomes free is closed; so everything stays where the reader has seen it.
+room that becomes free is closed; so everything stays where the reader has seen it. All nodes are in
+the page, also those that the picture holds in one line with others.
 """
 
 from __future__ import annotations
@@ -10,59 +11,86 @@ import html
 import json
 import string
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agviz.export import facts, text
 from agviz.export.legend import summary, title
 from agviz.export.look import Look
+from agviz.export.palette import DARK, LIGHT, in_the_dark
 from agviz.graph.items import ItemKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from agviz.export.palette import Theme
+    from agviz.export.pass_timeline import PassTimeline
     from agviz.graph.items import Item
     from agviz.graph.model import Leaf
     from agviz.graph.picture import Cluster, GraphLayout
     from agviz.traces.rows import NodeRow
 
-MOST_RUNS = 20_000
-"""Executions drawn in the lanes; of more, the lanes show what the picture shows."""
 
-
-def page(picture: GraphLayout, svg: str, look: Look | None = None) -> str:
+def page(
+    picture: GraphLayout, svg: str, look: Look | None = None, timeline: PassTimeline | None = None
+) -> str:
     """The page.
 
     Args:
         picture: what is drawn, in one column.
         svg: the same as drawn by Graphviz.
         look: its colours.
+        timeline: the same in time; None: the page has none.
     """
     look = look or Look()
-    theme = look.theme
     files = resources.files(__name__)
-    data = json.dumps(_data(picture, look), ensure_ascii=True, separators=(",", ":"))
+    data = json.dumps(_data(picture, timeline), ensure_ascii=True, separators=(",", ":"))
     about = f"{title(picture.graph)} · {summary(picture.graph)}"
+    follows = look.theme is LIGHT and not look.is_fixed
     values = {
         "title": html.escape(text.plain(about)),
-        "scheme": theme.name,
-        "ink": theme.ink,
-        "faint": theme.faint,
-        "frame": theme.frame,
-        "paper": theme.paper,
-        "shade": theme.shade,
-        "alarm": theme.alarm,
+        "scheme": "light dark" if follows else look.theme.name,
+        "colours": f":root {{ {_variables(look.theme)} }}" + (_dark_rules() if follows else ""),
         "style": files.joinpath("page.css").read_text(encoding="utf-8"),
         "script": files.joinpath("page.js").read_text(encoding="utf-8"),
         # The only way out of a script element is its end tag.
         "data": data.replace("<", "\\u003c"),
         "svg": svg[svg.index("<svg") :],
+        "timeline": "" if timeline is None else timeline.bare(),
     }
     return string.Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         values
     )
 
 
-def _data(picture: GraphLayout, look: Look) -> dict[str, Any]:
+def _variables(theme: Theme) -> str:
+    names = ("ink", "faint", "frame", "paper", "shade", "alarm")
+    return " ".join(f"--{name}: {getattr(theme, name)};" for name in names)
+
+
+def _dark_rules() -> str:
+    """Styles in the dark: those of the page, and of the colours that are written in pictures."""
+    rules = "".join(
+        f'[{what}="{light}" i]{{{what}:{dark}}}'
+        for light, dark in in_the_dark().items()
+        for what in ("fill", "stroke")
+    )
+    return f"\n@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} {rules} }}"
+
+
+class _Line(NamedTuple):
+    """A line of a box."""
+
+    name: str
+    """Its id in the picture."""
+    rows: list[NodeRow]
+    counted: int
+    """How many nodes count there, which are in no other line."""
+    feeds: list[int]
+    """The items that feed it."""
+
+
+def _data(picture: GraphLayout, timeline: PassTimeline | None) -> dict[str, Any]:
     """What the script knows of the picture. Times are ns since the graph task began."""
     graph = picture.graph
     begin = graph.task.begin_ns
@@ -74,23 +102,26 @@ def _data(picture: GraphLayout, look: Look) -> dict[str, Any]:
         if number:
             frames.append([number, parent, text.plain(cluster.path or "")])
     fed = _fed(picture)
-    lines = []
+    lines: list[dict[str, Any]] = []
+    line_of: dict[int, int] = {}
     for place, drawn in enumerate(picture.boxes):
         box_id = f"box-{picture.items[drawn.lines[0].item].index}"
         for line in drawn.lines:
             item = picture.items[line.item]
-            for name, rows, counted, feeds in _written(item, line.item, fed):
-                start, end = _span(rows, begin)
+            for written in _written(item, line.item, fed):
+                for row in written.rows:
+                    line_of.setdefault(row.index, len(lines))
+                start, end = _span(written.rows, begin)
                 lines.append(
                     {
-                        "id": name,
+                        "id": written.name,
                         "box": box_id,
                         "frame": frame_of.get(place, 0),
                         "item": line.item,
-                        "nodes": counted,
+                        "nodes": written.counted,
                         "start": start,
                         "end": end,
-                        "fed": feeds,
+                        "fed": written.feeds,
                     }
                 )
     return {
@@ -104,15 +135,9 @@ def _data(picture: GraphLayout, look: Look) -> dict[str, Any]:
             ]
             for link in picture.links
         ],
-        "lanes": [
-            {
-                "name": text.plain(lane.name),
-                "mark": (shown := look.theme.lane(lane.position)).mark,
-                "colour": shown.strong,
-            }
-            for lane in sorted(graph.lanes.values(), key=lambda lane: lane.position)
-        ],
-        "runs": _runs(picture, begin),
+        "nodes": _nodes(picture, begin, line_of),
+        "axis": [] if timeline is None else timeline.places(),
+        "first": {graph.task.id: 0} | {key: inner.first for key, inner in graph.inside.items()},
     }
 
 
@@ -144,20 +169,22 @@ def _fed(picture: GraphLayout) -> dict[int, list[int]]:
     return {index: sorted(items) for index, items in fed.items()}
 
 
-def _written(
-    item: Item, at: int, fed: dict[int, list[int]]
-) -> Iterator[tuple[str, list[NodeRow], int, list[int]]]:
-    """The lines of an item: their ids, the nodes in them, how many count there, what feeds them."""
+def _written(item: Item, at: int, fed: dict[int, list[int]]) -> Iterator[_Line]:
+    """The lines of an item."""
     rows = [node.row for node in item.nodes]
-    folded = 0
+    feeds = fed.get(item.index, [])
     if item.kind is not ItemKind.NODE:
-        folded = sum(leaf.use == 1 for node in item.nodes for leaf in node.leaves)
-    yield f"node-{item.index}", rows, len(rows) + folded, fed.get(item.index, [])
+        folded = {
+            leaf.row.index: leaf.row for node in item.nodes for leaf in node.leaves if leaf.use == 1
+        }
+        rows += folded.values()
+    yield _Line(f"node-{item.index}", rows, len(rows), feeds)
     if item.kind is ItemKind.NODE:
         leaves: tuple[Leaf, ...] = item.nodes[0].leaves
         for leaf in leaves:
             name = f"node-{leaf.row.index}-use-{leaf.use}"
-            yield name, [leaf.row], int(leaf.use == 1), fed.get(leaf.row.index, [at])
+            feeds = fed.get(leaf.row.index, [at])
+            yield _Line(name, [leaf.row], int(leaf.use == 1), feeds)
 
 
 def _span(rows: list[NodeRow], begin: int) -> tuple[int | None, int | None]:
@@ -173,25 +200,44 @@ def _box_id(picture: GraphLayout, item: int) -> str:
     return f"box-{picture.items[box.lines[0].item].index}"
 
 
-def _runs(picture: GraphLayout, begin: int) -> list[list[Any]]:
-    """Executions: turn, start, duration or null, lane and name, in the order of their starts."""
-    lanes = {thread: lane.position for thread, lane in picture.graph.lanes.items()}
+def _nodes(picture: GraphLayout, begin: int, line_of: dict[int, int]) -> dict[str, Any]:
+    """All nodes in columns: those that ran in the order of their starts, then the others."""
+    graph = picture.graph
     rows: dict[int, NodeRow] = {}
-    for node in picture.graph.nodes:
+    for node in graph.nodes:
         rows[node.row.index] = node.row
         rows |= {leaf.row.index: leaf.row for leaf in node.leaves}
     ran = [row for row in rows.values() if row.start_ns is not None and row.thread is not None]
-    if len(ran) > MOST_RUNS:
-        drawn = {item.index for item in picture.items}
-        ran = [row for row in ran if row.index in drawn]
     ran.sort(key=lambda row: (row.start_ns or 0, row.order or 0))
-    return [
-        [
-            picture.graph.turn(row) if row.graph_task in picture.graph.inside else row.order,
-            (row.start_ns or 0) - begin,
-            row.duration_ns,
-            lanes.get(-1 if row.thread is None else row.thread, 0),
-            text.plain(row.short_name),
-        ]
-        for row in ran
-    ]
+    running = {row.index for row in ran}
+    every = [*ran, *(row for row in rows.values() if row.index not in running)]
+    starts = [0, *((row.start_ns or 0) - begin for row in ran)]
+    words: dict[str, int] = {}
+
+    def column(texts: Iterator[str | None]) -> list[int]:
+        return [words.setdefault(text.plain(each or ""), len(words)) for each in texts]
+
+    return {
+        "ran": len(ran),
+        "index": [row.index for row in every],
+        "turn": [graph.turn(row) if row.graph_task in graph.inside else row.order for row in ran],
+        # As differences, which are short to write.
+        "start": [after - before for before, after in pairwise(starts)],
+        "took": [row.duration_ns for row in ran],
+        "name": column(row.short_name for row in every),
+        "module": column(row.module for row in every),
+        "parameter": column(row.parameter for row in every),
+        "line": _runs_of([line_of.get(row.index, -1) for row in every]),
+        "words": list(words),
+    }
+
+
+def _runs_of(values: Sequence[int]) -> list[list[int]]:
+    """Each value and how often it follows itself."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and runs[-1][0] == value:
+            runs[-1][1] += 1
+        else:
+            runs.append([value, 1])
+    return runs

@@ -4,8 +4,9 @@
   const LEAST = 18; // points between a folded module and what is next to it
   const PROXY = 26; // height of a folded module
   const TITLE = 22; // height of a module's title
-  const MANY = 120; // boxes above which modules are folded at first
+  const MANY = 250; // lines above which modules are folded at first
   const FEW = 8; // boxes that are left in any case
+  const LENGTH = 300; // steps of a whole replay
   const NS = "http://www.w3.org/2000/svg";
 
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -19,16 +20,29 @@
     parent.insertBefore(made, before);
     return made;
   };
-  const bounds = (element) => {
-    const { x, y, width, height } = element.getBBox();
-    return { x, y, w: width, h: height };
+  const numbersOf = (text) => text.match(/-?\d+(?:\.\d+)?/g).map(Number);
+  /** Around a polygon or a path, as it is written: to ask the browser would have it lay out every
+   * text of the picture, most of which are folded away at first. */
+  const bounds = (shape) => {
+    const numbers = numbersOf(shape.getAttribute("points") || shape.getAttribute("d"));
+    let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+    for (let i = 0; i < numbers.length; i += 2) {
+      left = Math.min(left, numbers[i]); right = Math.max(right, numbers[i]);
+      top = Math.min(top, numbers[i + 1]); bottom = Math.max(bottom, numbers[i + 1]);
+    }
+    return { x: left, y: top, w: right - left, h: bottom - top };
+  };
+  const pen = document.createElement("canvas").getContext("2d");
+  const widthOf = (text, size) => {
+    pen.font = `${size}px Helvetica, Arial, sans-serif`;
+    return pen.measureText(text).width;
   };
 
   // ---- what is there -------------------------------------------------------------------------
 
   const boxes = new Map();
   for (const group of root.querySelectorAll("g.node")) {
-    boxes.set(group.id, { group, at: bounds(group), frame: 0, lines: [] });
+    boxes.set(group.id, { group, at: bounds(group.querySelector("polygon")), frame: 0, lines: [] });
   }
   for (const { group } of boxes.values()) root.append(group); // above the edges
   const frames = new Map();
@@ -47,20 +61,37 @@
   const lines = data.lines.filter((line) => byId(`a_${line.id}`));
   const itemLines = new Map();
   for (const line of lines) {
+    line.members = [];
     line.group = byId(`a_${line.id}`);
+    line.at = bounds(line.group.querySelector("polygon"));
     line.about = line.group.querySelector("a").getAttribute("xlink:title") || "";
     line.text = `${line.about}\n${line.group.textContent}`.toLowerCase();
     const box = boxes.get(line.box);
     box.frame = line.frame;
     box.lines.push(line);
-    const own = bounds(line.group);
     line.cover = make("rect", {
-      class: "cover", x: box.at.x, y: own.y, width: box.at.w, height: own.h,
+      class: "cover", x: box.at.x, y: line.at.y, width: box.at.w, height: line.at.h,
     }, box.group);
     if (!line.id.includes("-use-")) itemLines.set(line.item, line);
     for (let f = frames.get(line.frame); f; f = frames.get(f.parent)) f.nodes += line.nodes;
   }
-  const numbersOf = (text) => text.match(/-?\d+(?:\.\d+)?/g).map(Number);
+  // All nodes, in columns; those that ran come first, in the order of their starts.
+  const nodes = data.nodes;
+  const places = new Map(nodes.index.map((index, place) => [index, place]));
+  for (let place = 1; place < nodes.start.length; place++) nodes.start[place] += nodes.start[place - 1];
+  const lineOf = [];
+  for (const [number, count] of nodes.line) {
+    const own = data.lines[number];
+    const line = own && (own.members ? own : itemLines.get(own.item));
+    for (let i = 0; i < count; i++) {
+      if (line) line.members.push(lineOf.length);
+      lineOf.push(line);
+    }
+  }
+  const word = (column, place) => nodes.words[nodes[column][place]];
+  const turn = (place) => (place < nodes.ran ? nodes.turn[place] : "");
+  const nameOf = (place) => `${turn(place)} ${word("name", place)}`.trim();
+
   const links = data.links.map(([id, tail, head]) => {
     const group = byId(id);
     const path = group.querySelector("path");
@@ -69,12 +100,16 @@
     return {
       group, tail: boxes.get(tail), head: boxes.get(head), path, arrow, label,
       d: path.getAttribute("d"), points: numbersOf(arrow.getAttribute("points")),
-      labelAt: label && bounds(label),
+      labelAt: label && { x: Number(label.getAttribute("x")), y: Number(label.getAttribute("y")) },
     };
   });
   root.querySelector("polygon").remove(); // the paper
   const heading = [...root.children].filter((child) => !child.matches("g.node, g.edge, g.cluster, title"));
-  const headingAt = heading.map(bounds).filter((at) => at.h);
+  const headingAt = heading.flatMap((part) => [...part.querySelectorAll("text")].map((text) => {
+    const size = Number(text.getAttribute("font-size"));
+    const [x, y] = ["x", "y"].map((name) => Number(text.getAttribute(name)));
+    return { x, y: y - size, w: widthOf(text.textContent, size), h: size * 1.3 };
+  }));
 
   // ---- folding -------------------------------------------------------------------------------
 
@@ -147,7 +182,7 @@
       frame.title.setAttribute("aria-expanded", String(!frame.folded));
       if (frame.folded) {
         name(frame, frame.nodes); // the longest that it may become
-        const width = frame.title.getBBox().width + 24;
+        const width = widthOf(frame.title.textContent, 12) + 24;
         frame.proxy = { x: x + w / 2 - width / 2, y, w: width, h: PROXY };
         across.push([frame.proxy.x, frame.proxy.x + width]);
         proxies.add(down[down.push([y, y + PROXY]) - 1]);
@@ -210,7 +245,7 @@
         }));
         link.arrow.setAttribute("points", arrowAt(link.points, mapX, mapY));
         if (link.label) {
-          const { x, y } = moved(link.labelAt);
+          const { x, y } = moved({ ...link.labelAt, w: 0, h: 0 });
           link.label.setAttribute("transform", `translate(${x - link.labelAt.x} ${y - link.labelAt.y})`);
         }
         continue;
@@ -246,8 +281,11 @@
     }
     look();
   };
-  const foldAll = (folded) => {
-    for (const frame of frames.values()) frame.folded = folded;
+  const depthOf = (frame) => (frame ? 1 + depthOf(frames.get(frame.parent)) : 0);
+  const deepest = Math.max(0, ...[...frames.values()].map(depthOf));
+  const foldTo = (depth) => {
+    byId("depth").value = Math.min(depth, deepest);
+    for (const frame of frames.values()) frame.folded = depthOf(frame) > depth;
     layOut();
     fit();
   };
@@ -302,70 +340,173 @@
     const at = picture.getBoundingClientRect();
     zoom(Math.exp(-event.deltaY * 0.0015), event.clientX - at.left, event.clientY - at.top);
   }, { passive: false });
-  let drag = null;
+  const fingers = new Map(); // where each pointer is that is down
+  let isFar = false;
+  const spread = () => {
+    const [a, b] = [...fingers.values()];
+    return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, apart: Math.hypot(a.x - b.x, a.y - b.y) };
+  };
   picture.addEventListener("pointerdown", (event) => {
-    if (event.button === 0) drag = { x: event.clientX, y: event.clientY, far: false };
+    if (event.button !== 0) return;
+    if (!fingers.size) isFar = false;
+    fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
   });
   window.addEventListener("pointermove", (event) => {
-    if (!drag) return;
-    const dx = event.clientX - drag.x;
-    const dy = event.clientY - drag.y;
-    if (!drag.far && Math.hypot(dx, dy) < 4) return;
-    drag = { x: event.clientX, y: event.clientY, far: true };
+    const from = fingers.get(event.pointerId);
+    if (!from) return;
+    if (fingers.size === 1 && !isFar && Math.hypot(event.clientX - from.x, event.clientY - from.y) < 4) return;
+    const before = fingers.size > 1 ? spread() : { ...from, apart: 1 };
+    from.x = event.clientX;
+    from.y = event.clientY;
+    const after = fingers.size > 1 ? spread() : { ...from, apart: 1 };
+    isFar = true;
     picture.classList.add("dragged");
-    view.x -= dx / view.scale;
-    view.y -= dy / view.scale;
-    look();
+    const at = picture.getBoundingClientRect();
+    view.x -= (after.x - before.x) / view.scale;
+    view.y -= (after.y - before.y) / view.scale;
+    zoom(after.apart / (before.apart || 1), after.x - at.left, after.y - at.top);
   });
-  window.addEventListener("pointerup", () => {
+  const lift = (event) => {
+    if (!fingers.delete(event.pointerId) || fingers.size) return;
     picture.classList.remove("dragged");
-    const far = drag && drag.far;
-    drag = null;
-    if (far) window.addEventListener("click", (event) => event.stopPropagation(), { capture: true, once: true });
-  });
-  window.addEventListener("resize", () => { look(); drawLanes(); });
+    if (!isFar) return;
+    const swallow = (click) => click.stopPropagation();
+    window.addEventListener("click", swallow, { capture: true, once: true });
+    setTimeout(() => window.removeEventListener("click", swallow, { capture: true }), 0);
+  };
+  window.addEventListener("pointerup", lift);
+  window.addEventListener("pointercancel", lift);
+  window.addEventListener("resize", look);
 
   // ---- a node --------------------------------------------------------------------------------
 
   const about = byId("about");
-  const tell = (line) => {
+  const inside = byId("inside");
+  const LISTED = 200; // nodes of a line that are listed at once
+  let listed = { line: null, from: 0, place: -1 };
+  const list = (line, from, place) => {
+    listed = { line, from, place };
+    const shown = line.members.slice(from, from + LISTED);
+    inside.replaceChildren(...shown.map((each) => {
+      const entry = document.createElement("button");
+      entry.type = "button";
+      const where = word("parameter", each) || word("module", each);
+      const took = each < nodes.ran && nodes.took[each] !== null ? duration(nodes.took[each]) : "";
+      entry.textContent = [nameOf(each), where, took].filter(Boolean).join(" · ");
+      if (each === place) entry.setAttribute("aria-current", "true");
+      entry.addEventListener("click", () => { list(line, from, each); seek(each); });
+      const row = document.createElement("li");
+      row.append(entry);
+      return row;
+    }));
+    const current = inside.querySelector("[aria-current]");
+    if (current) current.scrollIntoView({ block: "nearest" });
+    byId("pages").hidden = line.members.length <= LISTED;
+    byId("earlier").disabled = from <= 0;
+    byId("later").disabled = from + LISTED >= line.members.length;
+  };
+  const turnPage = (by) => list(listed.line, Math.max(0, listed.from + by * LISTED), listed.place);
+  byId("earlier").addEventListener("click", () => turnPage(-1));
+  byId("later").addEventListener("click", () => turnPage(1));
+  const tell = (line, place = -1) => {
     about.hidden = !line;
-    if (line) about.textContent = line.about;
-  };
-  for (const line of lines) line.group.addEventListener("click", () => tell(line));
-  svg.addEventListener("click", (event) => { if (!event.target.closest("g.node")) tell(null); });
-
-  // ---- searching -----------------------------------------------------------------------------
-
-  const search = byId("search");
-  let hits = [];
-  let current = -1;
-  const mark = () => {
-    for (const line of lines) {
-      line.cover.classList.toggle("hit", hits.includes(line));
-      line.cover.classList.toggle("now", hits[current] === line);
-    }
-    byId("found").textContent = !search.value ? "" : hits.length ? `${current + 1} of ${hits.length}` : "nothing";
-  };
-  const go = (place) => {
-    current = hits.length ? (place + hits.length) % hits.length : -1;
-    mark();
-    const line = hits[current];
     if (!line) return;
+    byId("said").textContent = line.about;
+    const many = line.members.length > 1;
+    inside.hidden = !many;
+    byId("pages").hidden = true;
+    if (!many) return;
+    const at = Math.max(0, line.members.indexOf(place));
+    list(line, Math.max(0, Math.min(at - LISTED / 2, line.members.length - LISTED)), place);
+  };
+  /** Open what hides a line. */
+  const reveal = (line) => {
     let opened = false;
     for (let f = frames.get(line.frame); f; f = frames.get(f.parent)) {
       opened ||= f.folded;
       f.folded = false;
     }
     if (opened) layOut();
+  };
+  const whereIs = (line) => {
     const box = boxes.get(line.box);
-    const own = line.cover.getBBox();
-    centre({ x: box.now.x, y: box.now.y + own.y - box.at.y, w: box.now.w, h: own.height });
-    tell(line);
+    if (box.proxy) return box.proxy.now;
+    return { x: box.now.x, y: box.now.y + line.at.y - box.at.y, w: box.now.w, h: line.at.h };
+  };
+  const isSeen = ({ x, y, w, h }) => {
+    const [right, bottom] = [picture.clientWidth, picture.clientHeight].map((size) => size / view.scale);
+    return x >= view.x && y >= view.y && x + w <= view.x + right && y + h <= view.y + bottom;
+  };
+  const show = (line) => { if (!isSeen(whereIs(line))) centre(whereIs(line)); };
+
+  // One line can be reached with the tab key, the others from there.
+  let focused = lines[0];
+  const focus = (line) => {
+    if (focused) focused.group.setAttribute("tabindex", "-1");
+    focused = line;
+    line.group.setAttribute("tabindex", "0");
+  };
+  const inOrder = [...lines].sort((a, b) => {
+    const [from, to] = [boxes.get(a.box).at, boxes.get(b.box).at];
+    return from.y - to.y || from.x - to.x || a.at.y - b.at.y;
+  });
+  const step = (by) => {
+    const open = inOrder.filter((line) => !boxes.get(line.box).proxy);
+    const at = open.indexOf(focused);
+    const line = open[Math.min(Math.max(at + by, 0), open.length - 1)];
+    if (!line) return;
+    focus(line);
+    line.group.focus({ preventScroll: true });
+  };
+  for (const line of lines) {
+    line.group.setAttribute("tabindex", line === focused ? "0" : "-1");
+    line.group.setAttribute("role", "group");
+    line.group.setAttribute("aria-label", line.about.split("\n").slice(0, 2).join(", ") || line.group.textContent.trim());
+    line.group.addEventListener("click", () => { focus(line); tell(line); });
+    line.group.addEventListener("focus", () => { focus(line); show(line); tell(line); });
+  }
+  svg.addEventListener("click", (event) => { if (!event.target.closest("g.node")) tell(null); });
+
+  // ---- searching -----------------------------------------------------------------------------
+
+  const search = byId("search");
+  let hits = []; // lines, and places of nodes that share a line with others
+  let current = -1;
+  const hitLine = (hit) => (typeof hit === "number" ? lineOf[hit] : hit);
+  const mark = () => {
+    const found = new Set(hits.map(hitLine));
+    const now = current < 0 ? null : hitLine(hits[current]);
+    for (const line of lines) {
+      line.cover.classList.toggle("hit", found.has(line));
+      line.cover.classList.toggle("now", now === line);
+    }
+    byId("found").textContent = !search.value ? "" : hits.length
+      ? `${(current + 1).toLocaleString("en")} of ${hits.length.toLocaleString("en")}` : "nothing";
+  };
+  const go = (place) => {
+    current = hits.length ? (place + hits.length) % hits.length : -1;
+    mark();
+    if (current < 0) return;
+    const line = hitLine(hits[current]);
+    reveal(line);
+    centre(whereIs(line));
+    tell(line, typeof hits[current] === "number" ? hits[current] : -1);
+  };
+  const find = (wanted) => {
+    if (!wanted) return [];
+    const fits = nodes.words.map((text) => text.toLowerCase().includes(wanted));
+    const within = (place) => fits[nodes.name[place]] || fits[nodes.module[place]]
+      || fits[nodes.parameter[place]] || String(turn(place)) === wanted;
+    const found = [];
+    for (const line of lines) {
+      const held = line.members.length > 1 ? line.members.filter(within) : [];
+      if (held.length) for (const place of held) found.push(place);
+      else if (line.text.includes(wanted)) found.push(line);
+    }
+    return found;
   };
   search.addEventListener("input", () => {
-    const wanted = search.value.toLowerCase();
-    hits = wanted ? lines.filter((line) => line.text.includes(wanted)) : [];
+    hits = find(search.value.toLowerCase());
     go(0);
   });
   search.addEventListener("keydown", (event) => {
@@ -376,8 +517,20 @@
   // ---- replay --------------------------------------------------------------------------------
 
   const slider = byId("slider");
-  const runs = data.runs;
-  const last = Math.max(1, ...runs.map((run) => run[1] + (run[2] || 0)));
+  const ran = nodes.ran;
+  const ends = nodes.start.map((start, place) => (nodes.took[place] === null ? Infinity : start + nodes.took[place]));
+  const last = ends.reduce((most, end) => (end < Infinity ? Math.max(most, end) : most), 1);
+  const sortedEnds = Float64Array.from(ends).sort();
+  /** How many of sorted numbers are no larger than a value. */
+  const upTo = (sorted, value) => {
+    let low = 0;
+    let high = sorted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] <= value) low = middle + 1; else high = middle;
+    }
+    return low;
+  };
   const duration = (ns) => {
     // As agviz/words/units.py writes it: three significant digits.
     for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
@@ -389,7 +542,7 @@
   };
   const moment = (position) => {
     if (position <= 0) return -1;
-    return position > runs.length ? Infinity : runs[position - 1][1];
+    return position > ran ? Infinity : nodes.start[position - 1];
   };
   const statusAt = (line, now) => {
     if (line.start === null || line.start > now) return "waiting";
@@ -399,14 +552,14 @@
     const position = Number(slider.value);
     const now = moment(position);
     for (const frame of frames.values()) frame.done = 0;
-    const counts = { waiting: 0, ready: 0, running: 0, done: 0 };
+    let ready = 0;
     for (const line of lines) line.status = statusAt(line, now);
     for (const line of lines) {
       const isReady = line.status === "waiting" && line.start !== null && now >= 0
         && line.fed.every((item) => !itemLines.has(item) || itemLines.get(item).status === "done");
       const status = isReady ? "ready" : line.status;
       line.cover.dataset.status = status;
-      counts[status] += 1;
+      if (isReady) ready += 1;
       if (status === "done") {
         for (let f = frames.get(line.frame); f; f = frames.get(f.parent)) f.done += line.nodes;
       }
@@ -414,100 +567,138 @@
     for (const frame of frames.values()) {
       name(frame, frame.done);
     }
-    const run = runs[position - 1];
-    byId("when").textContent = position <= 0 ? "before the first node" : run
-      ? `${run[0]} ${run[4]} starts after ${duration(run[1])} · ${counts.done} done, ${counts.running} running, ${counts.ready} ready`
-      : `all ${runs.length} nodes, ${duration(last)}`;
+    const done = upTo(sortedEnds, now);
+    const running = (now === Infinity ? ran : upTo(nodes.start, now)) - done;
+    byId("when").textContent = position <= 0 ? "before the first node" : position <= ran
+      ? `${nameOf(position - 1)} starts after ${duration(nodes.start[position - 1])} · ${done} done, ${running} running, ${ready} ready`
+      : `all ${ran.toLocaleString("en")} nodes, ${duration(last)}`;
     slider.setAttribute("aria-valuetext", byId("when").textContent);
-    drawLanes();
+    if (playhead) {
+      const x = xOf(Math.min(Math.max(now, 0), last));
+      playhead.setAttribute("x1", x);
+      playhead.setAttribute("x2", x);
+      playhead.style.display = now < 0 || now === Infinity ? "none" : "";
+    }
+    const line = position > 0 && position <= ran ? lineOf[position - 1] : null;
+    if (line && byId("follow").checked && moved) show(line);
+  };
+  let moved = false; // whether the reader has moved in time
+  const seek = (place) => {
+    if (place >= ran) return;
+    moved = true;
+    slider.value = place + 1;
+    replay();
   };
   const move = (by) => {
+    moved = true;
     slider.value = Number(slider.value) + by;
     replay();
   };
-  const lanes = byId("lanes");
-  const ROW = 18;
-  const NAMES = 120;
-  const drawLanes = () => {
-    if (!runs.length) return;
-    const width = lanes.clientWidth;
-    const height = data.lanes.length * ROW + 6;
-    const ratio = window.devicePixelRatio || 1;
-    lanes.width = width * ratio;
-    lanes.height = height * ratio;
-    lanes.style.height = `${height}px`;
-    const draw = lanes.getContext("2d");
-    const style = getComputedStyle(document.documentElement);
-    draw.scale(ratio, ratio);
-    draw.font = "12px Helvetica, Arial, sans-serif";
-    draw.textBaseline = "middle";
-    const at = (ns) => NAMES + (Math.min(ns, last) / last) * (width - NAMES - 12);
-    const now = moment(Number(slider.value));
-    data.lanes.forEach((lane, place) => {
-      draw.fillStyle = style.getPropertyValue("--ink");
-      draw.fillText(`${lane.mark} ${lane.name}`, 12, place * ROW + ROW / 2, NAMES - 16);
-      draw.fillStyle = style.getPropertyValue("--shade");
-      draw.fillRect(NAMES, place * ROW + 2, width - NAMES - 12, ROW - 4);
-    });
-    for (const [, start, taken, lane] of runs) {
-      draw.fillStyle = data.lanes[lane].colour;
-      draw.globalAlpha = start > now ? 0.3 : 1;
-      const from = at(start);
-      const to = at(taken === null ? last : start + taken);
-      draw.fillRect(from, lane * ROW + 2, Math.max(1, to - from), ROW - 4);
-    }
-    draw.globalAlpha = 1;
-    if (now >= 0 && now < Infinity) {
-      draw.fillStyle = style.getPropertyValue("--alarm");
-      draw.fillRect(at(now) - 1, 0, 2, height);
-    }
+  let playing = null;
+  const play = (on = playing === null) => {
+    clearInterval(playing);
+    playing = null;
+    byId("play").setAttribute("aria-pressed", String(on));
+    byId("play").textContent = on ? "Pause" : "Play";
+    if (!on) return;
+    if (Number(slider.value) > ran) slider.value = 0;
+    const by = Math.max(1, Math.round(ran / LENGTH));
+    playing = setInterval(() => {
+      move(by);
+      if (Number(slider.value) > ran) play(false);
+    }, 60);
   };
-  lanes.addEventListener("click", (event) => {
-    const place = event.clientX - lanes.getBoundingClientRect().left - NAMES;
-    const time = (place / (lanes.clientWidth - NAMES - 12)) * last;
-    slider.value = runs.filter((run) => run[1] <= time).length;
-    replay();
-  });
+
+  // ---- threads in time -----------------------------------------------------------------------
+
+  const drawn = byId("timeline").querySelector("svg");
+  const playhead = drawn && make("line", { id: "playhead", y1: 0, y2: drawn.viewBox.baseVal.height }, drawn);
+  /** Between [time, x] and [time, x]; two of one x have a cut between them. */
+  const between = (from, to, value) => {
+    const axis = data.axis;
+    let at = 1;
+    while (at < axis.length - 1 && axis[at][from] < value) at += 1;
+    const [a, b] = [axis[at - 1], axis[at]];
+    const share = b[from] === a[from] ? 0 : (value - a[from]) / (b[from] - a[from]);
+    return a[to] + share * (b[to] - a[to]);
+  };
+  const xOf = (ns) => between(0, 1, ns);
+  if (drawn) {
+    drawn.addEventListener("click", (event) => {
+      const bar = event.target.closest("[data-node]");
+      if (bar) {
+        const [task, node] = bar.dataset.node.split("-").map(Number);
+        const place = places.get(data.first[task] + node);
+        if (place === undefined) return;
+        const line = lineOf[place];
+        seek(place);
+        if (!line) return;
+        reveal(line);
+        centre(whereIs(line));
+        tell(line, place);
+        return;
+      }
+      const at = drawn.getBoundingClientRect();
+      const x = ((event.clientX - at.left) / at.width) * drawn.viewBox.baseVal.width;
+      moved = true;
+      slider.value = upTo(nodes.start, between(1, 0, x));
+      replay();
+    });
+  }
 
   // ---- keys and buttons ----------------------------------------------------------------------
 
   const pressed = {
     "/": () => search.focus(), "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8),
-    0: fit, f: () => foldAll(true), u: () => foldAll(false),
+    0: fit, f: () => foldTo(0), u: () => foldTo(deepest), n: () => step(1), p: () => step(-1),
+    " ": () => play(), Escape: () => tell(null),
     ArrowLeft: () => move(-1), ArrowRight: () => move(1),
     ArrowUp: () => { view.y -= 80 / view.scale; look(); },
     ArrowDown: () => { view.y += 80 / view.scale; look(); },
   };
+  for (let depth = 1; depth < 10; depth++) pressed[depth] = () => foldTo(depth);
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.matches("input");
-    if (typing || event.ctrlKey || event.metaKey || event.altKey || !(event.key in pressed)) return;
+    if (event.target.matches("input") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === " " && event.target.matches("button, [role=button]")) return;
+    if (event.target.closest("#inside, #timeline") && event.key.startsWith("Arrow")) return;
+    if (event.key === "Enter" && event.target === focused?.group) {
+      if (focused.members.length) seek(focused.members[0]);
+      return;
+    }
+    if (!(event.key in pressed)) return;
     event.preventDefault();
     pressed[event.key]();
   });
   byId("zoom-in").addEventListener("click", () => zoom(1.25));
   byId("zoom-out").addEventListener("click", () => zoom(0.8));
   byId("fit").addEventListener("click", fit);
-  byId("fold-all").addEventListener("click", () => foldAll(true));
-  byId("unfold-all").addEventListener("click", () => foldAll(false));
+  byId("fold-all").addEventListener("click", () => foldTo(0));
+  byId("unfold-all").addEventListener("click", () => foldTo(deepest));
+  byId("depth").max = deepest;
+  byId("depth").addEventListener("change", () => foldTo(Number(byId("depth").value)));
   byId("back").addEventListener("click", () => move(-1));
   byId("on").addEventListener("click", () => move(1));
-  slider.addEventListener("input", replay);
+  byId("play").addEventListener("click", () => play());
+  slider.addEventListener("input", () => { moved = true; replay(); });
 
-  const depth = (frame) => (frame ? 1 + depth(frames.get(frame.parent)) : 0);
-  const deepestFirst = [...frames.values()].sort((a, b) => depth(b) - depth(a) || b.number - a.number);
-  const visible = () => [...boxes.values()].filter((box) => !outermostFolded(box.frame)).length;
+  const deepestFirst = [...frames.values()].sort((a, b) => depthOf(b) - depthOf(a) || b.number - a.number);
+  const open = () => {
+    const shown = [...boxes.values()].filter((box) => !outermostFolded(box.frame));
+    return { boxes: shown.length, lines: shown.reduce((sum, box) => sum + box.lines.length, 0) };
+  };
   for (const frame of deepestFirst) {
-    if (visible() <= MANY) break;
+    if (open().lines <= MANY) break;
     frame.folded = true;
-    if (visible() < FEW) frame.folded = false;
+    if (open().boxes < FEW) frame.folded = false;
   }
-  if (data.ran && runs.length) {
+  byId("depth").value = Math.max(0, ...[...frames.values()].filter((f) => !f.folded).map(depthOf));
+  layOut();
+  if (data.ran && ran) {
     byId("replay").hidden = false;
-    slider.max = runs.length + 1;
-    slider.value = runs.length + 1;
+    slider.max = ran + 1;
+    slider.value = ran + 1;
     replay();
   }
-  layOut();
   fit();
   document.body.dataset.ready = "true";
 })();

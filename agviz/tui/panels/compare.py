@@ -44,7 +44,9 @@ class CompareList(LineList):
         "Two backward passes beside each other, in the order in which A ran: = the same in all that"
         f" was measured, ≠ not the same, {_ONLY_A} only in A, {_ONLY_B} only in B,"
         " ! not finite on a side, ↕ the"
-        " same, but ran in another order, · not measured on both sides.\n\n"
+        " same, but ran in another order, · not measured on both sides. + has norms that are a"
+        " little apart count as near (≈), - less so: d goes past those. ▲ took much longer in B: t"
+        " goes from one of these to the next, beginning with what made most of the difference.\n\n"
         "▎ is where everything that the node was given is the same: a difference begins there."
         " Those after it may be its consequences. Norms are of all that a node put out, of a leaf"
         " that of what arrived in .grad; the factor is B by A.\n\n"
@@ -72,10 +74,18 @@ class CompareList(LineList):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._beside: Beside | None = None
+        self._tolerance = 0.0
+        self._slower: frozenset[int] = frozenset()
 
-    def show_rows(self, beside: Beside | None) -> None:
-        """List them; None: they are not known yet."""
-        self._beside = beside
+    def show_rows(self, beside: Beside | None, tolerance: float = 0.0) -> None:
+        """List them; None: they are not known yet.
+
+        Args:
+            beside: the rows.
+            tolerance: how far norms may be apart, as a share of the larger one.
+        """
+        self._beside, self._tolerance = beside, tolerance
+        self._slower = frozenset() if beside is None else frozenset(beside.slower)
         self.line_count = 0 if beside is None else len(beside)
         self.redraw()
 
@@ -98,7 +108,7 @@ class CompareList(LineList):
         if beside is None:
             return []
         row = beside[index]
-        line = [*_glyphs(row), Span(" ")]
+        line = [*_glyphs(row, is_near=beside.is_near(index, self._tolerance)), Span(" ")]
         a, b = (beside.a, row.a), (beside.b, row.b)
         if width < _WIDE:
             room = width - 3 - 2 * (_NORM + 1) - _RATIO
@@ -114,7 +124,9 @@ class CompareList(LineList):
                 line += [*_named(columns, node, room), _norm(columns, node)]
                 if has_times:
                     took = columns.times[node] if node != NOWHERE else -1
-                    line.append(Span(right("" if took < 0 else duration(took), _TIME), "number"))
+                    is_slower = bool(side) and index in self._slower
+                    said = "▲" * is_slower + ("" if took < 0 else duration(took))
+                    line.append(Span(right(said, _TIME), "nonfinite" if is_slower else "number"))
         return [*line, _ratio(beside, row)]
 
     def cursor_moved(self) -> None:
@@ -132,8 +144,10 @@ class CompareList(LineList):
         return (width - rest) // 2, number, has_times
 
 
-def _glyphs(row: BesideRow) -> Line:
+def _glyphs(row: BesideRow, *, is_near: bool) -> Line:
     """Where a difference begins, and what the line is."""
+    if is_near:
+        return [Span(" "), Span("≈", "number")]
     look = "muted"
     if row.differs:
         look = "nonfinite" if row.is_paired and is_consequence(row.marks) else "failed"

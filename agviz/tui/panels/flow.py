@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from agviz.analysis.flow_steps import StepWidths
 from agviz.analysis.outcome import Outcome
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.panels.panel import Panel
@@ -18,7 +19,9 @@ from agviz.words.units import factor as in_few_cells
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.flow import FlowFinding, FlowStep, FollowedGradient
+    from agviz.analysis.flow import FollowedGradient
+    from agviz.analysis.flow_finding import FlowFinding
+    from agviz.analysis.flow_steps import FlowStep
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -117,17 +120,16 @@ class FlowList(LineList):
         super().__init__(id=id)
         self._flow: FollowedGradient | None = None
         self._range = 0.0, 0.0
-        self._base: float | None = None
+        self._needs = StepWidths(0, 0, 0, 0)
+        self._steep: frozenset[int] = frozenset()
 
     def show_flow(self, flow: FollowedGradient | None) -> None:
         """Draw it; None: nothing is known."""
         self._flow = flow
-        steps = () if flow is None else flow.steps
-        norms = [step.norm for step in steps]
-        finite = [math.log10(norm) for norm in norms if norm is not None and _is_amount(norm)]
-        self._range = min(finite, default=0.0), max(finite, default=0.0)
-        self._base = None if flow is None else flow.base
-        self.line_count = len(steps)
+        if flow is not None:
+            self._range, self._needs = flow.steps.range, flow.steps.widths
+            self._steep = frozenset(flow.finding.steep)
+        self.line_count = 0 if flow is None else len(flow.steps)
         self.redraw()
 
     @property
@@ -165,7 +167,7 @@ class FlowList(LineList):
         steps, widths = self._flow.steps, self._widths(width)
         step, before = steps[index], steps[index - 1] if index else None
         number = "" if step.order is None else f"{step.order:,}"
-        mark = _mark(self._flow, index)
+        mark = _mark(step, before, is_steep=index in self._steep)
         line = [
             Span(f" {right(number, widths.number)} ", "number"),
             Span(left(step.name, widths.name), "name"),
@@ -175,7 +177,7 @@ class FlowList(LineList):
             Span(right(amount(step.norm), widths.norm), _look(step.norm)),
         ]
         factor = None if before is None else _factor(step.norm, before.norm)
-        since = _factor(step.norm, self._base)
+        since = _factor(step.norm, self._flow.base)
         if widths.factor:
             line.append(Span(f" {right(_times(factor), widths.factor)}", "number"))
         if widths.since:
@@ -199,18 +201,16 @@ class FlowList(LineList):
             self.notify("Only one gradient leads into this node.")
 
     def _widths(self, width: int) -> _FlowWidths:
-        steps = () if self._flow is None else self._flow.steps
-        number = max([3, *(len(f"{step.order:,}") for step in steps if step.order is not None)])
-        name = min(max([12, *(len(step.name) for step in steps)]), 28 if width >= 100 else 20)
+        number = max(3, self._needs.order)
+        name = min(max(12, self._needs.name), 28 if width >= 100 else 20)
         norm, bar = 8, 10 if width < 100 else 16
         factor = 8
         rest = width - number - name - norm - bar - factor - 10
         since = 8 if rest >= 44 else 0
         rest -= since + 1 if since else 0
-        longest = max((len(step.line) for step in steps), default=0)
-        line = min(longest, rest - 1 if rest < 30 else rest // 2)
+        line = min(self._needs.line, rest - 1 if rest < 30 else rest // 2)
         rest -= line + 1
-        place = min(max((len(step.module) for step in steps), default=0), rest - 1)
+        place = min(self._needs.module, rest - 1)
         if place < 6:
             place = 0
         return _FlowWidths(number, name, bar, norm, factor, since, place, max(0, line))
@@ -351,14 +351,13 @@ def _times(factor: float | None) -> str:
     return f"{in_few_cells(factor)}{_TIMES}" if factor > 1 else f"/{in_few_cells(1 / factor)}"
 
 
-def _mark(flow: FollowedGradient, index: int) -> Span:
+def _mark(step: FlowStep, before: FlowStep | None, *, is_steep: bool) -> Span:
     """What is unusual about a step."""
-    step, before = flow.steps[index], flow.steps[index - 1] if index else None
     if step.norm is not None and not math.isfinite(step.norm):
         return Span("!", "nonfinite")
     if step.norm == 0:
         return Span("0", "nonfinite")
-    if index in flow.finding.steep and before is not None:
+    if is_steep and before is not None:
         factor = _factor(step.norm, before.norm)
         return Span("▼" if factor is not None and factor < 1 else "▲", "failed")
     return Span(" ")

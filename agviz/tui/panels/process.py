@@ -126,6 +126,8 @@ class ProcessLanes(Panel):
         """Draw a window."""
         if self.picture is None:
             self._at = float(pass_span[0])
+        if self.window == self._whole:
+            self.window = whole  # which has grown
         self.picture, self._whole, self._pass, self._labels = picture, whole, pass_span, labels
         reading = "" if picture.is_read else ", reading …"
         cut = sum(stop.took_ns for stop in picture.stops)

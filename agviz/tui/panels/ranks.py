@@ -33,6 +33,9 @@ _ALIGNED: Final = "│"
 _PASS: Final = Binding.Group("Pass", compact=True)
 _MOST_LABEL: Final = 24
 _SLOWEST: Final = 3
+"""Nodes that are named however little room there is."""
+_OTHERS: Final = 6
+"""Lines of what is said of a rank beside nodes and collectives, at most."""
 
 
 class _Lane(NamedTuple):
@@ -94,18 +97,22 @@ class RankLanes(LineList):
         self._lanes = [*_lanes(window, works)]
         self.line_count = len(self._lanes)
         if rank is not None:
-            places = (
-                place
-                for place, lane in enumerate(self._lanes)
-                if lane.rank is not None and lane.rank.number == rank.number
-            )
-            self.put_cursor(next(places, 0))
+            self.put_on(rank.number)
         self.subtitle(
             "▒ forward  █ backward  ░ waiting  ▚ transfer"
             if self.inner_width < 90
             else "▒ forward  █ backward  ░ waiting  ▚ transfer  ─ between passes  │ all have joined"
         )
         self.redraw()
+
+    def put_on(self, number: int) -> None:
+        """Put the cursor on a rank; on the first line where that is not shown."""
+        places = (
+            place
+            for place, lane in enumerate(self._lanes)
+            if lane.rank is not None and lane.rank.number == number
+        )
+        self.put_cursor(next(places, 0))
 
     def on_resize(self) -> None:
         """Lay out anew."""
@@ -215,7 +222,8 @@ class RankPanel(Panel):
 
     def show_rank(self, rank: RankLine | None, window: RanksWindow, work: RankWork | None) -> None:
         """Say what is known of it."""
-        self._lines = [] if rank is None else [*_facts(rank, window, work)]
+        room = self.scrollable_content_region.height
+        self._lines = [] if rank is None else [*_facts(rank, window, work, room)]
         self.border_title = "Rank" if rank is None else f"Rank {rank.number}"
         self.subtitle("" if rank is None or not rank.host else clean(rank.host))
         self.redraw()
@@ -306,7 +314,7 @@ def _crossed(text: str, column: int, aligned: set[int], behind: int = 0) -> str:
     return "".join(cells)
 
 
-def _facts(rank: RankLine, window: RanksWindow, work: RankWork | None) -> Iterator[Line]:
+def _facts(rank: RankLine, window: RanksWindow, work: RankWork | None, room: int) -> Iterator[Line]:
     if rank.status is None:
         yield [Span(f" It made no pass {window.ordinal}.", "failed")]
     elif rank.status is not GraphTaskStatus.FINISHED:
@@ -317,7 +325,7 @@ def _facts(rank: RankLine, window: RanksWindow, work: RankWork | None) -> Iterat
     elif rank.clock.error_ns:
         yield [Span(f" Its clock may be {duration(rank.clock.error_ns)} off.", "muted")]
     if work is not None:
-        yield from _slow(work)
+        yield from _slow(work, max(_SLOWEST, room - _OTHERS - len(rank.collectives)))
     if rank.collectives:
         yield [
             Span(" Collectives", "heading"),
@@ -333,14 +341,16 @@ def _facts(rank: RankLine, window: RanksWindow, work: RankWork | None) -> Iterat
 def _totals(rank: RankLine) -> Line:
     line: Line = [Span(" ")]
     for phase in Phase:
+        if phase is Phase.BETWEEN and not rank.totals[phase]:
+            continue  # one pass is shown
         name = str(phase).split(" ", 1)[0]
         line.append(Span(f"{GLYPHS[phase]} ", f"phase-{name}"))
         line.append(Span(f"{name} {duration(rank.totals[phase])}  ", "name"))
     return line
 
 
-def _slow(work: RankWork) -> Iterator[Line]:
-    slow = [node for node in work.slow if node.busy_ns > 0][:_SLOWEST]
+def _slow(work: RankWork, most: int) -> Iterator[Line]:
+    slow = [node for node in work.slow if node.busy_ns > 0][:most]
     if slow:
         yield [Span(" Slowest nodes, without what held them", "heading")]
     for node in slow:

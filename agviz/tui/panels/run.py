@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.run_table import Bucket, RunRow, RunTable
 
-_BARS: Final = "▁▂▃▄▅▆▇█"
+_BARS: Final = " ▁▂▃▄▅▆▇█"
 _NAME: Final = 10
 _MOST_CELLS: Final = 4
 """Of the bar of one pass."""
@@ -33,7 +34,6 @@ _GLYPHS: Final = {
     PassMark.UNDER_WAY: ("●", "running"),
     PassMark.NON_FINITE: ("!", "nonfinite"),
     PassMark.LOSS: ("!", "nonfinite"),
-    PassMark.NOT_MEASURED: ("?", "muted"),
     PassMark.WENT_BACK: ("↶", "muted"),
 }
 
@@ -50,6 +50,8 @@ class RunChart(Panel):
         super().__init__(id=id)
         self._charts: dict[str, list[Bucket]] = {}
         self._share = 0.0
+        self.bar_lines = 1
+        """Of each chart."""
 
     def show_charts(self, charts: dict[str, list[Bucket]]) -> None:
         """Draw them."""
@@ -66,32 +68,40 @@ class RunChart(Panel):
         self.redraw()
 
     def row(self, y: int, width: int) -> tuple[Line, str]:
-        """A chart."""
-        if y >= len(self._charts):
+        """A line of a chart; the lowest has its name, and what the last pass has."""
+        number, line_of = divmod(y, self.bar_lines + (self.bar_lines > 1))
+        if number >= len(self._charts) or line_of >= self.bar_lines:
             return [], ""
-        name, buckets = [*self._charts.items()][y]
+        above = self.bar_lines - 1 - line_of
+        name, buckets = [*self._charts.items()][number]
         last = next((one.most for one in reversed(buckets) if one.most is not None), None)
         said = "" if last is None else _amount(name, last)
         room = width - _NAME - 13
-        line = [Span(f" {left(name, _NAME)}", "muted")]
+        line = [Span(f" {left('' if above else name, _NAME)}", "muted")]
         if not any(one.most is not None or one.is_bad for one in buckets):
-            return [*line, Span("not known", "muted")], ""
+            return [*line, Span("" if above else "not known", "muted")], ""
         each = min(max(1, room // len(buckets)), _MOST_CELLS)
-        line += _bars(merged(buckets, room), int(self._share * min(room, len(buckets))), each)
-        return [*line, Span(f"  {said}", "number")], ""
+        marked = int(self._share * min(room, len(buckets)))
+        line += _bars(merged(buckets, room), marked, each, (above, self.bar_lines))
+        return [*line, Span("" if above else f"  {said}", "number")], ""
 
 
-def _bars(buckets: Sequence[Bucket], marked: int, cells: int) -> Iterator[Span]:
+def _bars(
+    buckets: Sequence[Bucket], marked: int, cells: int, part: tuple[int, int]
+) -> Iterator[Span]:
+    """A line of bars; ``part``: how many are below it, of how many."""
+    below, lines = part
     finite = [one.most for one in buckets if one.most is not None]
     low, high = min(0.0, *finite, 0.0), max(finite, default=0.0)
     for place, bucket in enumerate(buckets):
         if bucket.is_bad:
-            glyph, look = "!", "nonfinite"
+            glyph, look = " " if below else "!", "nonfinite"
         elif bucket.most is None:
-            glyph, look = "·", "muted"
+            glyph, look = " " if below else "·", "muted"
         else:
             level = 0 if high == low else (bucket.most - low) / (high - low)
-            glyph, look = _BARS[min(int(level * len(_BARS)), len(_BARS) - 1)], "lane-past"
+            eighths = min(int(level * 8 * lines), 8 * lines - 1) + 1 - 8 * below
+            glyph, look = _BARS[min(max(eighths, 0), 8)], "lane-past"
         yield Span(glyph * cells, "playhead" if place == marked else look)
 
 
@@ -144,7 +154,7 @@ class RunList(LineList):
         """List these rows of a table."""
         before = self.place
         self._table, self._places, self._is_measured = table, places, is_measured
-        threads = {task.thread for task in table.tasks}
+        threads = table.tasks.threads
         self._most_thread = max(threads) if len(threads) > 1 else None
         self.line_count = len(places)
         if before is not None:
@@ -156,9 +166,25 @@ class RunList(LineList):
         """The row of the table under the cursor; None: there is none."""
         return self._places[self.cursor] if self.cursor < len(self._places) else None
 
-    def place_of(self, line: int) -> int:
-        """The row of the table on a line."""
-        return self._places[line]
+    @property
+    def places(self) -> Sequence[int]:
+        """The rows of the table that are listed, line by line."""
+        return self._places
+
+    def next_of(self, places: Sequence[int], by: int) -> int | None:
+        """The next line (1) with one of some rows of the table, or the previous one (-1), if any.
+
+        Args:
+            places: of these, in ascending order.
+            by: in which direction.
+        """
+        if isinstance(self._places, range):
+            before, until = bisect_left(places, self.cursor), bisect_right(places, self.cursor)
+            found = until if by > 0 else before - 1
+            return places[found] if 0 <= found < len(places) else None
+        wanted = set(places)
+        lines = range(self.cursor + by, self.line_count if by > 0 else -1, by)
+        return next((line for line in lines if self._places[line] in wanted), None)
 
     @property
     def run_row(self) -> RunRow | None:
@@ -220,8 +246,8 @@ class RunList(LineList):
 
     def _widths(self, width: int) -> tuple[int, bool, int]:
         """Of the number, whether forward and nodes have room, and of the thread (0: one alone)."""
-        tasks = () if self._table is None else self._table.tasks
-        last = tasks[-1].id if tasks else 0
+        ids = () if self._table is None else self._table.tasks.ids
+        last = ids[-1] if ids else 0
         most = self._most_thread
         thread = 0 if most is None else len(f" T{most}")
         return max(4, len(f"{last:,}")), width >= _WIDE, thread

@@ -49,16 +49,23 @@ class WhatHappened(Panel):
         self._wrapped = (0, [])
         self.redraw()
 
+    def height_for(self, width: int) -> int:
+        """Lines that it takes to say everything in so many cells, borders included."""
+        return len(self._wrapped_to(width - 2)) + 2
+
     def row(self, y: int, width: int) -> tuple[Line, str]:
         """A line of it; the last says how many have no room."""
-        if self._wrapped[0] != width:
-            self._wrapped = width, [*self._lines(width - 2)]
-        lines = self._wrapped[1]
+        lines = self._wrapped_to(width)
         height = self.scrollable_content_region.height
         if y == height - 1 and len(lines) > height:
             more = plural(len(lines) - height + 1, "line")
             return [Span(f" … {more} more: {self.more}", "muted")], ""
         return (lines[y] if y < len(lines) else []), ""
+
+    def _wrapped_to(self, width: int) -> list[Line]:
+        if self._wrapped[0] != width:
+            self._wrapped = width, [*self._lines(width - 2)]
+        return self._wrapped[1]
 
     def _lines(self, width: int) -> Iterator[Line]:
         for verdict in self._verdicts:

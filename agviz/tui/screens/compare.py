@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _AROUND: Final = 3
 """Lines that are no panels: both heads and hints."""
 _SHARE: Final = 0.6
+_TOLERANCES: Final = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""How far norms may be apart, as a share of the larger one."""
 
 
 class CompareScreen(ModeScreen[Start | None]):
@@ -69,6 +71,11 @@ class CompareScreen(ModeScreen[Start | None]):
         Binding(
             "left_parenthesis", "both(-1)", "Previous ones", show=False, id="compare.previous-both"
         ),
+        Binding("t", "slower", "Slower", tooltip="What took longer in B", id="compare.slower"),
+        Binding(
+            "plus,equals_sign", "tolerate(1)", "Tolerance", show=False, id="compare.tolerate-more"
+        ),
+        Binding("minus", "tolerate(-1)", "Less of it", show=False, id="compare.tolerate-less"),
         Binding("s", "swap", "Swap", id="compare.swap"),
         Binding("slash", "search", "Search", id="compare.search"),
         Binding("full_stop", "match(1)", "Next match", show=False, id="compare.next-match"),
@@ -96,6 +103,12 @@ class CompareScreen(ModeScreen[Start | None]):
         self._node, self._side = node, side
         self._seeks = seeks
         self._words = ""
+        self._tolerance = 0
+        """Place among :data:`_TOLERANCES`."""
+        self._beyond: Sequence[int] = ()
+        """Rows that differ by more."""
+        self._slower = -1
+        """Place of the row that took longer in B and was looked at last."""
         self.read: CompareRead | None = None
         """What is known; it is shown once it is read to its end."""
 
@@ -149,10 +162,8 @@ class CompareScreen(ModeScreen[Start | None]):
             answer.show_found([doing])
             self._ask(message)
             return
-        self._seeks = False
-        rows.show_rows(beside)
-        differing = len(beside.differing)
-        rows.subtitle(f"{len(beside):,} rows, {differing:,} differ{'s' * (differing == 1)}")
+        self._seeks, self._slower = False, -1
+        self._show_rows()
         said = list(message.said)
         if message.same and beside.same:
             said[0] = f"No difference in {plural(message.same + 1, 'pair')} of passes."
@@ -165,6 +176,20 @@ class CompareScreen(ModeScreen[Start | None]):
         self._node = None
         rows.put_cursor(at)
         self.on_compare_list_line_moved()
+
+    def _show_rows(self) -> None:
+        """List the rows, with what is tolerated."""
+        if self.read is None:
+            return
+        beside, tolerance = self.read.beside, _TOLERANCES[self._tolerance]
+        self._beyond = beside.beyond(tolerance) if tolerance else beside.differing
+        rows, differing = self.query_one(CompareList), len(self._beyond)
+        rows.show_rows(beside, tolerance)
+        said = f"{len(beside):,} rows, {differing:,} differ{'s' * (differing == 1)}"
+        if tolerance:
+            near = len(beside.differing) - differing
+            said += f", {near:,} by at most {tolerance:g} of the norm"
+        rows.subtitle(said)
 
     def _take_row(self, message: RowSaid) -> None:
         if self.is_attached and message.row == self.query_one(CompareList).cursor:
@@ -217,7 +242,7 @@ class CompareScreen(ModeScreen[Start | None]):
     def action_difference(self, by: int) -> None:
         """Go to the next or previous row that differs."""
         if self._is_read and self.read is not None:
-            self._walk(self.read.beside.differing, by, "differs")
+            self._walk(self._beyond, by, "differs")
 
     def action_nonfinite(self) -> None:
         """Go to the next row that is not finite, from the last one to the first."""
@@ -229,14 +254,33 @@ class CompareScreen(ModeScreen[Start | None]):
             else:
                 self.notify("Nothing that was measured is not finite.")
 
+    def action_slower(self) -> None:
+        """Go to the row that took most longer in B, then to the next one."""
+        if self._is_read and self.read is not None:
+            slower = self.read.beside.slower
+            if slower:
+                self._slower = (self._slower + 1) % len(slower)
+                self._go(slower[self._slower])
+            else:
+                self.notify("No node took much longer in B.")
+
+    def action_tolerate(self, by: int) -> None:
+        """Tolerate norms that are further apart, or less."""
+        wanted = self._tolerance + by
+        if self._is_read and 0 <= wanted < len(_TOLERANCES):
+            self._tolerance = wanted
+            self._show_rows()
+
     def action_first(self) -> None:
         """Go to the first difference."""
         if self._is_read and self.read is not None:
             first = self.read.beside.first
             if first is None:
                 self.notify("Nothing differs.")
-            else:
+            elif first in self._beyond or not self._beyond:
                 self._go(first)
+            else:
+                self._go(self._beyond[0])
 
     def action_seek(self) -> None:
         """Go to the next passes that differ."""

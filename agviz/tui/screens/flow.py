@@ -112,7 +112,7 @@ class FlowScreen(Screen["StepPlace | None"]):
         if flow.meetings:
             places = plural(flow.meetings, "node")
             more = f"Into {places} of this way several gradients lead (⊕): it is along the largest."
-            if any(step.chosen for step in flow.steps):
+            if flow.steps.has_choice:
                 more = "This way is not along the largest gradients: another one was chosen (⊕)."
         rows = self.query_one(FlowList)
         rows.show_flow(flow)

@@ -36,6 +36,8 @@ _AROUND: Final = 5
 _LEAST: Final = 8
 _SHARE: Final = 0.65
 """Of the lines, what the lanes may have."""
+_SECONDS_BETWEEN_LOOKS: Final = 1.0
+"""At a file that grows."""
 _SUMMED_AT_ONCE: Final = 50_000
 """Events of a pass up to which its sum is there without being asked for: some ten ms."""
 
@@ -67,6 +69,9 @@ class ProcessScreen(ModeScreen[Start | None]):
         self._timeline: ProcessTimeline | None = None
         self._is_asked = False
         self._is_stale = False
+        self._is_renewing = False
+        self._shown: tuple[bool, tuple[int, int] | None] = False, None
+        """Whether all was known of what is shown, and the window it is of."""
         self._asked_about: ThreadSpan | None = None
         self._most_rows = 0
         self._sums: Iterator[PartTimes | None] | None = None
@@ -93,6 +98,16 @@ class ProcessScreen(ModeScreen[Start | None]):
         """Draw in other cells."""
         self.call_after_refresh(self._ask)
 
+    def renew(self, file: int) -> None:
+        """Take over what has come to the file, once the last look at it is some time ago."""
+        if file == self._recording.key.file and not self._is_renewing:
+            self._is_renewing = True
+            self.set_timer(_SECONDS_BETWEEN_LOOKS, self._renew)
+
+    def _renew(self) -> None:
+        self._is_renewing = False
+        self._ask()
+
     # What the reader thread found.
 
     def _ask(self) -> None:
@@ -111,7 +126,10 @@ class ProcessScreen(ModeScreen[Start | None]):
         self._is_asked = False
         self._timeline = message.timeline
         lanes = self.query_one(ProcessLanes)
-        if lanes.window == message.window:
+        # Of a file that has grown, what was known is shown until as much is known again.
+        waits = not message.picture.is_read and self._shown == (True, message.window)
+        if lanes.window == message.window and not waits:
+            self._shown = message.picture.is_read, message.window
             active = message.timeline.active
             lanes.show_picture(message.picture, active, message.pass_span, self._labels())
             self._fit(sum(len(lane.rows) for lane in message.picture.lanes))

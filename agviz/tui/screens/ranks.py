@@ -20,6 +20,7 @@ from agviz.words.safe import clean
 from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from textual.app import ComposeResult
@@ -40,6 +41,7 @@ _AROUND: Final = 4
 _FACTS: Final = 13
 """Lines that what happened and the rank's own facts have at least, with their borders."""
 _LEAST: Final = 5
+_LEAST_FACTS: Final = 6
 _LOW: Final = 20
 """Lines below which only the lanes and the rank's own facts have room."""
 _ZOOM: Final = Binding.Group("Passes shown", compact=True)
@@ -71,9 +73,9 @@ class RanksScreen(Screen[None]):
     class RankPicked(Message):
         """The user wants to look at one rank."""
 
-        def __init__(self, path: Path, number: int, graph_task: int) -> None:
+        def __init__(self, paths: Mapping[int, Path], number: int, graph_task: int) -> None:
             super().__init__()
-            self.path, self.number, self.graph_task = path, number, graph_task
+            self.paths, self.number, self.graph_task = paths, number, graph_task
 
     def __init__(self, folder: Path, reader: RanksReader) -> None:
         super().__init__()
@@ -89,6 +91,8 @@ class RanksScreen(Screen[None]):
         """What is said of the run; empty: it is being found."""
         self._works: dict[int, RankWork] = {}
         self._longest = 0
+        self._has_chosen = False
+        """Whether the user has moved the cursor."""
 
     def compose(self) -> ComposeResult:
         """Title, lanes, facts, hints."""
@@ -106,8 +110,15 @@ class RanksScreen(Screen[None]):
 
     def on_resize(self) -> None:
         """Fold anew where there is another number of lines."""
+        self._fit_answer()
         wanted = self._wanted or Wanted(-1, 1, 1)
         self._ask(wanted if wanted.most == 0 else wanted._replace(most=self._most))
+
+    def _fit_answer(self) -> None:
+        """Give what happened the lines that it needs, and leave some for the rank's own facts."""
+        answer, lanes = self.query_one(WhatHappened), self.query_one(RankLanes)
+        room = self.size.height - 2 - (lanes.lanes + 3) - _LEAST_FACTS
+        answer.styles.height = max(_LEAST, min(answer.height_for(self.size.width), room))
 
     # What the reader thread found.
 
@@ -126,6 +137,10 @@ class RanksScreen(Screen[None]):
         """Say what happened in the whole run."""
         self.verdicts = message.verdicts
         self.query_one(WhatHappened).show_verdicts(message.verdicts)
+        self._fit_answer()
+        if message.ranks and not self._has_chosen:
+            self.query_one(RankLanes).put_on(message.ranks[0])
+            self._show_rank()
 
     def on_rank_work_read(self, message: RankWorkRead) -> None:
         """Show its device threads, and which nodes took long."""
@@ -143,6 +158,7 @@ class RanksScreen(Screen[None]):
 
     def on_panel_node_selected(self, _message: Panel.NodeSelected) -> None:
         """Say more about another rank."""
+        self._has_chosen = True
         self._show_rank()
 
     # Keys.
@@ -154,8 +170,9 @@ class RanksScreen(Screen[None]):
             self.action_fold()
         elif rank.graph_task is None:
             self.notify(f"Rank {rank.number} made no such pass.")
-        else:
-            self.post_message(self.RankPicked(rank.path, rank.number, rank.graph_task))
+        elif self.window is not None:
+            paths = self.window.paths
+            self.post_message(self.RankPicked(paths, rank.number, rank.graph_task))
 
     def action_pass(self, by: int) -> None:
         """Look at the next or previous pass."""
@@ -240,6 +257,7 @@ class RanksScreen(Screen[None]):
             room = self.size.height - _AROUND - _FACTS + 2
             most = min(max(room, _LEAST + 3), self.size.height - 6)
             lanes.styles.height = max(3, min(lanes.lanes + 3, most))
+            self._fit_answer()
         self.query_one("#ranks-title", Static).update(self._title())
         self._show_rank()
 

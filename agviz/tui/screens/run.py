@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from agviz.analysis.run_table import RunTable
+    from agviz.analysis.verdict import PassMark
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Meta
     from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import LoadedPass
     from agviz.tui.reader_thread import ReaderThread
@@ -45,10 +47,16 @@ _AROUND: Final = 2
 """Lines that are no panels: title and hints."""
 _CHART: Final = 5
 _LEAST: Final = 5
+_LEAST_ANSWER: Final = 8
 _TALL: Final = 30
+_MORE_CHART: Final = {1: 0, 2: 5, 3: 8}
+"""Lines that bars of so many lines need beside."""
 _SHARE: Final = 0.6
 _SHARE_OF_LOW: Final = 0.45
-"""Of the lines, what the passes may have; on a low screen what happened comes first."""
+"""Of the lines, what the passes have at least; on a low screen what happened comes first."""
+_SHARE_OF_PAUSES: Final = 20
+"""A list that grows is read anew for at most one part of so many of the time."""
+_LONGEST_PAUSE_S: Final = 3.0
 _REST_S: Final = 0.08
 """The cursor rests for so long before it is asked what happened in a pass."""
 
@@ -57,9 +65,11 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     """Opens over the trace; its result is the place or the passes to be seen.
 
     Args:
-        recording: the pass that is open.
+        key: the pass that is open, or is about to be.
+        opened: gives what was read of it; None: nothing yet.
         reader: the thread that reads the files.
         files: that were opened.
+        when_listed: called once passes are listed.
     """
 
     MODE = "Run"
@@ -82,24 +92,37 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     ]
 
     def __init__(
-        self, recording: LoadedPass, reader: ReaderThread, files: Sequence[FileRow]
+        self,
+        key: Key,
+        opened: Callable[[], LoadedPass | None],
+        reader: ReaderThread,
+        files: Sequence[FileRow],
+        when_listed: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
-        self._recording = recording
+        self._key = key
+        self._opened = opened
         self._reader = reader
         self._files = files
-        self.file = recording.key.file
+        self._when_listed = when_listed
+        self.file = key.file
         """Of which the passes are listed."""
-        self._meta = recording.meta
+        self._meta: Meta | None = None
         self._table: RunTable | None = None
         self._is_measured = True
         self._is_reading = True
+        self._is_stale = False
+        """Whether more has come to the file since it was begun to be read on."""
+        self._pause_s = 0.0
+        """Before it is read on."""
         self._order = ORDERS[0]
         self._words = ""
         self._marked: int | None = None
         """The graph task with which others are compared."""
         self.judged: int | None = None
         """The graph task about which something is said."""
+        self._answer = _LEAST_ANSWER
+        """Lines that what happened has needed so far, on a tall screen."""
 
     def compose(self) -> ComposeResult:
         """Title, chart, passes, what happened, hints."""
@@ -131,14 +154,24 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         self._fit()
         self.call_after_refresh(self._show_title)
 
-    def renew(self, files: Sequence[FileRow]) -> None:
-        """Take over what has come to files that grow."""
-        if not self.is_attached:
-            return
+    def show_files(self, files: Sequence[FileRow]) -> None:
+        """Take over how many passes files hold."""
         self._files = files
-        self.query_one(FileList).show_files(files)
-        if self._table is not None and not self._is_reading:
+        if self.is_attached:
+            self.query_one(FileList).show_files(files)
+            self._show_title()
+
+    def renew(self, file: int) -> None:
+        """Take over what has come to a file, once that takes a small share of the time."""
+        if file != self.file or self._table is None:
+            return
+        self._is_stale = self._is_reading
+        if not self._is_reading:
             self._is_reading = True
+            self.set_timer(self._pause_s, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._table is not None:
             self._ask(read_run(self._table), self._take_run)
 
     # What the reader thread found.
@@ -156,27 +189,42 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def _take_run(self, message: RunRead) -> None:
         """Show what is known, and go on."""
         self._is_reading = not message.is_read
-        is_first = self._table is None
+        is_first, before = self._table is None, self._shown_mark
         self._table, self._is_measured = message.table, message.can_be_judged
+        self._pause_s = min(_SHARE_OF_PAUSES * message.took_s, _LONGEST_PAUSE_S)
         self._meta = message.meta
         self.query_one(RunChart).show_charts(message.charts)
         if is_first or (self._order == ORDERS[0] and not self._words):
             self._show(range(len(message.table)))
         self._fit()
         if is_first:
-            first = message.table.first_marked
+            first = next(iter(message.table.wrong), None)
             here = None
-            if self.file == self._recording.key.file:
-                here = message.table.place(self._recording.key.graph_task)
+            if self.file == self._key.file:
+                here = message.table.place(self._key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
             self._mark_place()
             self._ask(judge(None), self._take_verdicts)
+            if self._when_listed is not None:
+                self._when_listed()
+                self._when_listed = None
             self.post_message(Tour.Offered("run", lambda _: None))
+        elif before != self._shown_mark:
+            self.judged = None  # it has come to its end since
+            self.on_run_list_moved()
         if not message.is_read:
-            self._ask(read_run(message.table), self._take_run)
+            self._read_on()
+        elif self._is_stale:
+            self.renew(self.file)
         elif self._order != ORDERS[0] or self._words:
             self._list()
         self._show_title()
+
+    @property
+    def _shown_mark(self) -> PassMark | None:
+        """What was unusual about the pass under the cursor when it was listed."""
+        row = self.query_one(RunList).run_row
+        return None if row is None else row.mark
 
     def _take_order(self, message: RunOrdered) -> None:
         """Show the rows that are wanted, unless others are by now."""
@@ -194,6 +242,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         elif row is not None and message.graph_task in {None, row.task.id}:
             self.judged = row.task.id
             self.query_one(WhatHappened).show_verdicts(message.verdicts, message.shape)
+        self._fit()
 
     # What the user does.
 
@@ -246,14 +295,11 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         table = self._table
         if table is None:
             return
-        marked = table.marked()
-        wanted = range(rows.cursor + by, rows.line_count if by > 0 else -1, by)
-        for line in wanted:
-            place = rows.place_of(line)
-            if marked[place]:
-                rows.put_cursor(line)
-                self.on_run_list_moved()
-                return
+        line = rows.next_of(table.wrong, by)
+        if line is not None:
+            rows.put_cursor(line)
+            self.on_run_list_moved()
+            return
         where = "behind" if by > 0 else "before"
         self.notify(f"No pass {where} this one is marked.")
 
@@ -263,11 +309,12 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         if row is None or row.change is None:
             self.notify("No parameter is known here whose gradient changed.")
             return
-        if self.file != self._recording.key.file:
+        recording = self._opened()
+        if recording is None or self.file != recording.key.file:
             self.notify("Open a pass of this file first (enter); L follows a gradient in it.")
             return
         target = FlowTarget(row.task.id, row.change.parameter)
-        self.app.push_screen(FlowScreen(self._recording, self._reader, target), self._open_place)
+        self.app.push_screen(FlowScreen(recording, self._reader, target), self._open_place)
 
     def _open_place(self, place: StepPlace | None) -> None:
         if place is not None and self.is_attached:
@@ -277,6 +324,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def action_sort(self) -> None:
         """Sort by what comes next."""
         self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
+        self.query_one(RunList).subtitle(f"by {self._order} …")
         self._list()
 
     def action_search(self) -> None:
@@ -363,8 +411,17 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         room = self.size.height - _AROUND - (_CHART if chart.display else 0)
         if files.display:
             room -= of_files
-        share = _SHARE if is_tall else _SHARE_OF_LOW
-        self.query_one(RunList).styles.height = min(count + 3, max(_LEAST, int(room * share)))
+        if is_tall:
+            needed = self.query_one(WhatHappened).height_for(self.size.width)
+            self._answer = max(self._answer, min(needed, int(room * (1 - _SHARE))))
+            height = room - self._answer
+        else:
+            height = int(room * _SHARE_OF_LOW)
+        height = min(count + 3, max(_LEAST, height))
+        self.query_one(RunList).styles.height = height
+        spare = room - height - self._answer if is_tall else 0
+        chart.bar_lines = next(lines for lines in (3, 2, 1) if spare >= _MORE_CHART[lines])
+        chart.styles.height = _CHART + _MORE_CHART[chart.bar_lines]
 
     def _show(self, places: Sequence[int]) -> None:
         if self._table is not None:
@@ -378,15 +435,15 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         meta, table, name = self._meta, self._table, self._files[self.file].name
         line = Text.assemble(("agviz", "bold"), f"  {clean(name)}  ")
         line.no_wrap, line.overflow = True, "ellipsis"
-        facts = [clean(PurePath(meta.script).name)]
+        facts = [clean(PurePath(meta.script).name)] if meta is not None else []
         if table is not None:
             facts.append(plural(len(table), "backward pass", "backward passes"))
-            wrong = sum(table.marked())
+            wrong = len(table.wrong)
             if wrong:
                 facts.append(f"{wrong:,} not good")
         line.append(" · ".join(filter(None, facts)))
         title = self.query_one("#run-title", Static)
-        torch = f" · torch {clean(meta.torch)}"
-        if meta.torch and line.cell_len + len(torch) <= title.content_size.width:
+        torch = "" if meta is None or not meta.torch else f" · torch {clean(meta.torch)}"
+        if line.cell_len + len(torch) <= title.content_size.width:
             line.append(torch)
         title.update(line)

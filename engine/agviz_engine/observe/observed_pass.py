@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 import torch
 
 from agviz_engine import events, interrupt
-from agviz_engine.emissions import ARRIVED, DELIVERED, LEAF, PUSH, clock, expand, next_two
+from agviz_engine.emissions import (
+    ABSENT,
+    ARRIVED,
+    DELIVERED,
+    ENDED,
+    LEAF,
+    clock,
+    expand,
+    next_two,
+    took,
+)
 from agviz_engine.errors import text_of
 from agviz_engine.graph_task import GraphRoot
 from agviz_engine.nonfinite_check import check_outputs
@@ -29,7 +39,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.autograd.graph import Node
 
-    from agviz_engine.emissions import Moment
     from agviz_engine.emit import Emitter
     from agviz_engine.graph_task import Capture, ExecInfo, GraphTask
     from agviz_engine.instruments import Registry
@@ -278,15 +287,15 @@ class ObservedPass:
         if graph_task.exec_info is not None:
             while self._is_inferring and self._take_captured(thread, ref):
                 pass
-        moment: Moment | None = None
+        row: tuple[int, ...] | None = None
         if self._is_inferring:
             queue = self._queue(ref)
-            moment = queue.pop_if_first(graph_task, ref)
-            if moment is None:
+            row = queue.pop_if_first(graph_task, ref, thread.thread_id)
+            if row is None:
                 self._withdraw(thread, ref, queue.first())
-        if moment is None:
-            moment = next_two()[0], clock(), ref.device, -1
-        live = emit.took(thread, graph_task, ref, moment, gradients)
+        if row is None:
+            row = took(thread.thread_id, graph_task.id, ref.index, ref.device, -1)
+        live = emit.took(graph_task, ref, row, gradients)
         if graph_task.exec_info is not None:
             self._capture(ref)
         if live is None or not live.replaced:
@@ -313,8 +322,8 @@ class ObservedPass:
         exec_info = cast("list[ExecInfo]", graph_task.exec_info)
         if ref is None or ref is next_one or exec_info[ref.index].needed:
             return False
-        moment = cast("Any", queue.pop_observed().moment)
-        self.engine.emit.took(thread, graph_task, ref, moment, ())
+        row = cast("Any", queue.pop_observed(thread.thread_id).row)
+        self.engine.emit.took(graph_task, ref, row, ())
         self._capture(ref)
         self.engine.emit.node_skipped(graph_task, ref, "captured")
         return True
@@ -383,17 +392,28 @@ class ObservedPass:
             check_outputs(self.engine.emit, graph_task, ref, outputs)
         released = ref.saves_tensors and not graph_task.keep_graph
         if registry.ends:
-            self.engine.emit.ended(thread, graph_task, ref, outputs, released=released)
+            fields = len(outputs), 1 if released else 0, ABSENT, ABSENT, ABSENT
+            place = next_two()[0], clock(), thread.thread_id, graph_task.id
+            row = *place, ENDED, ref.index, *fields
+            if registry.journal is not None:
+                registry.journal(row)
+            if registry.saved_tensors_released or registry.node_finished:
+                self.engine.emit.ended(graph_task, ref, row, outputs)
         if outputs:
-            if graph_task.threaded:
-                with graph_task.mutex:
-                    ready, rows, held = self._distribute(thread, ref, outputs)
-            else:
+            self._hand_on(thread, ref, outputs)
+
+    def _hand_on(self, thread: EngineThread, ref: NodeRef, outputs: Gradients) -> None:
+        """Follow the outputs of a node to their consumers, and queue those that are complete."""
+        graph_task = self.graph_task
+        if graph_task.threaded:
+            with graph_task.mutex:
                 ready, rows, held = self._distribute(thread, ref, outputs)
-            if rows:
-                self.engine.emit.delivered(graph_task, ref, rows, held)
-            for consumer in ready:
-                self._push(thread, consumer)
+        else:
+            ready, rows, held = self._distribute(thread, ref, outputs)
+        if rows:
+            self.engine.emit.delivered(graph_task, ref, rows, held)
+        for consumer in ready:
+            self._push(thread, consumer)
 
     def _distribute(  # noqa: C901 - calls for each gradient would cost more than what they do
         self, thread: EngineThread, ref: NodeRef, outputs: Gradients
@@ -472,9 +492,9 @@ class ObservedPass:
 
     def _push(self, thread: EngineThread, ref: NodeRef) -> None:
         if self._is_inferring:
-            moment = self._queue(ref).push_observed(NodeTask(self.graph_task, ref, None))
-            if self.engine.registry.pushes:
-                self.engine.emit.queued(PUSH, thread, self.graph_task, ref, moment)
+            task = NodeTask(self.graph_task, ref, None)
+            row = self._queue(ref).push_observed(task, thread.thread_id)
+            self.engine.emit.queued(self.graph_task, ref, row)
 
     def _withdraw(
         self, thread: EngineThread, ref: NodeRef, first: NodeTask[GraphTask] | None

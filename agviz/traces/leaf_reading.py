@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import GraphTaskRow, LeafNorm
+    from agviz.traces.rows import LeafNorm
 
 _PIECE: Final = 20_000
 """Events of which norms are read at once: some ms."""
@@ -40,22 +39,14 @@ class LeafReading:
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
-        tasks = self._trace.graph_tasks
-        self._root: dict[int, int] = {}
-        """Of what is inside of a pass."""
-        for task in tasks:  # parents come before their children
-            if task.parent >= 0:
-                self._root[task.id] = self._root.get(task.parent, task.parent)
-        self.tasks = [task for task in tasks if task.parent < 0]
+        self._all = self._trace.graph_tasks
+        self.tasks = self._all.outermost
         """The passes, in order of time."""
         self._before = self._trace.last_seq + 1
 
     def place(self, graph_task: int) -> int | None:
         """The place of a graph task, or of the pass it is inside of; None: there is none."""
-        root = self._root.get(graph_task, graph_task)
-        found = bisect_left(self.tasks, root, key=lambda task: task.id)
-        is_there = found < len(self.tasks) and self.tasks[found].id == root
-        return found if is_there else None
+        return self.tasks.place(self._all.root(graph_task))
 
     @property
     def is_read(self) -> bool:
@@ -67,23 +58,23 @@ class LeafReading:
         """The first event that was not read."""
         return self._next
 
-    def read_piece(self) -> list[tuple[GraphTaskRow, Collection[LeafNorm]]]:
-        """Read on; the passes of which all is known now, in order of their ids.
+    def read_piece(self) -> list[tuple[int, Collection[LeafNorm]]]:
+        """Read on; the places of the passes of which all is known now, in order.
 
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
         first, self._next = self._next, min(self._next + _PIECE, self._before)
         for found in self._trace.leaf_norms(first, self._next):
-            graph_task = self._root.get(found.graph_task, found.graph_task)
+            graph_task = self._all.root(found.graph_task)
             self._norms[graph_task][found.graph_task, found.node] = found
         is_whole = self._next == self._before and not self._trace.is_growing
-        whole: list[tuple[GraphTaskRow, Collection[LeafNorm]]] = []
+        whole: list[tuple[int, Collection[LeafNorm]]] = []
         for graph_task in sorted(self._norms):
-            place = self.place(graph_task)
-            end = None if place is None else self.tasks[place].end_seq
-            if is_whole or (end is not None and end < self._next):
+            place = self.tasks.place(graph_task)
+            end = -1 if place is None else self.tasks.end_seqs[place]
+            if is_whole or 0 <= end < self._next:
                 leaves = self._norms.pop(graph_task).values()
                 if place is not None:
-                    whole.append((self.tasks[place], leaves))
+                    whole.append((place, leaves))
         return whole
