@@ -33,6 +33,7 @@ from agviz.record.elements.forward_node import ForwardNode
 from agviz.record.elements.maps import mapped
 from agviz.record.elements.probing import probed
 from agviz.traces.reader import Trace
+from agviz.tui.node_details import read_node_details
 from tests.planted.faults import FAULTS, HELD_OUT, KINDS, Expected, draw, is_finite
 from tests.planted.tempting import TEMPTING
 from tests.unnoticed import noticed
@@ -422,6 +423,18 @@ def test_the_answer_says_it_in_a_sentence() -> None:
     assert told["sample"] == [1]
     assert told["position"] == [{"what": "position", "at": [0], "of": [9]}]
     assert (told["index"], told["all"], told["met"]) == ("[1, :, 0, :]", True, False)
+
+
+def test_the_inspector_says_it(tmp_path: Path) -> None:
+    program, path = draw("encoder_distance", 1), tmp_path / "t.agviz"
+    with agviz.trace(program.model, path):
+        program.loss().backward()
+    with Trace.open(path) as trace:
+        origin = trace.first_nonfinite()
+        assert origin is not None
+        task, node = origin.graph_task, origin.node
+        details = read_node_details(trace, trace.outline(task), task, node)
+    assert details.elements == ((True, "sample 0, token 3"),)
 
 
 def test_where_it_was_only_met_no_token_is_named() -> None:

@@ -45,6 +45,7 @@ def inspect(view: View, story: NodeDetails, width: int) -> list[Entry]:
         *_facts(view, node, width),
         *_relatives(story, width),
         *_problems(node, story.events, width),
+        *_elements(story, width),
         *_gradients_in(view, story, width),
         *_gradients_out(story, width),
         *_hooks(node, story.events, width, view.recording.meta),
@@ -141,6 +142,12 @@ def _problems(node: NodeRow, story: Iterable[e.Event], width: int) -> Iterator[E
                 bad = nonfinite(event.nan, event.posinf, event.neginf)
                 text = f"{'!' if bad else '✓'} output {output}: {bad or 'finite'}"
                 yield from _fact("Checked", text, width, "nonfinite" if bad else "done")
+
+
+def _elements(story: NodeDetails, width: int) -> Iterator[Entry]:
+    for is_nonfinite, said in story.elements:
+        label, look = ("Not finite", "nonfinite") if is_nonfinite else ("Largest", "name")
+        yield from _fact(label, said, width, look)
 
 
 def _gradients_in(view: View, story: NodeDetails, width: int) -> list[Entry]:

@@ -312,6 +312,8 @@ class NodeDetails(NamedTuple):
     hooks may have changed it since."""
     source: tuple[SourceLine, ...] = ()
     """The lines that created it, innermost first."""
+    elements: tuple[tuple[bool, str], ...] = ()
+    """Which sample and position it is where an output is not finite, or (false) largest."""
 
 
 class Mark(StrEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.places import place_of
 from agviz.analysis.source import source_line
 from agviz.tui import relatives
 from agviz.tui.histogram import sample_of
@@ -43,6 +44,11 @@ def read_node_details(trace: Trace, outline: Outline, graph_task: int, node: int
         tuple(_measures(trace, graph_task, node)),
         tuple(_received(trace, graph_task, into)),
         tuple(_source(trace, row)),
+        tuple(
+            (located.value is None, said)
+            for located in trace.located(graph_task, node)
+            if (said := str(place_of(located)))
+        ),
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from torch.nn import RNNBase
+
 from agviz.measure.health import unseen
 from agviz.record.elements import finding
 from agviz.record.elements.walk import AxisNote, Modules, Walk
@@ -134,17 +136,18 @@ class ElementKeeper:
         return _located((graph_task, ref.index, NO_OP, slot), found, walk.notes)
 
     def _walk(self) -> Walk:
-        return Walk(self._names.given(), Modules(self._batch_first(), self._names.module))
-
-    def _batch_first(self) -> dict[str, bool]:
-        """The modules that say along which axis their samples are."""
-        found = {}
+        found: dict[str, bool] = {}
+        recurrent = set()
         for label, root in self._names.roots():
             for path, module in root.named_modules():
                 is_first = getattr(module, "batch_first", None)
                 if isinstance(is_first, bool):
-                    found[".".join(filter(None, (label, path)))] = is_first
-        return found
+                    name = ".".join(filter(None, (label, path)))
+                    found[name] = is_first
+                    if isinstance(module, RNNBase):
+                        recurrent.add(name)
+        modules = Modules(found, frozenset(recurrent), self._names.module)
+        return Walk(self._names.given(), modules)
 
 
 def _edge(ref: NodeRef, output: int) -> tuple[Any, int]:

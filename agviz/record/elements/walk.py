@@ -55,6 +55,8 @@ class Modules(NamedTuple):
 
     is_batch_first: dict[str, bool]
     """By path."""
+    recurrent: frozenset[str]
+    """Those of them that go from step to step."""
     module_of: Any
     """Gives the path of the module in which a node was made, by its sequence number; or None."""
 
@@ -197,7 +199,8 @@ class Walk:
         if operand.is_leaf or len(box) != 3 or self._modules.around(operand.number) == inside:
             return
         is_first = self._modules.is_batch_first[inside]
-        roles = ("sample", "token", "") if is_first else ("token", "sample", "")
+        place = "step" if inside in self._modules.recurrent else "token"
+        roles = ("sample", place, "") if is_first else (place, "sample", "")
         self._notes.append(AxisNote("module", inside, roles, box))
 
     def _meet_data(
