@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 from agviz_engine.node import FUNCTION_BASE, NodeKind, NodeRef, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch.autograd.graph import Node
 
     from agviz_engine.graph_task import GraphTask
@@ -17,25 +15,20 @@ if TYPE_CHECKING:
 class ObservedNode(NodeRef):
     """A :class:`NodeRef` whose numbers were asked for once."""
 
-    __slots__ = ("_sequence_nr", "length")
+    __slots__ = ("sequence_nr", "topological_nr")
+    sequence_nr: int
+    """The later a node was made, the higher, and the sooner a queue gives it."""
+    topological_nr: int
+    """Length of the longest path to a leaf, once :func:`measure_paths` has worked it out."""
 
     def __init__(self, node: Node, index: int) -> None:
-        super().__init__(node, index)
-        metadata = cast("Any", node)._input_metadata
-        self.num_inputs = len(metadata)
-        self._sequence_nr: int = cast("Any", node)._sequence_nr()
-        self.length = 0
-        """The topological number, once :func:`measure_paths` has worked it out."""
-
-    @property
-    def sequence_nr(self) -> int:
-        """The later a node was made, the higher, and the sooner a queue gives it."""
-        return self._sequence_nr
-
-    @property
-    def topological_nr(self) -> int:
-        """Length of the longest path to a leaf."""
-        return self.length
+        self.node = node
+        self.index = index
+        self.next_edges = ()
+        self.device = -1
+        self.base = 0
+        self.sequence_nr = cast("Any", node)._sequence_nr()
+        self.topological_nr = 0
 
 
 class _Saving(ObservedNode):
@@ -75,19 +68,19 @@ def observed_node(node: Node, index: int) -> ObservedNode:
 
 def measure_paths(graph_task: GraphTask) -> None:
     """Work out the topological number of every node: the longest path from it to a leaf."""
-    remaining = list(graph_task.dependencies)
-    order: list[NodeRef] = [ref for ref in graph_task.nodes if not remaining[ref.index]]
+    remaining = graph_task.dependencies[:]
+    order: list[Any] = [ref for ref in graph_task.nodes if not remaining[ref.index]]
     for ref in order:
         for edge in ref.next_edges:
             if edge is not None:
                 child = edge[0]
-                remaining[child.index] -= 1
-                if not remaining[child.index]:
+                left = remaining[child.index] = remaining[child.index] - 1
+                if not left:
                     order.append(child)
     for ref in reversed(order):
-        if isinstance(ref, ObservedNode):
-            ref.length = _longest(ref.next_edges)
-
-
-def _longest(edges: Sequence[tuple[NodeRef, int] | None]) -> int:
-    return max((edge[0].topological_nr + 1 for edge in edges if edge is not None), default=0)
+        longest = 0
+        for edge in ref.next_edges:
+            if edge is not None and edge[0].topological_nr >= longest:
+                longest = edge[0].topological_nr + 1
+        if longest and not ref.is_graph_root:
+            ref.topological_nr = longest
