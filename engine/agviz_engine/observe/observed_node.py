@@ -13,22 +13,13 @@ if TYPE_CHECKING:
 
 
 class ObservedNode(NodeRef):
-    """A :class:`NodeRef` whose numbers were asked for once."""
+    """A :class:`NodeRef` whose numbers were asked for once; :func:`observed_node` makes it."""
 
     __slots__ = ("sequence_nr", "topological_nr")
     sequence_nr: int
     """The later a node was made, the higher, and the sooner a queue gives it."""
     topological_nr: int
     """Length of the longest path to a leaf, once :func:`measure_paths` has worked it out."""
-
-    def __init__(self, node: Node, index: int) -> None:
-        self.node = node
-        self.index = index
-        self.next_edges = ()
-        self.device = -1
-        self.base = 0
-        self.sequence_nr = cast("Any", node)._sequence_nr()
-        self.topological_nr = 0
 
 
 class _Saving(ObservedNode):
@@ -63,7 +54,16 @@ def observed_node(node: Node, index: int) -> ObservedNode:
         kind = _CLASSES[kind_of(node_type)]
         if not issubclass(node_type, FUNCTION_BASE):  # programs make those, and let go of them
             _class_of[node_type] = kind
-    return kind(node, index)
+    # past __init__: to call a class takes as long as all of this
+    ref: ObservedNode = object.__new__(kind)
+    ref.node = node
+    ref.index = index
+    ref.next_edges = ()
+    ref.device = -1
+    ref.base = 0
+    ref.sequence_nr = cast("Any", node)._sequence_nr()
+    ref.topological_nr = 0
+    return ref
 
 
 def measure_paths(graph_task: GraphTask) -> None:

@@ -61,6 +61,7 @@ _NONE: Final = -2
 """``native_id`` of a pass of which nothing is observed any more."""
 
 
+_CPU: Final = events.CPU_QUEUE
 _REST: Final = (ABSENT,) * 3
 """What fills the rows ``ENDED`` and ``PUSH``."""
 
@@ -283,7 +284,7 @@ class ObservedPass:
                 pass
         size = -1
         if self._is_inferring:
-            queue = self._queue_of(ref)
+            queue = self._queue if ref.device == _CPU else self._queue_of(ref)
             size = queue.pop_if_first(graph_task, ref)
             if size < 0:
                 self._withdraw(thread, ref, queue.first())
@@ -423,7 +424,8 @@ class ObservedPass:
         rows = [next_two()[0], now, number, task, ENDED, ref.index, len(outputs), released, *_REST]
         for consumer in distribute(thread, ref, outputs, sizes, now, rows, []):
             if self._is_inferring:
-                queue, seq = self._queue_of(consumer), next_seq()
+                queue = self._queue if consumer.device == _CPU else self._queue_of(consumer)
+                seq = next_seq()
                 size = queue.push(graph_task, consumer)
                 rows += seq, now, number, task, PUSH, consumer.index, queue.index, size, *_REST
         journal(rows)
@@ -526,7 +528,7 @@ class ObservedPass:
     # -- queues ---------------------------------------------------------------------------------
 
     def _queue_of(self, ref: NodeRef) -> InferredQueue[GraphTask]:
-        if ref.device == events.CPU_QUEUE:
+        if ref.device == _CPU:
             return self._queue
         return self.engine.device_queue(ref.device)
 
