@@ -19,15 +19,15 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 OPTIONS = ("-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden")
+LATE = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
+"""Python's functions are found in the process that loads it."""
 SOURCES = {
     Path("agviz/measure/kernel.c"): (
         *("-O3", "-fno-math-errno", "-fno-trapping-math"),  # NaN and infinities must stay
         "-lm",
+        *LATE,
     ),
-    Path("agviz/record/capture.c"): (
-        "-O2",  # Python's functions are found in the process that loads it
-        *(("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()),
-    ),
+    Path("agviz/record/capture.c"): ("-O2", *LATE),
 }
 """What is compiled, and with which options of its own."""
 

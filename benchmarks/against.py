@@ -34,6 +34,8 @@ HOW: Final = {
     "none": "recorded, no values, no provenance",
     "health": "recorded with defaults",
     "attached": "a debugger attached",
+    "observed": "native observed, no values, no provenance",
+    "observed health": "native observed, health, no provenance",
 }
 GRAPHS: Final = {
     "transformer": (0, 1),

@@ -185,6 +185,10 @@ def _around(how: str) -> Iterator[None]:
     elif how == "health":
         with agviz.trace():
             yield
+    elif how.startswith("observed"):
+        values: Any = how.removeprefix("observed").strip() or "none"
+        with agviz.trace(engine="native", values=values, provenance=False):
+            yield
     else:
         debugger = _debugger()
         with agviz.trace() as recorded:

@@ -28,12 +28,12 @@ from torch.nn import Parameter
 
 from agviz.measure import kernel
 from agviz.measure.elements import FEW, PartNumbers, is_apart, is_dense, numbers_of
-from agviz.measure.kernel import of_thread, unpack
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
 from agviz_engine.instruments import own_packages
 from agviz_engine.tensor_facts import (
     COMPRESSED,
+    block_places,
     held_bytes,
     is_plain,
     storage_address,
@@ -44,8 +44,6 @@ from agviz_engine.torch_modes import legacy_vmap_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from agviz_engine.tensor_facts import Block
 
 _C = cast("Any", torch._C)
 own_packages.add(__package__)  # none may leave autograd switched off behind it
@@ -66,7 +64,7 @@ class Plain:
     def __init__(
         self,
         dtype: torch.dtype,
-        measure: Callable[..., None],
+        measure: kernel.Measure,
         tensor_type: tuple[Any, ...],
         *,
         is_dense: bool,
@@ -131,8 +129,7 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     """
     if type(gradient) not in _PLAIN or _function_mode_enabled() or _len_dispatch_stack():
         return None
-    block = tensor_block(gradient)
-    plain = _plain_by_block.get(block) or _looked_at(gradient, block)
+    plain = _known_of(gradient) or _looked_at(gradient)
     if plain is None:
         return None
     numel = plain.numel
@@ -144,9 +141,7 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
             gradient = gradient.contiguous()  # which has to live until it was read
         address = gradient.data_ptr()
     if numel < _REMEMBERED:
-        part = of_thread.part
-        plain.measure(address, numel, part)
-        return plain, unpack(part)
+        return plain, plain.measure(address, numel)
     dtype = plain.dtype
     memory, place = _thread.known, storage_address(gradient)
     state = stretch[0], gradient._version, address, numel, dtype, False, False
@@ -161,12 +156,17 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
 FINITE: Final = 3
 """Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
 ``max``, ``mean`` and ``norm``."""
-_plain_by_block: dict[Block, Plain] = {}
-"""By the block of a tensor (:func:`~agviz_engine.tensor_facts.tensor_block`)."""
+_plain_by_block: dict[Any, Plain] = {}
+"""By the block of a tensor (:func:`~agviz_engine.tensor_facts.tensor_block`); joined, where
+compiled code looks for it."""
+_compiled_lookup = kernel.lookup(block_places, _plain_by_block)
+_known_of: Callable[[Tensor], Plain | None] = _compiled_lookup or (
+    lambda gradient: _plain_by_block.get(tensor_block(gradient))
+)
 
 
-def _looked_at(gradient: Tensor, block: Block) -> Plain | None:
-    """Whether a tensor with this block is plain; if so, it is known from now on."""
+def _looked_at(gradient: Tensor) -> Plain | None:
+    """Whether a tensor is plain; if so, all of the same block are known from now on."""
     dtype, numel = gradient.dtype, gradient.numel()
     if not is_plain(gradient) or dtype not in kernel.MEASURE or not numel:
         return None
@@ -180,7 +180,8 @@ def _looked_at(gradient: Tensor, block: Block) -> Plain | None:
     may_be_freed = gradient.storage_offset() != 0
     measure = kernel.MEASURE[dtype]
     found = Plain(dtype, measure, tensor_type, is_dense=dense, may_be_freed=may_be_freed)
-    _plain_by_block[block] = found
+    block = tensor_block(gradient)
+    _plain_by_block[block if _compiled_lookup is None else b"".join(cast("Any", block))] = found
     return found
 
 

@@ -14,7 +14,7 @@ from agviz.measure import saved
 from agviz.measure.health import FINITE, found_at_once, health_in, health_of
 from agviz_engine.emissions import ABSENT, CHECKED, clock, expand, next_seq
 from agviz_engine.emit import Emitter
-from agviz_engine.thread_state import current
+from agviz_engine.thread_state import here
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,34 +35,42 @@ class Measuring:
 
     def outputs(  # noqa: C901 - calls for each output would cost more than what they do
         self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
-    ) -> None:
-        """Measure every output of a node, which still has what it saved: its non-finite check."""
-        registry, emit = self._registry, self._emit
+    ) -> list[int]:
+        """Measure every output of a node, which still has what it saved: its non-finite check.
+
+        Returns:
+            ``held_bytes`` of each; -1: that did not come to light.
+        """
+        registry = self._registry
         rows, journal = registry.journal, registry.health_journal
-        thread = current().thread_id
         looked: Looked | None = None
         if graph_task.looked:
             looked = graph_task.looked.pop(ref.index, None)
         is_dispatched = registry.gradient_measured or registry.non_finite_checked
         has_saved = False
-        for output, gradient in enumerate(outputs):
+        held: list[int] = []
+        for gradient in outputs:
+            output, at_once = len(held), None
+            held.append(-1)
             if gradient is None:
                 continue
             known = looked.health[output] if looked and looked.outputs[output] is gradient else None
-            at_once = found_at_once(gradient) if known is None else None
-            if at_once is not None and not is_dispatched and journal is not None:
+            if known is None:
+                at_once = found_at_once(gradient)
+            if at_once is not None:
                 plain, found = at_once
-                if found[FINITE] == plain.numel:  # most are: no Health is built
-                    seq, task = next_seq(), graph_task.id
+                held[output] = plain.nbytes
+                if found[FINITE] == plain.numel and not is_dispatched and journal is not None:
+                    seq, task = next_seq(), graph_task.id  # most are: no Health is built
                     if rows is not None:
-                        now, node = clock(), ref.index
+                        now, thread, node = clock(), here.thread.thread_id, ref.index
                         rows((seq, now, thread, task, CHECKED, node, output, 0, 0, 0, ABSENT))
                     journal((seq, task, plain.tensor_type, 0, 0, 0, *found[FINITE + 1 :]))
                     continue
             if known is None:
                 known = health_of(gradient) if at_once is None else health_in(*at_once)
             wrong = known.nan, known.posinf, known.neginf
-            row = emit.row(graph_task, CHECKED, ref, output, *wrong)
+            row = self._emit.row(graph_task, CHECKED, ref, output, *wrong)
             self._found(graph_task, ref, gradient, known, row)
             if any(wrong):
                 if not has_saved:
@@ -72,7 +80,8 @@ class Measuring:
                 if edge is not None:
                     graph_task.nonfinite.add(edge[0].index)
             if registry.non_finite_checked:
-                emit.dispatch(graph_task, ref, row, gradient)
+                self._emit.dispatch(graph_task, ref, row, gradient)
+        return held
 
     def look(self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]) -> None:
         """Measure what a custom Function's node put out while it still has what it saved."""

@@ -582,7 +582,7 @@ class Recorder(Instrument):
             for output, edge in enumerate(ref.next_edges):
                 if edge is not None:
                     edges += ref.index, output, edge[0].index, edge[1]
-        names, sequence_nrs, topological_nrs, shapes = nodes[-1].columns(nodes)
+        names, sequence_nrs, topological_nrs, shapes, counts = nodes[-1].columns(nodes)
         parameters, modules = self._parameters(nodes), _no_modules
         if self._names is not None:
             modules = self._names.modules(sequence_nrs)
@@ -596,7 +596,7 @@ class Recorder(Instrument):
             sequence_nrs,
             topological_nrs,
             [ref.device for ref in nodes] if task.threaded else [CPU_QUEUE],
-            [ref.num_inputs for ref in nodes],
+            counts,
             task.fan_in or task.dependencies[:],
             parameters,
             shapes,

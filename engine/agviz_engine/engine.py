@@ -716,9 +716,10 @@ class Engine:
         del inputs
         graph_task.executed += 1
         measurer = registry.measurer
+        sizes: Sequence[int] | None = None
         if measurer is not None:
             if outputs:  # while the node has what it saved
-                measurer.outputs(graph_task, ref, outputs)
+                sizes = measurer.outputs(graph_task, ref, outputs)
         elif self.nonfinite_check and registry.checks:
             check_outputs(self.emit, graph_task, ref, outputs)
         released = ref.saves_tensors and not graph_task.keep_graph
@@ -791,9 +792,12 @@ class Engine:
                                 anomaly.assign_parent(ref, buffer)
                         if is_emitted:
                             if added:
-                                output = cast("Tensor", buffer[slot])
+                                output = buffer[slot]
                                 now = clock()
-                            nbytes = held_bytes(output)
+                            elif sizes is not None:
+                                nbytes = sizes[i]
+                            if nbytes < 0:
+                                nbytes = held_bytes(cast("Tensor", output))
                 finally:  # also where gradients can't be added
                     if is_emitted:
                         delivery = (

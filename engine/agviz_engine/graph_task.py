@@ -70,7 +70,6 @@ class GraphRoot(NodeRef):
         self.device = -1
         self.base = 0
         self._sequence_nr = sequence_nr
-        self.num_inputs = 0
 
     def hand_out(self, gradients: tuple[Tensor | None, ...]) -> None:
         """Make ``gradients`` the node's outputs."""

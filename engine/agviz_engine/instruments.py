@@ -185,8 +185,12 @@ class Measurer(Protocol):
 
     def outputs(
         self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
-    ) -> None:
-        """A node put out ``outputs``, and still has what it saved."""
+    ) -> Sequence[int]:
+        """A node put out ``outputs``, and still has what it saved.
+
+        Returns:
+            ``held_bytes`` of each; -1: that did not come to light.
+        """
 
     def look(self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]) -> None:
         """Look at a custom Function's node that torch runs and then releases itself.
@@ -309,6 +313,8 @@ class Registry:
     deliveries_dispatched: bool
     ends_dispatched: bool
     """Whether anybody observes their events, and not only their rows."""
+    dispatches_nodes: bool
+    """Whether anybody gets the events of nodes, queues and gradients one by one."""
     measurer: Measurer | None
     """Measures gradients; None: nobody wants that, or no instrument brings one."""
     isolator: Isolator | None
@@ -358,6 +364,9 @@ class Registry:
         self.ends = has_journal or self.ends_dispatched
         self.leaves = has_journal or bool(self.leaf_accumulated)
         self.checks = has_journal or bool(self.non_finite_checked)
+        self.dispatches_nodes = any(
+            getattr(self, method_name(event_type)) for event_type in JOURNALED
+        )
         self.isolator = next(iter(self._with("isolator")), None)
         measurers = self._with("measurer")
         is_wanted = self.health_journal is not None or self.gradient_measured

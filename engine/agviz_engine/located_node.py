@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz_engine.node import FUNCTION_BASE, Columns, NodeKind, NodeRef, kind_of
+from agviz_engine.node import (
+    FUNCTION_BASE,
+    Columns,
+    NodeKind,
+    NodeRef,
+    kind_of,
+    name_of,
+    names_by_type,
+)
 from agviz_engine.torch_layout import (
     NODE,
     leaf_hook_list,
@@ -31,16 +38,13 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 _new = object.__new__
-_UNREGISTERED = "CppFunction"
-"""Type of all C++ nodes for which torch has made none of their own."""
-_names: dict[type, str] = {}
-"""Of the nodes of a type, where it is the same for all."""
 
 
 class LocatedNode(NodeRef):
     """A :class:`NodeRef` with the word number of its C++ node."""
 
-    __slots__ = ()
+    __slots__ = ("num_inputs",)
+    num_inputs: int
 
     @property
     def sequence_nr(self) -> int:
@@ -54,13 +58,14 @@ class LocatedNode(NodeRef):
 
     @staticmethod
     def columns(refs: Sequence[NodeRef]) -> Columns:
-        """Name, sequence number, topological number and input shapes of each, in their order."""
-        names = [_names.get(type(ref.node)) or _name_of(ref) for ref in refs]
+        """What is known of each, in their order."""
+        names = [names_by_type.get(type(ref.node)) or name_of(ref) for ref in refs]
         numbers = [signed_sequence_nr[ref.base] if ref.base else ref.sequence_nr for ref in refs]
         lengths = [
             signed_topological_nr[ref.base] if ref.base else ref.topological_nr for ref in refs
         ]
-        return Columns(names, array("q", numbers), array("q", lengths), shapes_texts(refs))
+        counts = [ref.num_inputs for ref in refs]
+        return Columns(names, array("q", numbers), array("q", lengths), shapes_texts(refs), counts)
 
     def release_variables(self) -> None:
         """Drop the saved tensors (``Node::release_variables`` of the node's own class)."""
@@ -133,11 +138,3 @@ def node_ref(node: Node, index: int) -> LocatedNode:
 def base_of(node: Node) -> int:
     """Word number of the C++ node behind ``node``."""
     return node_base(node, _facts[type(node)].cdata)
-
-
-def _name_of(ref: NodeRef) -> str:
-    name = sys.intern(ref.name)
-    node_type = type(ref.node)
-    if ref.base and not ref.is_custom_function and node_type.__name__ != _UNREGISTERED:
-        _names[node_type] = name
-    return name

@@ -53,6 +53,48 @@ class Columns(NamedTuple):
     topological_nrs: array[int]
     input_shapes: list[str]
     """Shapes of the gradients that each expects, like ``[3, 4];[5]``; empty: not known."""
+    nums_inputs: list[int]
+    """Number of the gradients that each expects."""
+
+
+_UNREGISTERED = "CppFunction"
+"""Type of all C++ nodes for which torch has made none of their own."""
+names_by_type: dict[type, str] = {}
+"""Of the nodes of a type, where it is the same for all."""
+
+
+def name_of(ref: NodeRef) -> str:
+    """The name of a node of whose type none is known yet; from now on it is, if it is for all."""
+    name = sys.intern(ref.name)
+    node_type = type(ref.node)
+    if not (ref.is_graph_root or ref.is_custom_function or node_type.__name__ == _UNREGISTERED):
+        names_by_type[node_type] = name
+    return name
+
+
+_texts: dict[tuple[int, ...], str] = {}
+"""Of shapes without symbols."""
+_TEXTS_KEPT = 1 << 12
+
+
+def shapes_of(metadata: Sequence[Any]) -> str:
+    """Shapes of the inputs of a node, like ``[3, 4];[5]``; empty: not known."""
+    try:
+        return ";".join([_texts[tuple(each.shape)] for each in metadata])
+    except (KeyError, TypeError):  # a new one, or one with symbols
+        return _new_shapes_of(metadata)
+    except RuntimeError:  # torch does not know a strided nested tensor's
+        return ""
+
+
+def _new_shapes_of(metadata: Sequence[Any]) -> str:
+    texts = [str(each.shape) for each in metadata]
+    if any(text.lower() != text.upper() for text in texts):  # "[2, j1, 3]" is a jagged tensor's
+        return ""
+    if len(_texts) >= _TEXTS_KEPT:
+        _texts.clear()
+    _texts.update(zip((tuple(each.shape) for each in metadata), texts, strict=True))
+    return ";".join(texts)
 
 
 class NodeRef:
@@ -70,7 +112,7 @@ class NodeRef:
     known by its class, because a graph may have very many nodes.
     """
 
-    __slots__ = ("base", "device", "index", "next_edges", "node", "num_inputs")
+    __slots__ = ("base", "device", "index", "next_edges", "node")
     is_graph_root = False
     """Whether it is a GraphRoot, which torch does not know as a node of Python."""
     is_accumulate_grad = False
@@ -83,7 +125,6 @@ class NodeRef:
         self.next_edges: tuple[tuple[NodeRef, int] | None, ...] = ()
         self.device = -1
         self.base = 0
-        self.num_inputs = 0
 
     @property
     def name(self) -> str:
@@ -105,24 +146,26 @@ class NodeRef:
         return 0
 
     @property
+    def num_inputs(self) -> int:
+        """Number of the gradients that the node expects."""
+        return 0 if self.is_graph_root else len(self.node._input_metadata)
+
+    @property
     def input_shapes(self) -> str:
         """Shapes of the gradients that the node expects, like ``[3, 4];[5]``; empty: not known."""
-        try:
-            shapes = ";".join([str(metadata.shape) for metadata in self.node._input_metadata])
-        except (AttributeError, RuntimeError):
-            return ""  # a GraphRoot has none, and torch does not know a strided nested tensor's
-        has_symbols = shapes.lower() != shapes.upper()  # "[2, j1, 3]" is a jagged tensor's
-        return "" if has_symbols else shapes
+        return "" if self.is_graph_root else shapes_of(self.node._input_metadata)
 
     @staticmethod
     def columns(refs: Sequence[NodeRef]) -> Columns:
-        """Name, sequence number, topological number and input shapes of each, in their order."""
+        """What is known of each, in their order."""
         numbers = [ref.sequence_nr for ref in refs]
+        metadata = [() if ref.is_graph_root else ref.node._input_metadata for ref in refs]
         return Columns(
-            [sys.intern(ref.name) for ref in refs],
+            [names_by_type.get(type(ref.node)) or name_of(ref) for ref in refs],
             array("q", [-1 if nr == ACCUMULATE_GRAD_SEQUENCE_NR else nr for nr in numbers]),
             array("q", [ref.topological_nr for ref in refs]),
-            [ref.input_shapes for ref in refs],
+            [*map(shapes_of, metadata)],
+            [*map(len, metadata)],
         )
 
     def returned_an(self, message: str) -> str:

@@ -7,7 +7,7 @@ import threading
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from agviz_engine.emissions import ABSENT, PUSH, TOOK, clock, next_seq, next_two, took
+from agviz_engine.emissions import ABSENT, PUSH, TOOK, clock, next_seq, next_two
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agviz_engine.input_buffer import InputBuffer
     from agviz_engine.node import NodeRef
 
+_INFINITY = float("inf")
 _SHUTDOWN = -2
 _EMPTY = -1
 
@@ -246,24 +247,6 @@ class ReadyQueue(Generic[Base]):
             if self._preferred is not None and self._preferred.base is graph_task:
                 self._preferred = None
 
-    def pop_if_first(self, graph_task: Base, node: NodeRef, thread: int) -> tuple[int, ...] | None:
-        """Take the task of ``node`` if the next pop gave it.
-
-        Returns:
-            The row of its ``TOOK``; None: another is first.
-        """
-        with self._lock:
-            heap = self._heap
-            if not heap or heap[0][3].node is not node or heap[0][3].base is not graph_task:
-                return None
-            heappop(heap)
-            return took(thread, graph_task.id, node.index, self.index, len(heap))
-
-    def first(self) -> NodeTask[Base] | None:
-        """The task that the next pop gives; None: none is waiting."""
-        with self._lock:
-            return self._heap[0][3] if self._heap else None
-
     def empty(self) -> bool:
         """Whether no task is waiting here."""
         return not self._heap
@@ -276,3 +259,57 @@ class ReadyQueue(Generic[Base]):
         """The waiting tasks in heap order, the next one first."""
         with self._lock:
             return [entry[3] for entry in self._heap]
+
+
+class InferredQueue(Generic[Base]):
+    """What a ReadyQueue of torch's own engine holds, of the passes that are observed.
+
+    In the same order, ties included. No Python code runs within a push or a pop, not to compare
+    two nodes either, so that nothing has to be locked.
+    """
+
+    __slots__ = ("_heap", "index")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._heap: list[tuple[int, int, float, NodeRef, Base]] = []
+
+    def push(self, graph_task: Base, node: NodeRef) -> int:
+        """Add a node.
+
+        Returns:
+            The length of the queue after it.
+        """
+        heap = self._heap
+        tie = _INFINITY - _INFINITY  # NaN: of two such nodes neither is less
+        heappush(heap, (-graph_task.reentrant_depth, -node.sequence_nr, tie, node, graph_task))
+        return len(heap)
+
+    def pop_if_first(self, graph_task: Base, node: NodeRef) -> int:
+        """Take ``node`` if it is the next.
+
+        Returns:
+            The length of the queue after it; -1: another is first, or none.
+        """
+        heap = self._heap
+        if heap:
+            first = heap[0]
+            if first[3] is node and first[4] is graph_task:
+                heappop(heap)
+                return len(heap)
+        return -1
+
+    def first(self) -> tuple[NodeRef, Base] | None:
+        """The node that is next, and its graph task; None: none is waiting."""
+        try:
+            return self._heap[0][3:]
+        except IndexError:
+            return None
+
+    def discard(self, graph_task: Base) -> None:
+        """Drop all nodes of a graph task."""
+        heap = self._heap
+        if any(entry[4] is graph_task for entry in heap):
+            kept = [entry for entry in heap if entry[4] is not graph_task]
+            heapify(kept)
+            heap[:] = kept

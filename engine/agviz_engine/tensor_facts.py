@@ -110,6 +110,8 @@ def _read_node_nr() -> Callable[[Tensor], int | None]:
 
 tensor_block: Callable[[Tensor], Block]
 """What plain tensors of one kind have in common."""
+block_places: tuple[int, ...] | None
+"""Where compiled code finds a block (``BLOCK_PLACES`` of ``torch_layout``); None: not known."""
 impl_number: Callable[[Tensor], int]
 """Tells a tensor's ``TensorImpl`` from all others that are alive."""
 storage_address: Callable[[Tensor], int]
@@ -126,9 +128,10 @@ try:
         from agviz_engine import torch_layout
 except UnsupportedTorchError:
     _plain_keys, _most_dimensions = _plain_keys_here(), 64
-    tensor_block, storage_address = _asked_block, _asked_storage
+    tensor_block, storage_address, block_places = _asked_block, _asked_storage, None
     impl_number, node_nr_reader = _asked_impl, lambda: _asked_node_nr
 else:
     _plain_keys, _most_dimensions = torch_layout.PLAIN_KEYS, torch_layout.DIMENSIONS
     tensor_block, storage_address = torch_layout.tensor_block, torch_layout.storage_address
+    block_places = torch_layout.BLOCK_PLACES
     impl_number, node_nr_reader = torch_layout.tensor_base, _read_node_nr

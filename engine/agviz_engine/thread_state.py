@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import torch
 
 from agviz_engine.events import CPU_QUEUE
-from agviz_engine.ready_queue import ReadyQueue
+from agviz_engine.ready_queue import InferredQueue, ReadyQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +67,7 @@ class EngineThread:
         "doing",
         "failing",
         "hosts",
+        "inferred_queue",
         "interrupt",
         "live",
         "local_ready_queue",
@@ -92,6 +93,8 @@ class EngineThread:
         self.current_graph_task: GraphTask | None = None
         self.current_node: NodeRef | None = None
         self.local_ready_queue: ReadyQueue[GraphTask] = ReadyQueue(CPU_QUEUE)
+        self.inferred_queue: InferredQueue[GraphTask] = InferredQueue(CPU_QUEUE)
+        """What torch's own ``local_ready_queue`` holds while its engine is observed."""
         self.live: Live | None = None
         self.interrupt: Callable[[int, FrameType | None], Any] | None = None
         """The program's handler of a SIGINT that is held back, see Note [Interrupts]."""
@@ -146,12 +149,13 @@ class _Local(threading.local):
         self.thread = threads[threading.get_ident()] = EngineThread()
 
 
-_local = _Local()
+here: Final = _Local()
+"""``here.thread`` is what :func:`current` gives, without a call."""
 
 
 def current() -> EngineThread:
     """The variables of this thread; a loop asks once and keeps them."""
-    return _local.thread
+    return here.thread
 
 
 @contextlib.contextmanager

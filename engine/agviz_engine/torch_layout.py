@@ -741,6 +741,13 @@ def tensor_block(tensor: Tensor) -> Block:
     return block
 
 
+BLOCK_PLACES = (POINTER * _WORD, SIZES, DIMENSIONS, _SIZES, (_OFFSET_AND_NUMEL + 2) * _WORD)
+"""For compiled code that reads blocks itself, all but the third in bytes: where a tensor's Python
+object points to the ``TensorImpl``; where there the number of dimensions is, behind which sizes,
+strides and the rest of the block follow; for how many dimensions there is room; how much that is
+for sizes, and for strides; how long the rest is."""
+
+
 def storage_address(tensor: Tensor) -> int:
     """Address of a tensor's ``StorageImpl``; 0 where it has none."""
     return MEMORY[(MEMORY[(id(tensor) >> 3) + POINTER] >> 3) + STORAGE]
@@ -939,7 +946,10 @@ class NodeInMemory(Protocol):
     node: Any
     base: int
     """Word number of the C++ node; 0 for a node that torch does not know."""
-    num_inputs: int
+
+    @property
+    def num_inputs(self) -> int:
+        """Number of the gradients that it expects."""
 
     @property
     def input_shapes(self) -> str:

@@ -126,6 +126,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch":
         monkeypatch.setattr(kernel, "MEASURE", {})
         monkeypatch.setattr(health, "_plain_by_block", {})
+        monkeypatch.setattr(health, "_known_of", lambda _: None)
     elif not kernel.is_built():
         pytest.skip("no C compiler was there when agviz was installed")
     return cast("str", request.param)

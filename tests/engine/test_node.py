@@ -9,6 +9,7 @@ import torch
 
 import agviz_engine
 from agviz_engine.instruments import Instrument
+from agviz_engine.observe.observing_engine import observed
 from tests.engine.programs import PROGRAMS
 
 if TYPE_CHECKING:
@@ -34,12 +35,13 @@ class _Columns(Instrument):
 
 
 def _asked(ref: NodeRef) -> tuple[Any, ...]:
-    if not ref.base:
-        return "torch::autograd::GraphRoot", ref.sequence_nr, 0, ""
+    if ref.is_graph_root:
+        return "torch::autograd::GraphRoot", ref.sequence_nr, 0, "", 0
     node = ref.node
     number = node._sequence_nr()
     shapes = [str(list(metadata.shape)) for metadata in node._input_metadata]
-    return node.name(), -1 if number == _LEAF else number, _longest(node), ";".join(shapes)
+    number = -1 if number == _LEAF else number
+    return node.name(), number, _longest(node), ";".join(shapes), len(shapes)
 
 
 def _longest(node: Any) -> int:
@@ -55,10 +57,11 @@ def _longest(node: Any) -> int:
     return known[node]
 
 
+@pytest.mark.parametrize("engine", [agviz_engine.installed, observed], ids=["exact", "observed"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_columns_hold_what_torch_says_of_each_node(name: str) -> None:
+def test_columns_hold_what_torch_says_of_each_node(name: str, engine: Any) -> None:
     looked = _Columns()
-    with agviz_engine.installed(looked):
+    with engine(looked):
         PROGRAMS[name]()
     assert looked.told
     assert looked.told == looked.expected

@@ -140,9 +140,7 @@ class RunSteps:
         """
         after = -1 if last is None else last.graph_task
         ids = self.passes.ids
-        between = self.passes[
-            bisect_left(ids, after + 1) : bisect_left(ids, taken.graph_task + 1)
-        ]
+        between = self.passes[bisect_left(ids, after + 1) : bisect_left(ids, taken.graph_task + 1)]
         return between[0] if len(between) == 1 else None
 
     def arrived(self, task: GraphTaskRow) -> dict[str, float]:

@@ -7,35 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 from agviz_engine.node import FUNCTION_BASE, NodeKind, NodeRef, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch.autograd.graph import Node
 
     from agviz_engine.graph_task import GraphTask
 
 
 class ObservedNode(NodeRef):
-    """A :class:`NodeRef` whose numbers were asked for once."""
+    """A :class:`NodeRef` whose numbers were asked for once; :func:`observed_node` makes it."""
 
-    __slots__ = ("_sequence_nr", "length")
-
-    def __init__(self, node: Node, index: int) -> None:
-        super().__init__(node, index)
-        metadata = cast("Any", node)._input_metadata
-        self.num_inputs = len(metadata)
-        self._sequence_nr: int = cast("Any", node)._sequence_nr()
-        self.length = 0
-        """The topological number, once :func:`measure_paths` has worked it out."""
-
-    @property
-    def sequence_nr(self) -> int:
-        """The later a node was made, the higher, and the sooner a queue gives it."""
-        return self._sequence_nr
-
-    @property
-    def topological_nr(self) -> int:
-        """Length of the longest path to a leaf."""
-        return self.length
+    __slots__ = ("sequence_nr", "topological_nr")
+    sequence_nr: int
+    """The later a node was made, the higher, and the sooner a queue gives it."""
+    topological_nr: int
+    """Length of the longest path to a leaf, once :func:`measure_paths` has worked it out."""
 
 
 class _Saving(ObservedNode):
@@ -70,24 +54,33 @@ def observed_node(node: Node, index: int) -> ObservedNode:
         kind = _CLASSES[kind_of(node_type)]
         if not issubclass(node_type, FUNCTION_BASE):  # programs make those, and let go of them
             _class_of[node_type] = kind
-    return kind(node, index)
+    # past __init__: to call a class takes as long as all of this
+    ref: ObservedNode = object.__new__(kind)
+    ref.node = node
+    ref.index = index
+    ref.next_edges = ()
+    ref.device = -1
+    ref.base = 0
+    ref.sequence_nr = cast("Any", node)._sequence_nr()
+    ref.topological_nr = 0
+    return ref
 
 
 def measure_paths(graph_task: GraphTask) -> None:
     """Work out the topological number of every node: the longest path from it to a leaf."""
-    remaining = list(graph_task.dependencies)
-    order: list[NodeRef] = [ref for ref in graph_task.nodes if not remaining[ref.index]]
+    remaining = graph_task.dependencies[:]
+    order: list[Any] = [ref for ref in graph_task.nodes if not remaining[ref.index]]
     for ref in order:
         for edge in ref.next_edges:
             if edge is not None:
                 child = edge[0]
-                remaining[child.index] -= 1
-                if not remaining[child.index]:
+                left = remaining[child.index] = remaining[child.index] - 1
+                if not left:
                     order.append(child)
     for ref in reversed(order):
-        if isinstance(ref, ObservedNode):
-            ref.length = _longest(ref.next_edges)
-
-
-def _longest(edges: Sequence[tuple[NodeRef, int] | None]) -> int:
-    return max((edge[0].topological_nr + 1 for edge in edges if edge is not None), default=0)
+        longest = 0
+        for edge in ref.next_edges:
+            if edge is not None and edge[0].topological_nr >= longest:
+                longest = edge[0].topological_nr + 1
+        if longest and not ref.is_graph_root:
+            ref.topological_nr = longest

@@ -6,10 +6,9 @@ inferred is in Note [Observed and inferred].
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import torch
 
@@ -20,21 +19,23 @@ from agviz_engine.emissions import (
     DELIVERED,
     ENDED,
     LEAF,
+    PUSH,
     clock,
     expand,
+    next_seq,
     next_two,
     took,
 )
 from agviz_engine.errors import text_of
 from agviz_engine.graph_task import GraphRoot
 from agviz_engine.nonfinite_check import check_outputs
+from agviz_engine.observe.node_hooks import NodeHooks
 from agviz_engine.python_hook import hook_name
-from agviz_engine.ready_queue import NodeTask
 from agviz_engine.tensor_facts import held_bytes
-from agviz_engine.thread_state import NODE, current
+from agviz_engine.thread_state import NODE, current, here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
     from torch.autograd.graph import Node
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from agviz_engine.graph_task import Capture, ExecInfo, GraphTask
     from agviz_engine.instruments import Registry
     from agviz_engine.node import NodeRef
-    from agviz_engine.ready_queue import ReadyQueue
+    from agviz_engine.ready_queue import InferredQueue
     from agviz_engine.thread_state import EngineThread
 
 log = logging.getLogger("agviz_engine")
@@ -60,6 +61,11 @@ _NONE: Final = -2
 """``native_id`` of a pass of which nothing is observed any more."""
 
 
+_CPU: Final = events.CPU_QUEUE
+_REST: Final = (ABSENT,) * 3
+"""What fills the rows ``ENDED`` and ``PUSH``."""
+
+
 class Surroundings(Protocol):
     """What a pass needs of the engine that it is observed by."""
 
@@ -73,20 +79,17 @@ class Surroundings(Protocol):
     def announce(self, thread: EngineThread, ref: NodeRef) -> None:
         """A node starts on a thread that may be new to some instrument."""
 
-    def device_queue(self, device: int) -> ReadyQueue[GraphTask]:
+    def device_queue(self, device: int) -> InferredQueue[GraphTask]:
         """The inferred ReadyQueue of a device."""
 
-    def queues_of(self, graph_task: GraphTask) -> Iterator[ReadyQueue[GraphTask]]:
-        """All inferred queues that may have tasks of a graph task."""
+    def device_queues(self) -> list[InferredQueue[GraphTask]]:
+        """Those of all devices."""
 
 
-class _Arrived(NamedTuple):
-    """The last gradient that arrived in a slot."""
-
-    is_strided: bool
-    times: int
-    row: tuple[int, ...]
-    producer: NodeRef
+_Arrived: TypeAlias = "tuple[tuple[int, int], int, bool, tuple[int, ...], NodeRef]"
+"""The last gradient that arrived in a slot: its :func:`_identity`; how many have arrived; whether
+all of them are strided; the row of its arrival; who put it out. A reference to it would keep the
+engine from taking it over."""
 
 
 class ObservedPass:
@@ -114,17 +117,17 @@ class ObservedPass:
         self.last: NodeRef | None = None
         """The node that ended last."""
         self._is_inferring = True
+        self._queue = self.thread.inferred_queue
+        """That of the calling thread."""
         self._callbacks = 0
         self._had_grad: set[int] = set()
         """Leaves under way that had a gradient before."""
-        self._waiting: dict[int, dict[int, _Arrived]] = {}
-        """By consumer and slot, what arrived at nodes that have not started."""
-        self._sent: dict[tuple[int, int], tuple[int, int]] = {}
-        """By consumer and slot, what tells apart the gradient that arrived there, unless it is a
-        sum. A reference to it would keep the engine from taking it over."""
+        self._count = len(graph_task.nodes)
+        self._arrived: dict[int, _Arrived] = {}
+        """What arrived at nodes that have not started, by :meth:`_place`."""
         self._captured: list[tuple[NodeRef, events.GradientCaptured, Capture]] = []
         self._root_gradients = root_gradients
-        self._handles: list[Any] = []
+        self._hooks = NodeHooks()
 
     # -- the call -------------------------------------------------------------------------------
 
@@ -133,10 +136,8 @@ class ObservedPass:
         graph_task = self.graph_task
         root = graph_task.nodes[0]
         is_made_here = isinstance(root, GraphRoot)
-        for ref in graph_task.nodes[1:] if is_made_here else graph_task.nodes:
-            node = ref.node
-            self._handles.append(node.register_prehook(functools.partial(self._started, ref)))
-            self._handles.append(node.register_hook(functools.partial(self._finished, ref)))
+        nodes = graph_task.nodes[1:] if is_made_here else graph_task.nodes
+        self._hooks.put_on(nodes, self._started, self._finished)
         if is_made_here:
             self._push(self.thread, root)
             if graph_task.exec_info is None or graph_task.exec_info[0].needed:
@@ -147,13 +148,12 @@ class ObservedPass:
         measurer = registry.measurer
         gradient = self._root_gradients[0]
         if gradient is not None and registry.deliveries:
-            fact = -1, graph_task.root_edges[0][1], 0, held_bytes(gradient)
-            row = self.engine.emit.row(graph_task, ARRIVED, root, *fact)
+            slot = graph_task.root_edges[0][1]
+            row = self.engine.emit.row(graph_task, ARRIVED, root, -1, slot, 0, held_bytes(gradient))
             if measurer is not None:
                 measurer.given(graph_task, root, gradient, row, root)
             self.engine.emit.dispatch(graph_task, root, row, gradient)
-            if registry.hook_called or measurer is not None:
-                self._sent[root.index, graph_task.root_edges[0][1]] = _identity(gradient)
+            self._arrived[self._place(root.index, slot)] = _identity(gradient), 1, True, row, root
         self._push(self.thread, root)
 
     def met(self, node: Node | None) -> int:
@@ -186,7 +186,8 @@ class ObservedPass:
             gradient = results[output] if output < len(results) else None
             if gradient is None or measurer is None:
                 continue
-            if self._sent.get((ref.index, slot)) != _identity(gradient):
+            arrived = self._arrived.get(self._place(ref.index, slot))
+            if arrived is None or arrived[:2] != (_identity(gradient), 1):
                 measurer.result(self.graph_task, ref, gradient, event)
 
     def fail(self, error: BaseException) -> None:
@@ -201,14 +202,14 @@ class ObservedPass:
 
     def leave(self) -> None:
         """Take the hooks off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.take_off()
         self._discard()
+        self._arrived.clear()
 
     def _discard(self) -> None:
         """Leave no task of this pass in a queue, where passes inside it or beside it meet them."""
-        for queue in self.engine.queues_of(self.graph_task):
+        self._queue.discard(self.graph_task)
+        for queue in self.engine.device_queues() if self.graph_task.threaded else ():
             queue.discard(self.graph_task)
 
     def guarded(self, act: Callable[[], object]) -> None:
@@ -235,29 +236,23 @@ class ObservedPass:
         if native != self.native_id and not self.engine.claims(self, native, ref):
             return None
         try:
-            replaced = self._start(ref, gradients)
+            thread = here.thread
+            if thread.announced != self.engine.registry.generation:
+                self.engine.announce(thread, ref)
+            thread.doing = thread.around, NODE, self.graph_task, ref, None
+            is_known = ref.index in self.running
+            self.running[ref.index] = ref
+            changed = self._meet_arrived(ref, gradients) if self._arrived else False
+            if ref.is_accumulate_grad and ref.node.variable.grad is not None:
+                self._had_grad.add(ref.index)
+            replaced = None if is_known else self._took(thread, ref, gradients)
+            if changed:
+                self._hook_inferred(ref, gradients)
         except Exception as error:  # noqa: BLE001 - the program must not feel it
             self._give_up(error)
             return None
-        if ref.is_custom_function and current().interrupt is not None:
-            interrupt.strike(current())
-        return replaced
-
-    def _start(self, ref: NodeRef, gradients: Gradients) -> Gradients | None:
-        graph_task, thread = self.graph_task, current()
-        if thread.announced != self.engine.registry.generation:
-            self.engine.announce(thread, ref)
-        thread.doing = thread.around, NODE, graph_task, ref, None
-        is_known = ref.index in self.running
-        self.running[ref.index] = ref
-        if self._waiting:
-            self._measure_sums(ref, gradients)
-        if ref.is_accumulate_grad and ref.node.variable.grad is not None:
-            self._had_grad.add(ref.index)
-        changed = self._sent and self._changed(ref, gradients)
-        replaced = None if is_known else self._took(thread, ref, gradients)
-        if changed:
-            self._hook_inferred(ref, gradients)
+        if ref.is_custom_function and thread.interrupt is not None:
+            interrupt.strike(thread)
         return replaced
 
     def _finished(self, ref: NodeRef, outputs: Gradients, _inputs: Gradients) -> None:
@@ -265,7 +260,7 @@ class ObservedPass:
         if _current_graph_task_id() != self.native_id:
             return
         try:
-            thread = current()
+            thread = here.thread
             self.running.pop(ref.index, None)
             self.last = ref
             if ref.is_accumulate_grad:
@@ -283,23 +278,27 @@ class ObservedPass:
         Returns:
             Other gradients, where an instrument asked for them.
         """
-        graph_task, emit = self.graph_task, self.engine.emit
+        graph_task = self.graph_task
         if graph_task.exec_info is not None:
             while self._is_inferring and self._take_captured(thread, ref):
                 pass
-        row: tuple[int, ...] | None = None
+        size = -1
         if self._is_inferring:
-            queue = self._queue(ref)
-            row = queue.pop_if_first(graph_task, ref, thread.thread_id)
-            if row is None:
+            queue = self._queue if ref.device == _CPU else self._queue_of(ref)
+            size = queue.pop_if_first(graph_task, ref)
+            if size < 0:
                 self._withdraw(thread, ref, queue.first())
-        if row is None:
-            row = took(thread.thread_id, graph_task.id, ref.index, ref.device, -1)
-        live = emit.took(graph_task, ref, row, gradients)
+        registry, live = self.engine.registry, None
+        row = took(thread.thread_id, graph_task.id, ref.index, ref.device, size)
+        if registry.dispatches_nodes or registry.journal is None:
+            live = self.engine.emit.took(graph_task, ref, row, gradients)
+        else:
+            registry.journal(row)
         if graph_task.exec_info is not None:
             self._capture(ref)
         if live is None or not live.replaced:
             return None
+        emit = self.engine.emit
         for slot in live.replaced_slots():
             emit.intervened(graph_task, ref, "gradient", slot, live.inputs[slot])
         live.replaced.clear()
@@ -316,13 +315,15 @@ class ObservedPass:
             Whether there was one.
         """
         graph_task = self.graph_task
-        queue = self._queue(next_one or graph_task.nodes[0])
-        task = queue.first()
-        ref = None if task is None or task.base is not graph_task else task.node
-        exec_info = cast("list[ExecInfo]", graph_task.exec_info)
-        if ref is None or ref is next_one or exec_info[ref.index].needed:
+        queue = self._queue_of(next_one or graph_task.nodes[0])
+        first = queue.first()
+        if first is None or first[0] is next_one or first[1] is not graph_task:
             return False
-        row = cast("Any", queue.pop_observed(thread.thread_id).row)
+        ref, exec_info = first[0], cast("list[ExecInfo]", graph_task.exec_info)
+        if exec_info[ref.index].needed:
+            return False
+        size = queue.pop_if_first(graph_task, ref)
+        row = took(thread.thread_id, graph_task.id, ref.index, ref.device, size)
         self.engine.emit.took(graph_task, ref, row, ())
         self._capture(ref)
         self.engine.emit.node_skipped(graph_task, ref, "captured")
@@ -336,20 +337,29 @@ class ObservedPass:
                 event = emit.captured(self.graph_task, ref, capture)
                 self._captured.append((ref, event, capture))
 
-    def _measure_sums(self, ref: NodeRef, gradients: Gradients) -> None:
-        """Measure what arrived in several parts: the sum is seen where the node starts on it."""
-        measurer = self.engine.registry.measurer
-        for slot, arrived in sorted(self._waiting.pop(ref.index, {}).items()):
-            gradient = gradients[slot] if slot < len(gradients) else None
-            if measurer is not None and arrived.times > 1 and gradient is not None:
-                measurer.given(self.graph_task, arrived.producer, gradient, arrived.row, ref)
+    def _place(self, index: int, slot: int) -> int:
+        """Where in :attr:`_arrived` a slot of a node is."""
+        return slot * self._count + index
 
-    def _changed(self, ref: NodeRef, gradients: Gradients) -> bool:
-        """Whether a gradient that arrived is not the one on which the node starts."""
+    def _meet_arrived(self, ref: NodeRef, gradients: Gradients) -> bool:
+        """Measure what arrived in several parts: the sum is seen where the node starts on it.
+
+        Returns:
+            Whether a gradient that arrived is not the one on which the node starts.
+        """
         changed = False
-        for slot, gradient in enumerate(gradients):
-            sent = self._sent.pop((ref.index, slot), None)
-            if sent is not None and (gradient is None or sent != _identity(gradient)):
+        place = ref.index
+        for gradient in gradients:
+            arrived = self._arrived.pop(place, None)
+            place += self._count
+            if arrived is None:
+                continue
+            sent, times, _, row, producer = arrived
+            if times > 1:
+                measurer = self.engine.registry.measurer
+                if measurer is not None and gradient is not None:
+                    measurer.given(self.graph_task, producer, gradient, row, ref)
+            elif gradient is None or sent != _identity(gradient):
                 changed = True
         return changed
 
@@ -385,89 +395,123 @@ class ObservedPass:
         """A node has its outputs, which go to their consumers."""
         graph_task, registry = self.graph_task, self.engine.registry
         graph_task.executed += 1
+        sizes: Sequence[int] = ()
         if registry.measurer is not None:
             if outputs:
-                registry.measurer.outputs(graph_task, ref, outputs)
+                sizes = registry.measurer.outputs(graph_task, ref, outputs)
         elif self.engine.nonfinite_check and registry.checks:
             check_outputs(self.engine.emit, graph_task, ref, outputs)
+        distribute = self._distribute_locked if graph_task.threaded else self._distribute
         released = ref.saves_tensors and not graph_task.keep_graph
-        if registry.ends:
-            fields = len(outputs), 1 if released else 0, ABSENT, ABSENT, ABSENT
-            place = next_two()[0], clock(), thread.thread_id, graph_task.id
-            row = *place, ENDED, ref.index, *fields
-            if registry.journal is not None:
-                registry.journal(row)
-            if registry.ends_dispatched:
-                self.engine.emit.ended(graph_task, ref, row, outputs)
-        if outputs:
-            self._hand_on(thread, ref, outputs)
+        now, journal = clock(), registry.journal
+        place = thread.thread_id, graph_task.id
+        row = next_two()[0], now, *place, ENDED, ref.index, len(outputs), int(released), *_REST
+        if journal is None or registry.dispatches_nodes:
+            self._emit_ended(ref, outputs, row)
+            rows, held = list[int](), list["Tensor | None"]()
+            ready = distribute(thread, ref, outputs, sizes, now, rows, held)
+            if rows:
+                self.engine.emit.delivered(graph_task, ref, rows, held)
+            for consumer in ready:
+                self._push(thread, consumer)
+            return
+        # nobody comes in between: all rows in one go
+        rows = list(row)
+        for consumer in distribute(thread, ref, outputs, sizes, now, rows, []):
+            if self._is_inferring:
+                queue = self._queue if consumer.device == _CPU else self._queue_of(consumer)
+                seq = next_seq()
+                size = queue.push(graph_task, consumer)
+                rows += seq, now, *place, PUSH, consumer.index, queue.index, size, *_REST
+        journal(rows)
 
-    def _hand_on(self, thread: EngineThread, ref: NodeRef, outputs: Gradients) -> None:
-        """Follow the outputs of a node to their consumers, and queue those that are complete."""
-        graph_task = self.graph_task
-        if graph_task.threaded:
-            with graph_task.mutex:
-                ready, rows, held = self._distribute(thread, ref, outputs)
-        else:
-            ready, rows, held = self._distribute(thread, ref, outputs)
-        if rows:
-            self.engine.emit.delivered(graph_task, ref, rows, held)
-        for consumer in ready:
-            self._push(thread, consumer)
+    def _emit_ended(self, ref: NodeRef, outputs: Gradients, row: tuple[int, ...]) -> None:
+        registry = self.engine.registry
+        if registry.journal is not None:
+            registry.journal(row)
+        if registry.ends_dispatched:
+            self.engine.emit.ended(self.graph_task, ref, row, outputs)
 
-    def _distribute(  # noqa: C901 - calls for each gradient would cost more than what they do
-        self, thread: EngineThread, ref: NodeRef, outputs: Gradients
-    ) -> tuple[list[NodeRef], list[Any], list[Tensor | None]]:
+    def _distribute_locked(self, *given: Any) -> list[NodeRef]:
+        with self.graph_task.mutex:
+            return self._distribute(*given)
+
+    def _distribute(  # noqa: C901, PLR0912, PLR0915 - calls for each would cost more
+        self,
+        thread: EngineThread,
+        ref: NodeRef,
+        outputs: Gradients,
+        sizes: Sequence[int],
+        now: int,
+        rows: list[int],
+        held: list[Tensor | None],
+    ) -> list[NodeRef]:
         """Follow the edges of a node (the second half of ``Engine::evaluate_function``).
 
+        Args:
+            thread: this one.
+            ref: the node.
+            outputs: of the node.
+            sizes: of each in bytes, as far as they are known; -1: not known.
+            now: when they were there (ns).
+            rows: gets a row for each edge, where an instrument wants that.
+            held: gets what arrived by each, where an instrument observes that.
+
         Returns:
-            The consumers that are complete; a row for each edge; what arrived by each, where an
-            instrument observes that.
+            The consumers that are complete.
         """
         graph_task, registry = self.graph_task, self.engine.registry
         dependencies, exec_info = graph_task.dependencies, graph_task.exec_info
-        compares = registry.hook_called or registry.measurer is not None
-        wants_rows = registry.deliveries or compares
+        number, task, node = thread.thread_id, graph_task.id, ref.index
+        wants_rows = registry.deliveries or registry.measurer is not None
+        is_wanted = True
         ready: list[NodeRef] = []
-        rows: list[Any] = []
-        held: list[Tensor | None] = []
-        now, place = clock(), (thread.thread_id, graph_task.id)
-        for edge, output in zip(ref.next_edges, outputs, strict=False):
+        edges = ref.next_edges
+        if len(edges) != len(outputs):  # torch is about to refuse them
+            edges = edges[: len(outputs)]
+        output = -1
+        for edge in edges:
+            output += 1
             if edge is None:
                 continue
             consumer, slot = edge
             index = consumer.index
             remaining = dependencies[index] = dependencies[index] - 1
-            is_wanted = exec_info is None or exec_info[index].should_execute()
-            if wants_rows:
-                nbytes = held_bytes(output) if output is not None and is_wanted else -1
-                row = next_two()[0], now, *place, DELIVERED, index, ref.index, remaining, slot
-                known = self._waiting[index].get(slot) if index in self._waiting else None
-                added = 0 if known is None or nbytes < 0 else 1
-                if nbytes >= 0 and (remaining or known is not None):
-                    is_strided = cast("Tensor", output).layout is torch.strided
-                    times = 1
-                    if known is not None:  # how many elements a sparse sum has is not known
-                        is_strided = is_strided and known.is_strided
-                        nbytes = cast("Tensor", output).nbytes if is_strided else 0
-                        times += known.times
-                    arrived = _Arrived(is_strided, times, (*row, added, nbytes), ref)
-                    self._waiting.setdefault(index, {})[slot] = arrived
-                if compares and nbytes >= 0:
-                    if known is None:
-                        self._sent[index, slot] = _identity(cast("Tensor", output))
-                    else:
-                        self._sent.pop((index, slot), None)
-                if self._is_inferring:
-                    rows += (*row, added, nbytes)
-                elif nbytes >= 0:
-                    facts = ref.index, slot, added, nbytes
-                    self.engine.emit.row(graph_task, ARRIVED, consumer, *facts)
-                if registry.gradient_accumulated and self._is_inferring:
-                    held.append(output if nbytes >= 0 and not added else None)
+            if exec_info is not None:
+                is_wanted = exec_info[index].should_execute()
             if is_wanted and not remaining:
                 ready.append(consumer)
-        return ready, rows, held
+            if not wants_rows:
+                continue
+            gradient, arrived = outputs[output] if is_wanted else None, None
+            added, nbytes = 0, -1
+            if gradient is not None:
+                arrived = self._arrived.get(slot * self._count + index)
+                if arrived is None:
+                    if sizes:
+                        nbytes = sizes[output]
+                    if nbytes < 0:
+                        nbytes = held_bytes(gradient)
+                    is_strided = not remaining or gradient.layout is torch.strided
+                else:  # how many elements a sparse sum has is not known
+                    is_strided = arrived[2] and gradient.layout is torch.strided
+                    added, nbytes = 1, gradient.nbytes if is_strided else 0
+            if self._is_inferring:
+                seq = next_two()[0]
+                row = seq, now, number, task, DELIVERED, index, node, remaining, slot, added, nbytes
+            elif gradient is not None:
+                seq = next_seq()
+                row = seq, now, number, task, ARRIVED, index, node, slot, added, nbytes, ABSENT
+            else:
+                continue
+            rows += row
+            if gradient is not None:
+                times = 1 if arrived is None else arrived[1] + 1
+                known = _identity(gradient), times, is_strided, row, ref
+                self._arrived[slot * self._count + index] = known
+            if registry.gradient_accumulated:
+                held.append(None if added else gradient)
+        return ready
 
     def observed_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
         """A final callback of the program, which is observed when it runs."""
@@ -485,31 +529,35 @@ class ObservedPass:
 
     # -- queues ---------------------------------------------------------------------------------
 
-    def _queue(self, ref: NodeRef) -> ReadyQueue[GraphTask]:
-        if ref.device == events.CPU_QUEUE:
-            return self.graph_task.cpu_ready_queue
+    def _queue_of(self, ref: NodeRef) -> InferredQueue[GraphTask]:
+        if ref.device == _CPU:
+            return self._queue
         return self.engine.device_queue(ref.device)
 
     def _push(self, thread: EngineThread, ref: NodeRef) -> None:
         if self._is_inferring:
-            task = NodeTask(self.graph_task, ref, None)
-            row = self._queue(ref).push_observed(task, thread.thread_id)
+            queue, seq = self._queue_of(ref), next_seq()
+            now, size = clock(), queue.push(self.graph_task, ref)
+            place = seq, now, thread.thread_id, self.graph_task.id
+            row = *place, PUSH, ref.index, queue.index, size, *_REST
             self.engine.emit.queued(self.graph_task, ref, row)
 
     def _withdraw(
-        self, thread: EngineThread, ref: NodeRef, first: NodeTask[GraphTask] | None
+        self, thread: EngineThread, ref: NodeRef, first: tuple[NodeRef, GraphTask] | None
     ) -> None:
         """Infer nothing any more: ``ref`` started, and ``first`` was to be next."""
         self._is_inferring = False
         self._discard()
-        expected = -1 if first is None or first.node is None else first.node.index
+        expected = -1 if first is None else first[0].index
         self.engine.emit.withdrawn(thread, self.graph_task, ref, expected)
 
 
 def _identity(gradient: Tensor) -> tuple[int, int]:
     """Tells whether a gradient that is alive is another, or was written to."""
-    some = cast("Any", gradient)
-    return some._cdata, 0 if some.is_inference() else some._version
+    try:
+        return id(gradient), gradient._version
+    except RuntimeError:  # one made in inference mode has no version
+        return id(gradient), 0
 
 
 def _has_hooks(variable: Tensor) -> bool:

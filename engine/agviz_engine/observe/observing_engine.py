@@ -32,7 +32,7 @@ from agviz_engine.observe import hidden_mode
 from agviz_engine.observe.caller import call_as_caller
 from agviz_engine.observe.observed_node import measure_paths, observed_node
 from agviz_engine.observe.observed_pass import UNCLAIMED, ObservedPass
-from agviz_engine.ready_queue import ReadyQueue
+from agviz_engine.ready_queue import InferredQueue
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         """By torch's number of the graph task, once that is known."""
         self._unclaimed: list[ObservedPass] = []
         """Passes of which no node has run yet."""
-        self._queues: dict[int, ReadyQueue[GraphTask]] = {}
+        self._queues: dict[int, InferredQueue[GraphTask]] = {}
         self._lock = threading.RLock()
 
     @unseen_by_dynamo
@@ -228,21 +228,19 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         """A node starts on a thread that may be new to some instrument."""
         self.emit.thread("", ref.device)
         if ref.device != events.CPU_QUEUE:
-            thread.local_ready_queue = self.device_queue(ref.device)
+            thread.inferred_queue = self.device_queue(ref.device)
 
-    def device_queue(self, device: int) -> ReadyQueue[GraphTask]:
+    def device_queue(self, device: int) -> InferredQueue[GraphTask]:
         """The inferred ReadyQueue of a device."""
         with self._lock:
             queue = self._queues.get(device)
             if queue is None:
-                queue = self._queues[device] = ReadyQueue(device)
+                queue = self._queues[device] = InferredQueue(device)
             return queue
 
-    def queues_of(self, graph_task: GraphTask) -> Iterator[ReadyQueue[GraphTask]]:
-        """All inferred queues that may have tasks of a graph task."""
-        yield graph_task.cpu_ready_queue
-        if graph_task.threaded:
-            yield from list(self._queues.values())
+    def device_queues(self) -> list[InferredQueue[GraphTask]]:
+        """Those of all devices."""
+        return list(self._queues.values())
 
     def _forget(self, observed: ObservedPass) -> None:
         observed.leave()
