@@ -981,7 +981,7 @@ def expectation(ref: NodeInMemory, slot: int) -> tuple[Kind, tuple[int, ...] | N
 
 _CODES: dict[torch.dtype | None, int] = {dtype: code for code, dtype in DTYPES.items()}
 _plain: dict[tuple[bytes, bytes], int] = {}
-"""``ScalarType`` number of the kinds that :func:`fits_plainly` can judge."""
+"""``ScalarType`` number of the kinds that :func:`first_to_judge` can judge."""
 _texts: dict[_Metadata, str] = {}
 """Of the only shape, by what lies in memory."""
 _fitting: dict[Block, _Metadata] = {}
@@ -997,24 +997,38 @@ def _metadata(address: int) -> _Metadata:
     return metadata
 
 
-def fits_plainly(ref: NodeInMemory, slot: int, gradient: Tensor) -> bool:
-    """Whether ``gradient`` is just what the input expects, for the usual kind of tensors.
+def first_to_judge(
+    edges: Sequence[tuple[NodeInMemory, int] | None], gradients: Sequence[Tensor | None]
+) -> int:
+    """Position of the first gradient that is not just what its edge's input expects.
 
-    False says nothing: subclasses, whose sizes may be symbols that a look would pin down, nested
-    and sparse tensors and those of an accelerator are not judged.
+    Others may fit, too: subclasses, whose sizes may be symbols that a look would pin down, nested
+    and sparse tensors and those of an accelerator are not judged here.
+
+    Returns:
+        The position; -1: all fit; 0 where there are more or fewer gradients than edges.
     """
-    if type(gradient) is not Tensor:
-        return False
-    # _metadata and tensor_block, written out: every gradient comes through here. Both are read with
-    # the gradient's number of dimensions; what is found to fit has the same.
-    address = MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH
-    own = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
-    dimensions = MEMORY[own >> 3]
-    block = _read_block[dimensions](BYTES, own)
-    expected = _read_metadata[dimensions](BYTES, address)
-    if _fitting.get(block) == expected:  # to look for both in a set would cost three times as much
-        return True
-    return expected[1] == dimensions and _do_fit(expected, gradient) and _fits(block, expected)
+    if len(edges) != len(gradients):
+        return 0
+    for i, edge in enumerate(edges):
+        gradient = gradients[i]
+        if edge is None or gradient is None:
+            continue
+        if type(gradient) is not Tensor:
+            return i
+        # _metadata and tensor_block, written out: every gradient comes through here. Both are read
+        # with the gradient's number of dimensions; what is found to fit has the same.
+        ref, slot = edge
+        address = MEMORY[ref.base + _ARRAY] + slot * _BYTES_EACH
+        own = MEMORY[(id(gradient) >> 3) + POINTER] + SIZES
+        dimensions = MEMORY[own >> 3]
+        block = _read_block[dimensions](BYTES, own)
+        expected = _read_metadata[dimensions](BYTES, address)
+        if _fitting.get(block) != expected and not (  # three times as quick as to hash both
+            expected[1] == dimensions and _do_fit(expected, gradient) and _fits(block, expected)
+        ):
+            return i
+    return -1
 
 
 def _fits(block: Block, expected: _Metadata) -> bool:
@@ -1027,7 +1041,7 @@ def _fits(block: Block, expected: _Metadata) -> bool:
 def reduced_shape(ref: NodeInMemory, slot: int, gradient: Tensor) -> tuple[int, ...] | None:
     """The shape to which ``gradient`` is summed down, where it differs in nothing else.
 
-    None says nothing, as False of :func:`fits_plainly`. A broadcast bias has such a gradient in
+    None says nothing, as False of :func:`first_to_judge`. A broadcast bias has such a gradient in
     every pass: to ask for its metadata costs several times what the sum does.
     """
     if type(gradient) is not Tensor:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from agviz_engine.torch_layout import Kind, expectation, fits_plainly, reduced_shape
+from agviz_engine.torch_layout import Kind, expectation, first_to_judge, reduced_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,19 +40,23 @@ def validate_outputs(
     Raises:
         RuntimeError: a gradient does not fit, with torch's message.
     """
+    begin = first_to_judge(edges, gradients)
+    if begin < 0:
+        return gradients
     if len(gradients) != len(edges):
         raise RuntimeError(
             format_error(
                 f"invalid number of gradients - expected {len(edges)}, but got {len(gradients)}"
             )
         )
-    for i, edge in enumerate(edges):
-        gradient = gradients[i]
-        if edge is not None and gradient is not None:
-            consumer, slot = edge
-            if not fits_plainly(consumer, slot, gradient):
-                fitted = _fitted(i, consumer, slot, gradient, format_error)
-                gradients = (*gradients[:i], fitted, *gradients[i + 1 :])
+    for i in range(begin, len(edges)):
+        edge, gradient = edges[i], gradients[i]
+        if edge is None or gradient is None:
+            continue
+        consumer, slot = edge
+        if first_to_judge((edge,), (gradient,)) == 0:
+            fitted = _fitted(i, consumer, slot, gradient, format_error)
+            gradients = (*gradients[:i], fitted, *gradients[i + 1 :])
     return gradients
 
 

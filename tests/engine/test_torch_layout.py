@@ -16,7 +16,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from agviz_engine import torch_layout
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.located_node import node_ref
-from agviz_engine.torch_layout import expectation, fits_plainly, shapes_texts
+from agviz_engine.torch_layout import expectation, first_to_judge, shapes_texts
 from tests.engine.builders import custom
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _leaf(dtype: torch.dtype, shape: tuple[int, ...]) -> NodeRef:
 
 
 def _fits(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> bool:
-    return fits_plainly(_leaf(dtype, shape), 0, tensor)
+    return first_to_judge([(_leaf(dtype, shape), 0)], [tensor]) < 0
 
 
 @pytest.mark.parametrize("kind", _plain)
@@ -92,7 +92,7 @@ def test_nothing_is_said_of_wrapped_tensors() -> None:
     node = _leaf(torch.float32, (3,))
 
     def body(x: Tensor) -> Tensor:
-        seen.append(fits_plainly(node, 0, x))
+        seen.append(first_to_judge([(node, 0)], [x]) < 0)
         return x.sum()
 
     func.vmap(body)(torch.ones(2, 3))
