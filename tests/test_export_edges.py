@@ -14,8 +14,10 @@ import agviz
 from agviz import drawing
 from agviz.export.dot import draw_picture
 from agviz.export.labels import MOST_LEAVES
+from agviz.graph.picture import TOO_SMALL
 from agviz.live_graph import root_nodes, walk
 from screenshots.scenes import STEPS
+from tests import svg_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,3 +111,23 @@ def test_no_edge_is_missing_or_invented(
             assert len(below) == used[item.index]
             for leaf in below[:MOST_LEAVES]:
                 assert f"node-{leaf.row.index}-use-{leaf.use}" in lines
+
+
+@pytest.mark.parametrize("name", sorted(STEPS.keys() - LARGE))
+def test_the_text_can_be_read(name: str) -> None:
+    torch.manual_seed(0)
+    step = STEPS[name]()
+    svg = agviz.draw(step.loss, step.model).svg().encode()
+    root = svg_reader.parse(svg)
+    width = float(root.get("viewBox", "").split()[2])
+    sizes = [float(e.get("font-size", "")) for e in root.iter() if e.tag.endswith("}text")]
+    assert min(sizes) * 1440 / width >= 8
+
+
+def test_a_budget_draws_what_can_not_be_read() -> None:
+    torch.manual_seed(0)
+    step = STEPS["gpt-12-layers"]()
+    folded, whole = (agviz.draw(step.loss, step.model, budget=budget) for budget in (None, 400))
+    assert TOO_SMALL in folded.notes
+    assert whole.notes == ()
+    assert len(whole.source) > 3 * len(folded.source)

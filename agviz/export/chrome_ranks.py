@@ -15,10 +15,9 @@ from agviz.export.chrome_trace import (
     Process,
     ProcessRecords,
     document,
-    metadata,
-    micros,
     versions,
 )
+from agviz.export.trace_event import metadata, micros
 from agviz.ranks.phases import Phases
 from agviz.ranks.run import Run
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.analysis.counters import LIVE_BYTES, CounterReadings
 from agviz.analysis.passes import Passes
+from agviz.export.trace_event import metadata, micros
 from agviz.traces.inferred import LEGEND, UNSEEN, WITHDRAWN, is_inferred, is_observed, mark_of
 from agviz.traces.rows import NodeStatus
 from agviz_engine import events
@@ -433,13 +434,3 @@ def _node_args(node: NodeRow) -> dict[str, Any]:
             if not frame.hidden
         )
     return args
-
-
-def metadata(what: str, pid: int, tid: int, **args: str | int) -> str:
-    """A record that names something."""
-    return f'{{"ph":"M","name":"{what}","pid":{pid},"tid":{tid},"args":{json.dumps(args)}}}'
-
-
-def micros(ns: int) -> str:
-    """``ns``, not negative, in µs with three decimals."""
-    return f"{ns // 1000}.{ns % 1000:03d}"

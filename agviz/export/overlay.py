@@ -18,7 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.errors import AgvizError
-from agviz.export.chrome_trace import metadata
+from agviz.export.trace_event import metadata
 from agviz.words.safe import clean
 from agviz.words.units import duration, plural
 

@@ -65,11 +65,11 @@ def fold(
     what: FoldMode = FoldMode.AUTO,
     by: By = By.MODULE,
 ) -> Folded:
-    """Fold a graph to at most ``budget`` items (at least 1); see :class:`Folding`."""
-    return Folding(graph, what, by).to(budget)
+    """Fold a graph to at most ``budget`` items (at least 1); see :class:`GraphFolding`."""
+    return GraphFolding(graph, what, by).to(budget)
 
 
-class Folding:
+class GraphFolding:
     """Folds a graph further and further.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agviz.graph.columns import columns, extent
-from agviz.graph.fold import Folding
+from agviz.graph.fold import GraphFolding
 from agviz.graph.items import ancestry, pass_frames
 from agviz.graph.model import as_it_ran
 from agviz.graph.stacks import LONGEST_STACK, Box, stack
@@ -87,17 +87,17 @@ def compose(
     """
     if by is By.EXECUTION:
         graph = as_it_ran(graph)
-    folding = Folding(graph, what, by)
+    folding = GraphFolding(graph, what, by)
     if budget is not None:
         return _laid_out(graph, folding.to(budget), by, one_column=one_column)
     readable = _readable(graph, folding, by, widest)
     if readable is not None:
         return readable
-    picture = _laid_out(graph, Folding(graph, what, by).to(DEFAULT_BUDGET), by)
+    picture = _laid_out(graph, GraphFolding(graph, what, by).to(DEFAULT_BUDGET), by)
     return replace(picture, notes=(*picture.notes, UNREADABLE))
 
 
-def _readable(graph: TaskGraph, folding: Folding, by: By, widest: float) -> GraphLayout | None:
+def _readable(graph: TaskGraph, folding: GraphFolding, by: By, widest: float) -> GraphLayout | None:
     """The picture with most items that can be read; None: there is none.
 
     Stretches of the execution order, which say little, are folded only where the budget had some.
