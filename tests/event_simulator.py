@@ -48,7 +48,8 @@ class SimulatedNode:
         numbers = [-1 if node.is_accumulate_grad else node.sequence_nr for node in nodes]
         lengths = [node.topological_nr for node in nodes]
         shapes = [node.input_shapes for node in nodes]
-        return [node.name for node in nodes], numbers, lengths, shapes
+        counts = [node.num_inputs for node in nodes]
+        return [node.name for node in nodes], numbers, lengths, shapes, counts
 
 
 def random_graph(rng: Random, size: int, devices: int = 0) -> list[SimulatedNode]:

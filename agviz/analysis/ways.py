@@ -8,6 +8,7 @@ from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from agviz.traces.nodes import EdgeNorm
     from agviz.traces.reader import Trace
 
 _PIECE: Final = 10_000
@@ -83,19 +84,26 @@ class Ways:
         until = time.perf_counter() + seconds
         while not self.is_read:
             first, self._next = self._next, min(self._next + _PIECE, self._before)
-            for way in trace.ways(self._graph_task, first, self._next):
-                if not 0 <= way.consumer < len(self._last_into):
-                    raise trace.damaged("an edge leads to a node that is not there")
-                self._earlier.append(self._last_into[way.consumer])
-                self._last_into[way.consumer] = len(self._producers)
-                self._producers.append(way.producer)
-                self._outputs.append(way.output)
-                self._slots.append(way.slot)
-                norm = _UNKNOWN if way.norm is None else way.norm
-                self._norms.append(math.nan if way.bad else norm)
+            try:
+                for way in trace.ways(self._graph_task, first, self._next):
+                    self._add(trace, way)
+            except OverflowError:
+                raise trace.damaged("an edge has a number that no graph reaches") from None
             if time.perf_counter() >= until:
                 break
         return self.is_read
+
+    def _add(self, trace: Trace, way: EdgeNorm) -> None:
+        nodes = len(self._last_into)
+        if not (0 <= way.producer < nodes and 0 <= way.consumer < nodes):
+            raise trace.damaged("an edge joins nodes that are not there")
+        self._earlier.append(self._last_into[way.consumer])
+        self._last_into[way.consumer] = len(self._producers)
+        self._producers.append(way.producer)
+        self._outputs.append(way.output)
+        self._slots.append(way.slot)
+        norm = _UNKNOWN if way.norm is None else way.norm
+        self._norms.append(math.nan if way.bad else norm)
 
     def into(self, node: int) -> list[WayIn]:
         """What led into a node, the largest first, then in order of time."""
