@@ -30,13 +30,10 @@ _BY_FUNCTION = {
     "compute_dependencies": "walk",
     "_push": "queue",
     "_pop": "queue",
-    "_take": "loop",
     "increment_outstanding_tasks": "queue",
     "decrement_outstanding_tasks": "queue",
     "call_function": "hook check, call",
     "release_variables": "release",
-    "_hand_on": "hand on, buffers",
-    "_distribute": "hand on, buffers",
     "release": "take down",
     "execute": "take down",
 }
@@ -45,12 +42,12 @@ _BY_FILE = {
     "validate_outputs.py": "validate",
     "torch_layout.py": "validate",
     "ready_queue.py": "queue",
-    "input_buffer.py": "hand on, buffers",
+    "input_buffer.py": "buffers",
     "accumulate_grad.py": "leaves, custom Functions",
     "native_run.py": "leaves, custom Functions",
     "function_hook.py": "hooks",
     "emit.py": "events",
-    "engine.py": "loop",
+    "engine.py": "loop, distribution",
 }
 
 

@@ -40,19 +40,19 @@ torch.autograd.grad((y * y).sum(), y)
 print("done")
 """
 REFUSE = """\
-from agviz_engine.ready_queue import ReadyQueue
+from agviz_engine.ready_queue import InferredQueue
 
 taken = 0
-pop = ReadyQueue.pop_if_first
+pop = InferredQueue.pop_if_first
 
 
 def pop_if_first(*given):
     global taken
     taken += 1
-    return None if taken == {at} else pop(*given)
+    return -1 if taken == {at} else pop(*given)
 
 
-ReadyQueue.pop_if_first = pop_if_first
+InferredQueue.pop_if_first = pop_if_first
 """
 """Has the inference fail at a node of the first pass, as where torch does something unexpected."""
 AT = 4
