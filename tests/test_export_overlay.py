@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -79,6 +80,27 @@ def test_each_node_holds_its_operations(
     told = {event["name"] for event in events(theirs) if event.get("cat") == "cpu_op"}
     kept = {name for (name,) in perfetto.query("SELECT name FROM slice WHERE category = 'cpu_op'")}
     assert {name for name in told if not name.startswith("autograd::engine::")} == kept
+
+
+def test_stacks_of_idle_threads_do_not_enclose_the_main_thread(tmp_path: Path) -> None:
+    done = threading.Event()
+    threads = [threading.Thread(target=done.wait) for _ in range(120)]
+    for thread in threads:
+        thread.start()
+    try:
+        ours, theirs = record(tmp_path, "native", with_stack=True)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert sum(event.get("tid") == 0 and event["ph"] == "X" for event in events(theirs)) > 512
+    perfetto = Perfetto(export(ours, theirs, tmp_path / "both.json"))
+    within = perfetto.query(
+        "SELECT count(*) AS n FROM slice op JOIN ancestor_slice(op.id) node"
+        " WHERE op.name = node.name AND op.category = 'cpu_op' AND node.category = 'node'"
+    )
+    with Trace.open(ours) as trace:
+        assert within == [(sum(task.nodes for task in trace.graph_tasks),)]
 
 
 def test_kernels_arrows_and_counters_keep_their_places(tmp_path: Path) -> None:

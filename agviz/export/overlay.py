@@ -33,6 +33,9 @@ _EVALUATE: Final = "autograd::engine::evaluate_function: "
 _FLOWS: Final = frozenset("stf")
 _NO_NUMBER: Final = -1
 """Of AccumulateGrad, which has no sequence number: these are told apart by their order only."""
+_UNKNOWN_THREADS: Final = 0
+"""Under which the stacks of idle threads are, all in one: Perfetto would nest the main thread's in
+them, and drop what is more than 512 deep."""
 _Key = tuple[str, int, int | str]
 """Name, sequence number and thread."""
 
@@ -99,7 +102,10 @@ class Overlay:
                 continue
             if "ts" in event:
                 begin = self._ns(event["ts"]) - zero_ns
-                if self._is_slice_here(event) and ours.place(*self._spot(event, zero_ns)).crosses:
+                if self._is_slice_here(event) and (
+                    event["tid"] == _UNKNOWN_THREADS
+                    or ours.place(*self._spot(event, zero_ns)).crosses
+                ):
                     if event["tid"] not in tracks:
                         tracks[event["tid"]] = next(free)
                     event["tid"] = tracks[event["tid"]]
@@ -110,6 +116,8 @@ class Overlay:
             yield json.dumps(event, default=float)
         for tid, track in tracks.items():
             name = f"{ours.named.get(tid, tid)}: across nodes"
+            if tid == _UNKNOWN_THREADS:
+                name = "threads that torch.profiler does not know"
             yield metadata("thread_name", self._meta.pid, track, name=name)
 
     def _is_slice_here(self, event: dict[str, Any]) -> bool:
