@@ -105,12 +105,12 @@ async def test_what_is_under_the_cursor_is_said_and_opened(path: Path) -> None:
     async with app.run_test(size=(160, 40)) as pilot:
         screen = await opened(pilot)
         lanes = screen.query_one(ProcessLanes)
-        await wait(pilot, "j", "j", "n")
-        for _ in range(30):
+        # Which thread's pass is the first, and so on the screen, is the machine's choice.
+        for key in ["j", "n", *["n"] * 30, "j", *["n"] * 30, "j", *["n"] * 30, "j", *["n"] * 30]:
+            await wait(pilot, key)
             span = lanes.span
             if span is not None and span.kind is SpanKind.NODE:
                 break
-            await wait(pilot, "n")
         assert span is not None
         assert span.kind is SpanKind.NODE
         for _ in range(100):
@@ -139,7 +139,8 @@ async def test_a_stretch_is_summed_up(path: Path) -> None:
     async with app.run_test(size=(120, 50)) as pilot:
         screen = await opened(pilot)
         lanes, sums = screen.query_one(ProcessLanes), screen.query_one(ProcessSums)
-        assert " nodes" in " ".join(text_of(sums)[:4])
+        shown = text_of(sums)
+        assert any(" nodes" in line for line in shown[: shown.index(" Modules")])
         await wait(pilot, *["right"] * 20, "left_square_bracket", *["right"] * 40)
         await wait(pilot, "right_square_bracket", "s")
         begin, end = cast("tuple[int, int]", tuple(lanes.range))
