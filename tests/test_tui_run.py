@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import torch
 from textual.widgets import Input
-from torch import nn
+from torch import Tensor, nn
 
 import agviz
 from agviz.analysis.run_table import RunTable
@@ -257,7 +257,11 @@ async def test_a_pass_that_comes_to_its_end_is_listed_so(tmp_path: Path) -> None
     path = tmp_path / "growing.agviz"
     goes_on = threading.Event()
     value = torch.ones(3, requires_grad=True).square()
-    value.register_hook(lambda _: goes_on.wait(60) and None)
+
+    def stay(_gradient: Tensor) -> None:
+        goes_on.wait(60)
+
+    value.register_hook(stay)
     with agviz.trace(path=path) as recording:
         training = threading.Thread(target=value.sum().backward)
         training.start()
@@ -265,19 +269,25 @@ async def test_a_pass_that_comes_to_its_end_is_listed_so(tmp_path: Path) -> None
             if recording.trace.graph_tasks:
                 break
             await asyncio.sleep(0.01)
-        async with begun(path).run_test(size=(120, 40)) as pilot:
-            await until_said(pilot, "●")
+        try:
+            async with begun(path).run_test(size=(120, 40)) as pilot:
+                await until_said(pilot, "●")
+                goes_on.set()
+                training.join()
+                await until_said(pilot, "✓")
+        finally:
             goes_on.set()
             training.join()
-            await until_said(pilot, "✓")
 
 
 async def until_said(pilot: Pilot[None], glyph: str) -> None:
     """Until the first line of the list, and what is said of it, begin so."""
-    for _ in range(100):
+    listed, said = [""], [""]
+    for _ in range(400):
         await pilot.pause(0.05)
         if isinstance(pilot.app.screen, RunScreen):
             listed, said = (lines(pilot.app.screen, kind) for kind in (RunList, WhatHappened))
-            if listed[1].startswith(glyph) and said[0].startswith("✓" if glyph == "✓" else "?"):
+            begins = said[0].startswith("✓" if glyph == "✓" else "?") if said else False
+            if begins and any(line.startswith(glyph) for line in listed[1:2]):
                 return
     raise AssertionError((listed[:2], said[:1]))

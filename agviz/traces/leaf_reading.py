@@ -74,7 +74,7 @@ class LeafReading:
             place = self.tasks.place(graph_task)
             end = -1 if place is None else self.tasks.end_seqs[place]
             if is_whole or 0 <= end < self._next:
-                leaves = self._norms.pop(graph_task).values()
-                if place is not None:
-                    whole.append((place, leaves))
+                leaves = self._norms.pop(graph_task)
+                if place is not None:  # in an order that pieces don't change: sums are rounded
+                    whole.append((place, [leaves[node] for node in sorted(leaves)]))
         return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from dataclasses import dataclass
@@ -40,22 +41,31 @@ class Worker(threading.Thread):
 
     def wait(self) -> bool:
         """Block until every request was served; True where there was nothing to wait for."""
-        if self._requests.unfinished_tasks == 0:
+        if self._requests.unfinished_tasks == 0 or not self.is_alive():
             return True
         self._requests.join()
         return False
 
     def run(self) -> None:
         """Serve requests until :meth:`stop`."""
+        try:
+            self._serve_all()
+        finally:  # whoever waits for what is left would wait for ever
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._requests.get_nowait()
+                    self._requests.task_done()
+
+    def _serve_all(self) -> None:
         while True:
             try:
                 request = self._requests.get(timeout=self.patience)
             except queue.Empty:
                 self.idle()
                 continue
-            if request is None:
-                break
             try:
+                if request is None:
+                    break
                 self.serve(request)
             finally:
                 self._requests.task_done()
