@@ -113,6 +113,7 @@ def title(element: ET.Element) -> str:
 
 def test_a_bar_is_where_its_node_ran_and_threads_have_lanes(recorded: Path) -> None:
     svg, picture = drawn(recorded)
+    assert "--around NODE shows a part" in picture.notes[-1]
     found = {each.get("data-node", ""): each for each in of_class(svg, "node")}
     ran = spans(recorded)
     begin = picture.task.begin_ns

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,9 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.analysis.flow import FlowReading, FlowTarget, ParameterHistory
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.ways import Ways
+from agviz.errors import TraceError
+from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +28,23 @@ if TYPE_CHECKING:
     from agviz.analysis.flow import FollowedGradient
 
 STEPS = 4
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "UPDATE edge SET slot = 1 << 40",
+        "UPDATE edge SET producer = producer + 99; UPDATE event SET node = node + 99",
+    ],
+)
+def test_an_edge_that_can_not_be_is_refused(tmp_path: Path, lie: str) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        torch.ones(3, requires_grad=True).square().sum().backward()
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.executescript(lie)
+    with Trace.open(path) as trace, pytest.raises(TraceError, match="an edge "):
+        Ways(trace, trace.graph_tasks[0].id).read_on(trace)
 
 
 class Sigmoids(nn.Module):

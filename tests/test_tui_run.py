@@ -283,7 +283,7 @@ async def test_a_pass_that_comes_to_its_end_is_listed_so(tmp_path: Path) -> None
 async def until_said(pilot: Pilot[None], glyph: str) -> None:
     """Until the first line of the list, and what is said of it, begin so."""
     listed, said = [""], [""]
-    for _ in range(400):
+    for _ in range(100):
         await pilot.pause(0.05)
         if isinstance(pilot.app.screen, RunScreen):
             listed, said = (lines(pilot.app.screen, kind) for kind in (RunList, WhatHappened))

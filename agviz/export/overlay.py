@@ -115,9 +115,11 @@ class Overlay:
                 event["id"] += ours.flows
             yield json.dumps(event, default=float)
         for tid, track in tracks.items():
-            name = f"{ours.named.get(tid, tid)}: across nodes"
-            if tid == _UNKNOWN_THREADS:
-                name = "threads that torch.profiler does not know"
+            name = (
+                "threads that torch.profiler does not know"
+                if tid == _UNKNOWN_THREADS
+                else f"{ours.named.get(tid, tid)}: across nodes"
+            )
             yield metadata("thread_name", self._meta.pid, track, name=name)
 
     def _is_slice_here(self, event: dict[str, Any]) -> bool:
