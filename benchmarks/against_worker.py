@@ -187,7 +187,11 @@ def _around(how: str) -> Iterator[None]:
             yield
     elif how.startswith("observed"):
         values: Any = how.removeprefix("observed").strip() or "none"
-        with agviz.trace(engine="native", values=values, provenance=False):
+        try:
+            recorded = agviz.trace(engine="native", values=values, provenance=False)
+        except TypeError:  # a tree from before observe mode
+            raise _Unknown from None
+        with recorded:
             yield
     else:
         debugger = _debugger()

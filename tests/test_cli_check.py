@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import python_process
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(__file__).parent / "scripts"
 ENVIRONMENT = os.environ | {
@@ -16,20 +18,13 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def python(*arguments: str, cwd: Path, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return python_process.run(command, cwd=cwd, env=ENVIRONMENT, fresh=fresh)
 
 
-def check(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return python("-m", "agviz", "check", *arguments, cwd=cwd)
+def check(*arguments: str, cwd: Path, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    return python("-m", "agviz", "check", *arguments, cwd=cwd, fresh=fresh)
 
 
 PROGRAM = """
@@ -151,7 +146,7 @@ def test_scripts_of_the_tests(script: str, tmp_path: Path) -> None:
 
 def test_a_script_without_torch_or_none_at_all(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("print(1)")
-    ours = check("plain.py", cwd=tmp_path)
+    ours = check("plain.py", cwd=tmp_path, fresh=True)
     assert (ours.returncode, ours.stderr) == (2, "")
     assert "did not import torch" in ours.stdout
     missing = check("nothing.py", cwd=tmp_path)

@@ -22,6 +22,7 @@ import pytest
 
 from agviz import __version__
 from agviz.cli.main import VERBS, load_verb, main
+from tests import python_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,14 +57,11 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "NO_COLOR"}}
     path = os.pathsep.join([str(ROOT), str(ROOT / "engine")])
-    return subprocess.run(
+    return python_process.run(
         [sys.executable, "-m", "agviz", *arguments],
         cwd=cwd,
         env={**environment, "PYTHONPATH": path, "PYTHONIOENCODING": encoding, **env},
-        capture_output=True,
         encoding=encoding,
-        check=False,
-        timeout=120,
     )
 
 

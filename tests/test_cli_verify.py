@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import python_process
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(__file__).parent / "scripts"
 ENVIRONMENT = os.environ | {
@@ -17,15 +19,7 @@ ENVIRONMENT = os.environ | {
 
 
 def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return python_process.run([sys.executable, *arguments], cwd=cwd, env=ENVIRONMENT)
 
 
 def verify(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

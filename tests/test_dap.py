@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from agviz.cli.main import main
 from agviz.traces.reader import Trace
 from agviz.words.units import plural
 from agviz_engine.events import NodeFailed
+from tests import python_process
 from tests.dap_support import Adapter, Editor, broken
 from tests.debugger_support import ENVIRONMENT, save
 from tests.tui_support import record
@@ -95,14 +95,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the program and its recording."""
     folder = tmp_path_factory.mktemp("dap")
     (folder / "program.py").write_text(PROGRAM)
-    subprocess.run(
-        [sys.executable, "-m", "agviz", "run", "-o", "trace.agviz", "program.py"],
-        cwd=folder,
-        env=ENVIRONMENT,
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
+    command = [sys.executable, "-m", "agviz", "run", "-o", "trace.agviz", "program.py"]
+    python_process.run(command, cwd=folder, env=ENVIRONMENT, check=True)
     return folder
 
 
@@ -415,9 +409,7 @@ out.sum().backward()  # line 9
 def test_a_reentrant_pass_is_inside_the_node_that_called_it(tmp_path: Path) -> None:
     save(tmp_path, REENTRANT)
     command = [sys.executable, "-m", "agviz", "run", "-o", "r.agviz", "program.py"]
-    subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True, timeout=120
-    )
+    python_process.run(command, cwd=tmp_path, env=ENVIRONMENT, check=True)
     with Adapter(tmp_path, ["r.agviz"]) as adapter:
         editor = adapter.editor
         editor.begin()

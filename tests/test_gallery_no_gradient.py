@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,9 +18,11 @@ import torch
 import agviz
 from agviz.analysis.causes import REMEDIES, Cause
 from agviz.cli.main import main
+from tests import python_process
 from tests.gallery_frame import Program, programs
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator, Mapping
 
     from torch import Tensor, nn
@@ -371,15 +372,8 @@ def test_it_is_told_in_a_process_of_its_own(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200"}
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "agviz", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        command = [sys.executable, "-m", "agviz", *arguments]
+        return python_process.run(command, cwd=tmp_path, env=environment)
 
     recorded = call("run", "--check-forward", "-o", "t.agviz", str(program.path))
     assert recorded.returncode == 0, recorded.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import warnings
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import agviz
 from agviz.analysis.explanation import explain
 from agviz.analysis.why import why
 from agviz.cli.main import main
+from tests import python_process
 from tests.gallery_frame import Program, programs
 
 if TYPE_CHECKING:
@@ -122,19 +122,14 @@ def test_a_program_of_the_gallery_as_a_script(tmp_path: Path) -> None:
     program = next(one for one in NONFINITE if one.name == "nan_in_the_batch")
     out = tmp_path / "t.agviz"
     command = [sys.executable, "-m", "agviz"]
-    ran = subprocess.run(
-        [*command, "run", "--check-forward", "-o", str(out), str(program.path)],
-        check=True,
-        capture_output=True,
-        text=True,
+    ran = python_process.run(
+        [*command, "run", "--check-forward", "-o", str(out), str(program.path)], check=True
     )
     (said,) = (line for line in ran.stderr.splitlines() if line.startswith("agviz: recorded"))
     assert "NaN in the data, in torch.nn.functional.linear" in said
     assert f"nan_in_the_batch.py:{program.cause} in forward" in said
     assert said.endswith(f"to read why: agviz explain {out}")
-    asked = subprocess.run(
-        [*command, "explain", str(out), "--json"], check=False, capture_output=True, text=True
-    )
+    asked = python_process.run([*command, "explain", str(out), "--json"])
     assert asked.returncode == 1
     answer = json.loads(asked.stdout)["explanation"]
     assert answer["pattern"] == program.one("pattern")

@@ -21,6 +21,7 @@ from agviz.tui.panels.events import Events
 from agviz.tui.panels.queues import Queues
 from agviz.tui.title import Status, Title
 from agviz_engine import events
+from tests import python_process
 from tests.test_tui_keys import view_of
 from tests.tui_support import begin, lines, press, settle
 
@@ -60,13 +61,8 @@ AT = 4
 
 def cli(*arguments: str | Path, env: dict[str, str] | None = None) -> Any:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AGVIZ")}
-    return subprocess.run(
-        [sys.executable, "-m", "agviz", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**clean, **(env or {})},
-    )
+    command = [sys.executable, "-m", "agviz", *map(str, arguments)]
+    return python_process.run(command, env={**clean, **(env or {})})
 
 
 def record(folder: Path, program: str, *options: str, **env: str) -> Path:
@@ -379,14 +375,8 @@ def test_it():
 def pytest_run(folder: Path, *options: str, **env: str) -> Any:
     (folder / "test_it.py").write_text(TEST)
     clean = {name: value for name, value in os.environ.items() if "AGVIZ" not in name}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--agviz=on", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**clean, **env},
-    )
+    command = ["-m", "pytest", "-p", "no:cacheprovider", "-q", "--agviz=on", *options]
+    return python_process.run([sys.executable, *command], cwd=folder, env={**clean, **env})
 
 
 ENVIRONMENTS = {"PYTEST_AGVIZ_ENGINE": "native", "AGVIZ_ENGINE": "exact"}

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -25,9 +24,11 @@ from agviz.cli.run import read_options
 from agviz.errors import AgvizError
 from agviz.repro.isolated_node import IsolatedNode, decode, encode
 from agviz.traces.reader import Trace
+from tests import python_process
 from tests.repro_models import MODELS
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parent.parent
@@ -69,9 +70,7 @@ def run(
     *command: str | Path, cwd: Path, check: bool = True, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"COLUMNS": "200", **variables}
-    return subprocess.run(
-        [*map(str, command)], cwd=cwd, capture_output=True, text=True, check=check, env=environment
-    )
+    return python_process.run(command, cwd=cwd, check=check, env=environment, timeout=600)
 
 
 def fresh(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

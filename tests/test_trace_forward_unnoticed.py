@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 import agviz
 from agviz.traces.reader import Trace
+from tests import python_process
 from tests.engine.oracle import described
 
 if TYPE_CHECKING:
@@ -367,15 +368,8 @@ def test_what_was_compiled_before_is_not_compiled_again(compiler: Any) -> None:
 
 def run(folder: Path, source: str, *options: str, **environment: str) -> str:
     (folder / "program.py").write_text(source)
-    finished = subprocess.run(
-        [sys.executable, "-m", "agviz", "run", *options, "-o", "t.agviz", "program.py"],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    command = [sys.executable, "-m", "agviz", "run", *options, "-o", "t.agviz", "program.py"]
+    finished = python_process.run(command, cwd=folder, env={**os.environ, **environment})
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 

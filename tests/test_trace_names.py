@@ -238,7 +238,7 @@ def test_old_marks_are_dropped(names: Names, monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(100):
         y = model(torch.randn(3))
         assert names.module(y.grad_fn._sequence_nr()) == "1"
-    assert len(names._thread.marks.columns[0]) <= 50
+    assert len(names._local.thread.marks.columns[0]) <= 50
     assert names.module(first) is None
 
 

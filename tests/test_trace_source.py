@@ -6,7 +6,6 @@ import contextlib
 import linecache
 import os
 import sqlite3
-import subprocess
 import sys
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from agviz.traces.rows import Frame, visible
 from agviz.traces.schema import SOURCE_FILE_LIMIT, SOURCE_LIMIT
 from agviz.traces.stacks import Stacks
 from agviz.words.units import ordinal
+from tests import python_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,15 +53,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace whose program is gone."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
-    subprocess.run(
-        [*AGVIZ, "run", "-o", "t.agviz", "train.py"], check=True, cwd=folder, capture_output=True
-    )
+    python_process.run([*AGVIZ, "run", "-o", "t.agviz", "train.py"], check=True, cwd=folder)
     (folder / "train.py").unlink()
     return folder / "t.agviz"
 
 
 def asked(words: list[str], folder: Path) -> str:
-    told = subprocess.run([*AGVIZ, *words], check=False, cwd=folder, capture_output=True, text=True)
+    told = python_process.run([*AGVIZ, *words], cwd=folder)
     assert told.returncode == 1, told.stderr
     return told.stdout
 
@@ -103,10 +101,8 @@ def test_why_shows_the_line_from_another_folder(tmp_path: Path) -> None:
     script = SCRIPT.replace("out.square()", "out.detach().square()").replace("step == 3", "False")
     script = script.replace("loss.backward()", "(loss + model.bias.sum()).backward()")
     (folder / "train.py").write_text(script, encoding="utf-8")
-    subprocess.run(
-        [*AGVIZ, "run", "--check-forward", "-o", "t.agviz", "train.py"],
-        check=True, cwd=folder, capture_output=True,
-    )  # fmt: skip
+    command = [*AGVIZ, "run", "--check-forward", "-o", "t.agviz", "train.py"]
+    python_process.run(command, check=True, cwd=folder)
     said = asked(["why", str(folder / "t.agviz")], tmp_path)
     assert "else out.detach().square().sum()" in said
 

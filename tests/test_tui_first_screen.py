@@ -9,13 +9,12 @@ import os
 import re
 import shlex
 import sqlite3
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import rank_support
+from tests import python_process, rank_support
 from tests.test_tui_terminal import TMUX, Terminal
 
 if TYPE_CHECKING:
@@ -169,14 +168,9 @@ dist.destroy_process_group()
 def recorded(folder: Path, program: str) -> tuple[Path, str]:
     """The trace of a program that is run in a folder, and what it printed."""
     (folder / "train.py").write_text(program)
-    finished = subprocess.run(
-        [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "train.py"],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "train.py"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    finished = python_process.run(command, cwd=folder, env=environment, check=True)
     return folder / "t.agviz", finished.stdout
 
 

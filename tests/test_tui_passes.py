@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from agviz.tui.screens.run import RunScreen
 from agviz.tui.seeking import Search, Sought
 from agviz.tui.title import Status, Title
 from agviz_engine.events import NodeFailed, NodeStarted, NonFiniteChecked
+from tests import python_process
 from tests.tui_support import lines, press, record, settle, write
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def trained(folder: Path, how: str, when: int = BAD) -> Path:
     (folder / "train.py").write_text(PROGRAM)
     path = folder / f"{how}.agviz"
     command = [sys.executable, "-m", "agviz", "run", "-o", str(path), "train.py", how, str(when)]
-    subprocess.run(command, cwd=folder, check=how not in _ENDS, capture_output=True)
+    python_process.run(command, cwd=folder, check=how not in _ENDS)
     return path
 
 
@@ -578,7 +578,7 @@ def refused(folder: Path) -> Path:
     )
     path = folder / "off.agviz"
     command = [sys.executable, "-m", "agviz", "run", "-o", str(path), "off.py"]
-    subprocess.run(command, cwd=folder, check=False, capture_output=True)
+    python_process.run(command, cwd=folder)
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from agviz.tui.panels.graph import GraphPanel
 from agviz.tui.panels.queues import Queues
 from agviz.tui.panels.source import SourcePanel
 from agviz.tui.source_reading import LineReading
+from tests import python_process
 from tests.debugger_support import ENVIRONMENT
 from tests.test_tui_terminal import TMUX, Terminal
 from tests.tui_support import lines, press, record, settle
@@ -79,12 +79,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace of a program whose file is gone."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
-    subprocess.run(
-        [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "train.py"],
-        check=True,
-        cwd=folder,
-        capture_output=True,
-    )
+    command = [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "train.py"]
+    python_process.run(command, check=True, cwd=folder)
     (folder / "train.py").unlink()
     return folder / "t.agviz"
 

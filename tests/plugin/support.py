@@ -1,13 +1,24 @@
 """Running pytest within a test, and reading what it says."""
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests import python_process
+
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess("--tb=short", *arguments)
+    """As ``pytester.runpytest_subprocess``, with torch imported already."""
+    command = [sys.executable, "-m", "pytest", f"--basetemp={pytester.path / 'base'}"]
+    done = python_process.run(
+        [*command, "--tb=short", *arguments], cwd=pytester.path, env=dict(os.environ), timeout=600
+    )
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0)
 
 
 def folders(where: Path) -> set[str]:

@@ -1,0 +1,64 @@
+"""Have ``python -m MODULE`` wait with torch imported, and fork for each call it is sent.
+
+The interpreter imports this before it runs MODULE. The process itself never comes to that: it
+forks, and a child goes on to what ``python -m MODULE ARGUMENTS`` is, two seconds of CPU time sooner
+and without a frame of this file. :mod:`tests.python_process` starts it and calls.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def next_call(connection: socket.socket) -> dict[str, Any]:
+    """In a child: what it is to become. The server itself ends here when no one calls any more."""
+    while True:
+        sent, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+        if not sent:
+            os._exit(0)
+        child = os.fork()
+        if not child:
+            connection.close()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            return json.loads(sent)  # type: ignore[no-any-return]
+        for stream in streams:
+            os.close(stream)
+        connection.send(str(child).encode())
+        _, status = os.waitpid(child, 0)
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def become(call: dict[str, Any]) -> None:
+    """Take on folder, environment and arguments, as an interpreter that starts with them."""
+    os.chdir(call["cwd"])
+    os.environ.clear()
+    os.environ.update(call["env"])
+    encoding = os.environ.get("PYTHONIOENCODING")
+    through = "PYTHONUNBUFFERED" in os.environ
+    for stream in sys.stdin, sys.stdout, sys.stderr:
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(encoding=encoding, write_through=through)
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in os.environ
+    if "OMP_NUM_THREADS" in os.environ:
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.path.remove(str(Path(__file__).parent))
+    sys.path[:0] = [str(Path(each).absolute()) for each in given]
+    sys.argv[1:] = call["arguments"]
+    sys.orig_argv[3:] = call["arguments"]
+
+
+gc.collect()
+gc.freeze()  # no collection in a child writes to, and so copies, what it shares with the server
+become(next_call(socket.socket(fileno=int(sys.argv[1]))))
