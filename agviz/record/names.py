@@ -194,10 +194,12 @@ class _Marked(NamedTuple):
         return _Stretch(first, end, others.pop() if len(others) == 1 else None)
 
 
-class _Thread(threading.local):
+class _Thread:
     """What one thread is in, and was in."""
 
-    def __init__(self, known: deque[_Marks]) -> None:
+    __slots__ = ("has_given", "is_timed", "marks", "places", "stack", "times_ns")
+
+    def __init__(self) -> None:
         self.stack: list[tuple[Module, _Place]] = []
         self.marks = _Marks([], [])
         self.has_given = True
@@ -207,14 +209,28 @@ class _Thread(threading.local):
         self.times_ns: list[int] = []
         self.places: list[_Place | None] = []
         """What :class:`ModuleCalls` holds, since the last pass that this thread began."""
-        known.append(self.marks)
 
-    def time(self, place: _Place | None) -> None:
-        """A module is called, or (None) the innermost call has returned."""
-        self.times_ns.append(time.monotonic_ns())
-        self.places.append(place)
-        if len(self.places) > _MOST_CALLS:
-            del self.times_ns[: _MOST_CALLS // 2], self.places[: _MOST_CALLS // 2]
+    def mark(self, number: int, called: _Place | None, place: _Place | None) -> None:
+        """A module is called (None: has returned); nodes from ``number`` on belong to ``place``."""
+        if self.is_timed:
+            self.times_ns.append(time.monotonic_ns())
+            places = self.places
+            places.append(called)
+            if len(places) > _MOST_CALLS:
+                del self.times_ns[: _MOST_CALLS // 2], places[: _MOST_CALLS // 2]
+        self.marks.add(number, place)
+
+
+class _Local(threading.local):
+    """The calling thread's own.
+
+    An attribute of ``threading.local`` costs four times as much as one of an object with slots, and
+    a hook needs six: it is looked up once.
+    """
+
+    def __init__(self, known: deque[_Marks]) -> None:
+        self.thread = _Thread()
+        known.append(self.thread.marks)
 
 
 class Names:
@@ -227,7 +243,7 @@ class Names:
 
     def __init__(self) -> None:
         self._threads: deque[_Marks] = deque(maxlen=_MOST_THREADS)
-        self._thread = _Thread(self._threads)
+        self._local = _Local(self._threads)
         self._modules: dict[int, tuple[weakref.ref[Module], _Place]] = {}
         self._parameters: dict[int, tuple[weakref.ref[Tensor], _Place]] = {}
         self._roots: list[_Root] = []
@@ -378,12 +394,12 @@ class Names:
 
     def current(self) -> str | None:
         """Path of the innermost module whose forward runs on this thread; None: none does."""
-        stack = self._thread.stack
+        stack = self._local.thread.stack
         return self._full(stack[-1][1]) if stack else None
 
     def take_calls(self) -> ModuleCalls:
         """The calls of modules by this thread, outside of backward, since this was asked last."""
-        thread = self._thread
+        thread = self._local.thread
         taken = ModuleCalls(thread.times_ns, thread.places, self._has_several_roots())
         thread.times_ns, thread.places = [], []
         return taken
@@ -431,7 +447,7 @@ class Names:
 
     def _marked(self, first: int, last: int) -> _Marked:
         own, *others = (
-            marks.between(first, last) for marks in (self._thread.marks, *list(self._threads))
+            marks.between(first, last) for marks in (self._local.thread.marks, *list(self._threads))
         )
         return _Marked(own, others, self._has_several_roots())
 
@@ -439,7 +455,7 @@ class Names:
         if self._is_compiling():
             return
         try:
-            thread = self._thread
+            thread = self._local.thread
             stack = thread.stack
             entry = self._modules.get(id(module))
             if entry is not None and entry[0]() is module:
@@ -451,12 +467,10 @@ class Names:
                 thread.has_given = False
                 if not place.path:
                     place.root.thread = threading.get_ident()
-            if thread.is_timed:
-                thread.time(place)
             if not thread.has_given:
                 self._keep_given(thread, place, args)
             stack.append((module, place))
-            thread.marks.add(self._next_number(), place)
+            thread.mark(self._next_number(), place, place)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
 
@@ -464,15 +478,16 @@ class Names:
         if self._is_compiling():
             return
         try:
-            thread = self._thread
+            thread = self._local.thread
             stack = thread.stack
             if not stack or stack[-1][0] is not module:
                 if not any(entered is module for entered, _ in stack):
                     return  # it was entered before we listened
                 while stack[-1][0] is not module:
-                    self._return(thread)
-            self._return(thread)
-            thread.marks.add(self._next_number(), stack[-1][1] if stack else None)
+                    del stack[-1]
+                    thread.mark(self._next_number(), None, stack[-1][1])
+            del stack[-1]
+            thread.mark(self._next_number(), None, stack[-1][1] if stack else None)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
 
@@ -486,11 +501,6 @@ class Names:
             if isinstance(each, self._tensor):
                 thread.has_given = True
                 self._given.append((weakref.ref(each), place.root.has_parameters))
-
-    def _return(self, thread: _Thread) -> None:
-        del thread.stack[-1]
-        if thread.is_timed:
-            thread.time(None)
 
     def _let_go(self, parameter: Tensor) -> Callable[[], None]:
         """Have no weak reference to a parameter until it was swapped."""
