@@ -344,7 +344,7 @@ def test_modules_fold_and_unfold_and_the_room_is_closed(tmp_path: Path) -> None:
 
 
 SHARPEST = """() => Math.max(...[...document.querySelectorAll(
-  "g.edge:not(.gone) path"
+  "g.edge path"
 )].map((path) => {
   const whole = path.getTotalLength();
   const at = [...Array(61).keys()].map((i) => path.getPointAtLength((whole * i) / 60));

@@ -44,7 +44,12 @@
   for (const group of root.querySelectorAll("g.node")) {
     boxes.set(group.id, { group, at: bounds(group.querySelector("polygon")), frame: 0, lines: [] });
   }
-  for (const { group } of boxes.values()) root.append(group); // above the edges
+  // What is folded away is taken out: a browser works on what is there, be it hidden or not.
+  const below = make("g", { id: "links" }, root);
+  const above = make("g", { id: "boxes" }, root);
+  const keep = (group, within, isShown) => {
+    if (!isShown) group.remove(); else if (group.parentNode !== within) within.append(group);
+  };
   const frames = new Map();
   for (const [number, parent, path] of data.frames) {
     const group = byId(`frame-${number}`);
@@ -104,7 +109,7 @@
     };
   });
   root.querySelector("polygon").remove(); // the paper
-  const heading = [...root.children].filter((child) => !child.matches("g.node, g.edge, g.cluster, title"));
+  const heading = [...root.children].filter((child) => !child.matches("g.node, g.edge, g.cluster, title, #links, #boxes"));
   const headingAt = heading.flatMap((part) => [...part.querySelectorAll("text")].map((text) => {
     const size = Number(text.getAttribute("font-size"));
     const [x, y] = ["x", "y"].map((name) => Number(text.getAttribute(name)));
@@ -195,7 +200,7 @@
     }
     for (const box of boxes.values()) {
       box.proxy = outermostFolded(box.frame);
-      box.group.classList.toggle("gone", Boolean(box.proxy));
+      keep(box.group, above, !box.proxy);
       if (box.proxy) continue;
       across.push([box.at.x, box.at.x + box.at.w]);
       down.push([box.at.y, box.at.y + box.at.h]);
@@ -233,7 +238,7 @@
     const place = (box) => (box.proxy ? box.proxy.now : box.now);
     for (const link of links) {
       const gone = link.tail.proxy && link.tail.proxy === link.head.proxy;
-      link.group.classList.toggle("gone", Boolean(gone));
+      keep(link.group, below, !gone);
       if (gone) continue;
       const bent = Boolean(link.tail.proxy || link.head.proxy);
       if (link.label) link.label.classList.toggle("gone", bent);
