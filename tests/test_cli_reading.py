@@ -366,7 +366,8 @@ def test_export_tells_programs_what_it_wrote(recorded: Path, tmp_path: Path) -> 
         finished = run(*call, cwd=tmp_path)
         said = json.loads(finished.stdout)
         drawn = {key: said.pop(key) for key in ("graph_tasks", "nodes", "edges") if key in said}
-        assert said == {"format": format_, "path": name, "notes": []}
+        about = {"document": "export", "version": 1}
+        assert said == {**about, "format": format_, "path": name, "notes": []}
         assert set(drawn) == ({"graph_tasks", "nodes", "edges"} if format_ == "dot" else set())
         assert (tmp_path / name).stat().st_size > 1000
     both = run("export", str(recorded), "--format", "json", "-o", "-", "--json", cwd=tmp_path)

@@ -805,7 +805,7 @@ def test_two_folders(
     assert main(["diff", x, x]) == 0
     assert capsys.readouterr().out.count("No difference") == 2
     assert main(["diff", x, y, "--json"]) == 1
-    assert [each["same"] for each in json.loads(capsys.readouterr().out)] == [True, False]
+    assert [each["same"] for each in json.loads(capsys.readouterr().out)["pairs"]] == [True, False]
     for pair in ((x, z), (empty, empty)):
         assert main(["diff", *pair]) == 2
         assert "it must be as many" in capsys.readouterr().err

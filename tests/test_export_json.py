@@ -72,7 +72,7 @@ def as_json(value: Any, start_ns: int) -> Any:
 def test_the_document_holds_every_row(path: Path) -> None:
     found = document(path)
     assert list(found) == [
-        *("format", "version", "meta", "threads", "graph_tasks", "events"),
+        *("format", "document", "version", "meta", "threads", "graph_tasks", "events"),
         *("forward", "forward_stacks", "findings"),
     ]
     with Trace.open(path) as trace:

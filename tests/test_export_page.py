@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
+import agviz
 from agviz.export.choices import make_look
 from agviz.export.dot import draw_picture
 from agviz.export.draw import render, render_graph
@@ -339,6 +341,81 @@ def test_modules_fold_and_unfold_and_the_room_is_closed(tmp_path: Path) -> None:
         assert boxes_shown(shown) == 1
         shown.click("#unfold-all")
         assert boxes_shown(shown) == whole
+
+
+SHARPEST = """() => Math.max(...[...document.querySelectorAll(
+  "g.edge path"
+)].map((path) => {
+  const whole = path.getTotalLength();
+  const at = [...Array(61).keys()].map((i) => path.getPointAtLength((whole * i) / 60));
+  const ways = at.slice(1).map((b, i) => Math.atan2(b.y - at[i].y, b.x - at[i].x));
+  return Math.max(...ways.slice(1).map((way, i) => Math.abs(Math.sin((way - ways[i]) / 2))));
+}))"""
+"""Sine of half of the sharpest turn that an edge takes between two of 60 places along it."""
+
+
+class Attending(torch.nn.Module):
+    """Attention beside a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.attn = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        attended: torch.Tensor = self.attn(y, y, y, need_weights=False)[0]
+        return x + attended
+
+
+@browser.needs_browser
+def test_edges_past_a_folded_module_have_no_kinks(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(Attending(), Attending(), Attending())
+    with agviz.trace(model, tmp_path / "t.agviz"):
+        model(torch.randn(2, 3, 8, requires_grad=True)).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as opened:
+        path = render_graph(opened, tmp_path / "graph.html", "html").path
+    with browser.opened() as shown:
+        go(shown, path)
+        shown.keyboard.press("u")
+        found = [shown.evaluate(SHARPEST)]
+        for title in shown.locator(".title", has_text="attn").all():
+            title.press("Enter")
+            found.append(shown.evaluate(SHARPEST))
+        assert len(found) == 4
+        assert max(found) < 0.42, found
+
+
+@browser.needs_browser
+def test_the_view_follows_the_focus_on_a_module(recorded: Path) -> None:
+    with browser.opened(height=420) as shown:
+        go(shown, recorded)
+        shown.keyboard.press("u")
+        picture = shown.locator("#picture").bounding_box()
+        assert picture is not None
+        titles = shown.locator(".title").all()
+        places = [title.bounding_box() for title in titles]
+        assert any(at and at["y"] > picture["y"] + picture["height"] for at in places)
+        for title in titles:
+            title.focus()
+            at = title.bounding_box()
+            assert at is not None
+            assert picture["y"] <= at["y"] <= picture["y"] + picture["height"] - at["height"]
+            assert picture["x"] <= at["x"] <= picture["x"] + picture["width"]
+
+
+@browser.needs_browser
+def test_a_folded_module_shows_that_a_node_in_it_runs(tmp_path: Path) -> None:
+    with browser.opened() as shown:
+        go(shown, write(two_devices(), tmp_path / "graph.html"))
+        shown.locator(".title", has_text="upper").click()
+        frame = "document.querySelector('g.folded .frame')"
+        thickness = f"getComputedStyle({frame}).strokeWidth"
+        shown.locator("#slider").fill("3")
+        assert "done, 1 running" in (shown.text_content("#when") or "")
+        assert shown.evaluate(thickness) == "3px"
+        shown.locator("#slider").fill("0")
+        assert shown.evaluate(thickness) == "1px"
 
 
 @browser.needs_browser

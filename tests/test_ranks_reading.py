@@ -197,7 +197,7 @@ def test_an_estimate_without_the_straggler(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["whatif", "--json", str(folder), "--bucket-mb", "1"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["estimates"]
     saved = found[0]["now_ns"] - found[0]["then_ns"]
     assert 0.5 * SLEEP_NS < saved < 1.5 * SLEEP_NS
     assert [each["of"] for each in found] == ["step", "backward"]

@@ -32,6 +32,7 @@ from agviz.cli.program import Program
 from agviz.cli.said import show
 from agviz.cli.to_the_end import run_to_the_end, stdout_for_report
 from agviz.recording import say
+from agviz.words.documents import head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,6 +117,7 @@ class _Checking:
             "verdicts": [_NO_TORCH.as_json()],
         }
         return {
+            **head("check"),
             "agviz": __version__,
             "script": self.program.target,
             "argv": self.program.arguments,

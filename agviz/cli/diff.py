@@ -19,6 +19,7 @@ from agviz.cli import of_ranks
 from agviz.cli.console import columns_table, stdout_console, styled
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
+from agviz.words.documents import head
 from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
@@ -86,7 +87,11 @@ def execute(arguments: argparse.Namespace) -> int:
             found.append(diff(a, b, graph_tasks=arguments.graph_task, tolerance=tolerance))
     if arguments.json:
         told = [facts(each) for each in found]
-        print(json.dumps(told if len(told) > 1 else told[0], indent=2))
+        if arguments.a.is_dir() and arguments.b.is_dir():
+            document = {**head("diff-folders"), "pairs": told}
+        else:
+            document = {**head("diff"), **told[0]}
+        print(json.dumps(document, indent=2))
     else:
         console = stdout_console()
         for number, each in enumerate(found):

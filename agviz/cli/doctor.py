@@ -16,6 +16,7 @@ from agviz.cli.console import bare_table, stdout_console
 from agviz.errors import AgvizError
 from agviz.export import renderers
 from agviz.record import capturing
+from agviz.words.documents import head
 from agviz_engine.support import REQUIREMENT, WINDOW, is_tested, remark
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def execute(arguments: argparse.Namespace) -> int:
     engine = _engine() if torch.ok else []
     findings = [_python(), torch, *engine, _graphviz(), _terminal()]
     if arguments.json:
-        print(json.dumps({"agviz": __version__, "findings": [asdict(f) for f in findings]}))
+        found = {"agviz": __version__, "findings": [asdict(f) for f in findings]}
+        print(json.dumps({**head("doctor"), **found}))
     else:
         table = bare_table()
         for finding in findings:

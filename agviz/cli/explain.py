@@ -35,6 +35,7 @@ from agviz.cli.said import show
 from agviz.errors import AgvizError
 from agviz.traces.inferred import withdrawals
 from agviz.traces.reader import Trace
+from agviz.words.documents import head
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def execute(arguments: argparse.Namespace) -> int:
             else [trace.graph_task(arguments.graph_task)]
         )
     if arguments.json:
-        about = {"file": name, "engine": engine, "withdrawn": withdrawn}
+        about = {**head("explain"), "file": name, "engine": engine, "withdrawn": withdrawn}
         print(json.dumps({**about, **_facts(found)}, indent=2))
     else:
         console = stdout_console()
@@ -103,7 +104,8 @@ def _largest(arguments: argparse.Namespace) -> int:
     with Trace.open(arguments.file) as trace:
         found = largest_element(trace, arguments.element, arguments.graph_task)
     if arguments.json:
-        print(json.dumps({"file": clean(str(arguments.file)), **found.as_json()}, indent=2))
+        about = {**head("explain-element"), "file": clean(str(arguments.file))}
+        print(json.dumps({**about, **found.as_json()}, indent=2))
         return 0
     console = stdout_console()
     write(found.heading, console, indent=0)

@@ -51,6 +51,7 @@ from agviz.ranks.alone import alone
 from agviz.ranks.folder import Folder
 from agviz.ranks.run import Run
 from agviz.traces.reader import Trace
+from agviz.words.documents import head
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -179,7 +180,7 @@ def execute(arguments: argparse.Namespace) -> int:
             path, notes, drawn = _write(trace, arguments)
     if arguments.json:
         report = {"format": format_, "path": clean(str(path)), "notes": notes, **drawn}
-        print(json.dumps(report))
+        print(json.dumps({**head("export"), **report}))
         return 0
     print(f"wrote {clean(str(path))}")
     for note in notes:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 VERBS = (
     *("demo", "run", "attach", "view", "summary", "explain", "why", "diff", "whatif", "export"),
-    *("repro", "issue", "check", "verify", "dap", "doctor", "env"),
+    *("repro", "issue", "check", "verify", "dap", "schema", "doctor", "env"),
 )
 """In the order of the help."""
 

@@ -25,6 +25,7 @@ from agviz.ranks.median import median
 from agviz.ranks.run import Run
 from agviz.ranks.whatif import Reduction, without_straggler
 from agviz.ranks.work import PHASES, own_times_of_passes
+from agviz.words.documents import head
 from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def explain(path: Path, *, as_json: bool, verbose: bool) -> int:
     found = rank_verdicts(Run.read(folder))
     if as_json:
         about = {"folder": str(folder.path), "ranks": len(folder.ranks), "missing": folder.missing}
-        print(json.dumps({**about, "verdicts": [each.as_json() for each in found]}, indent=2))
+        said = {**head("explain-ranks"), **about, "verdicts": [each.as_json() for each in found]}
+        print(json.dumps(said, indent=2))
     else:
         console = stdout_console()
         show([each.verdict for each in found], console, verbose=verbose)
@@ -124,6 +126,7 @@ def _gather(run: Run) -> dict[str, Any]:
             }
         )
     return {
+        **head("summary-ranks"),
         "folder": str(run.folder.path),
         "world_size": run.folder.world_size,
         "missing": run.folder.missing,
@@ -211,6 +214,7 @@ def diff(path: Path, *, as_json: bool) -> int:
     apart, differ, values = parting(run), collectives.mismatch(run), unequal(run)
     recalled = collectives.recalled(run) if differ is None else None
     facts: dict[str, Any] = {
+        **head("diff-ranks"),
         "folder": str(path),
         "graphs": None if apart is None else apart.sentence,
         "collectives": None
@@ -288,7 +292,8 @@ def whatif(
         raise AgvizError("a bucket takes more than 0 MB")
     found, remark = _estimates(Run.read(Folder.open(path)), megabytes, first)
     if as_json:
-        print(json.dumps([each.as_json() for each in found], indent=2))
+        estimates = {"estimates": [each.as_json() for each in found], "remark": remark}
+        print(json.dumps({**head("whatif-ranks"), **estimates}, indent=2))
         return 0
     console = stdout_console()
     table = columns_table(
@@ -351,7 +356,8 @@ def why_not(path: Path, parameter: str | None, *, as_json: bool) -> int:
         line.startswith(parameter) or f" {parameter}" in line for line in values.verdict.details
     )
     if as_json:
-        print(json.dumps({"parameter": parameter, "ranks": facts, "unequal": is_unequal}, indent=2))
+        told = {"parameter": parameter, "ranks": facts, "unequal": is_unequal}
+        print(json.dumps({**head("why-ranks"), **told}, indent=2))
     else:
         _show_why(rows, buckets, stdout_console())
         if is_unequal and values is not None:

@@ -26,6 +26,7 @@ from agviz.cli.kept import find_kept, write_kept
 from agviz.repro.files import run_script
 from agviz.repro.minimising import SECONDS, minimise
 from agviz.traces.reader import Trace
+from agviz.words.documents import head
 from agviz.words.safe import clean
 from agviz.words.units import plural, size
 
@@ -82,6 +83,7 @@ def execute(arguments: argparse.Namespace) -> int:
     nbytes = sum(len(each.data) for each in kept.tensors.values())
     if arguments.json:
         facts: dict[str, Any] = {
+            **head("repro"),
             "script": str(written.script),
             "tensors": str(written.tensors),
             "replaced": [str(path) for path in written.replaced],

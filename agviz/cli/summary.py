@@ -25,6 +25,7 @@ from agviz.cli.console import columns_table, stdout_console, styled, write
 from agviz.traces.inferred import LEGEND, MARK, UNSEEN, withdrawals
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskRow, GraphTaskStatus, NodeRow, NodeStatus
+from agviz.words.documents import head
 from agviz.words.health import nonfinite
 from agviz.words.units import backward_passes, duration, plural, size
 from agviz_engine.engines import NATIVE
@@ -90,6 +91,7 @@ def gather(trace: Trace, graph_task: int | None, top: int) -> dict[str, Any]:
     unusual = marks(trace)
     thread_rows = {thread.id: thread for thread in trace.threads}
     return {
+        **head("summary"),
         "file": trace.path,
         "script": meta.script,
         "argv": list(meta.argv),

@@ -35,6 +35,7 @@ from agviz.cli.to_the_end import run_to_the_end, stdout_for_report
 from agviz.record.options import read_steps
 from agviz.recording import say
 from agviz.verify.findings import ComparisonOutcome, ComparisonReport
+from agviz.words.documents import head
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes, plural
 from agviz_engine.support import remark
@@ -128,6 +129,7 @@ class _Verifying:
     def _as_dict(self, findings: ComparisonReport, *, failed: bool) -> dict[str, Any]:
         first = findings.first_difference
         return {
+            **head("verify"),
             "agviz": __version__,
             "script": self.program.target,
             "argv": self.program.arguments,

@@ -23,6 +23,7 @@ from agviz.cli.console import columns_table, stdout_console, styled
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
+from agviz.words.documents import head
 from agviz.words.units import duration, plural, size
 from agviz_engine.events import CPU_QUEUE
 
@@ -106,6 +107,7 @@ def gather(trace: Trace, graph_task: int | None, orders: Sequence[str]) -> dict[
     end_ns = max(schedule.makespan_ns for schedule in schedules)
     inside = sum(other.parent == task.id for other in trace.graph_tasks)
     return {
+        **head("whatif"),
         "file": trace.path,
         "graph_task": task.id,
         "nodes": task.nodes,

@@ -26,6 +26,7 @@ from agviz.analysis.why import why
 from agviz.cli import of_ranks
 from agviz.cli.console import headed_table, stdout_console, styled, write
 from agviz.traces.reader import Trace
+from agviz.words.documents import head
 from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def as_json(answer: Gradients) -> dict[str, Any]:
     """The answer as JSON can hold it."""
     return {
+        **head("why"),
         "verdict": answer.verdict,
         "outcome": str(answer.outcome),
         "is_fine": answer.is_fine,

@@ -27,6 +27,7 @@ from agviz.analysis.passes import Passes
 from agviz.export.trace_event import metadata, micros
 from agviz.traces.inferred import LEGEND, UNSEEN, WITHDRAWN, is_inferred, is_observed, mark_of
 from agviz.traces.rows import NodeStatus
+from agviz.words.documents import head
 from agviz_engine import events
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def document(
     """
     yield '{\n"schemaVersion": 1,\n"displayTimeUnit": "ns",\n'
     yield f'"baseTimeNanoseconds": {started_unix_ns},\n'
-    yield f'"otherData": {json.dumps(facts)},\n'
+    yield f'"otherData": {json.dumps({**head("chrome-trace"), **facts})},\n'
     yield '"traceEvents": [\n'
     separator = ""
     for record in records:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.passes import Passes
 from agviz.traces.inferred import is_inferred
 from agviz.traces.rows import ForwardOpRow, GraphTaskStatus, NodeRow, NodeStatus
-from agviz.traces.schema import SCHEMA_VERSION
+from agviz.words.documents import head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,7 +52,7 @@ class _Document:
 
     def pieces(self) -> Iterator[str]:
         trace, tasks = self._trace, self._passes.tasks.values()
-        yield f'{{\n"format": "agviz", "version": {SCHEMA_VERSION},\n'
+        yield f'{{\n"format": "agviz", {json.dumps(head("trace"))[1:-1]},\n'
         yield f'"meta": {json.dumps(trace.meta._asdict())},\n'
         yield from _rows("threads", (thread._asdict() for thread in trace.threads))
         yield ',\n"graph_tasks": ['
@@ -119,7 +119,10 @@ class _Document:
         return facts
 
     def _event(self, event: Event) -> dict[str, Any]:
-        facts = {"kind": type(event).__name__} | self._relative(event._asdict())
+        own = self._relative(event._asdict())
+        if "kind" in own:
+            own["which"] = own.pop("kind")
+        facts = {"kind": type(event).__name__} | own
         if is_inferred(self._trace.meta, event):
             facts["inferred"] = True
         return facts

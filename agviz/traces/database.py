@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.errors import TraceError
-from agviz.traces import schema
+from agviz.traces import formats, schema
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
@@ -263,14 +263,30 @@ class Database:
                 f"{self.name} was written by a newer agviz (format {version}, this one reads up to "
                 f"{schema.SCHEMA_VERSION}); update agviz to read it"
             )
-        if version < schema.SCHEMA_VERSION:
+        if version not in formats.FORMATS:
             raise TraceError(
                 f"{self.name} was written by an older agviz (format {version}, this one reads "
-                f"{schema.SCHEMA_VERSION}); record it again"
+                f"{formats.readable()}) from before release {formats.FIRST_RELEASE}, the first"
+                " whose files are read by later ones; record it again"
             )
         found = set(self._rows("SELECT type, name, tbl_name, sql FROM sqlite_schema LIMIT 100"))
-        if not _EXPECTED <= found <= _ALLOWED:
+        is_known = _EXPECTED <= found <= _ALLOWED
+        if version < schema.SCHEMA_VERSION:
+            is_known = formats.digest(found) in formats.FORMATS[version].schemas
+        if not is_known:
             raise self.damaged("its tables are not those of a trace")
+        if version < schema.SCHEMA_VERSION:
+            self._see_as_today(version)
+
+    def _see_as_today(self, version: int) -> None:
+        """Lay views over the tables of an earlier format (Note [Earlier formats])."""
+        try:
+            self._connection.execute("PRAGMA query_only = OFF")
+            for statement in formats.views(version):
+                self._connection.execute(statement)
+            self._connection.execute("PRAGMA query_only = ON")
+        except _FAILURES as error:
+            raise self._explain(error) from error
 
     def _explain(self, error: Exception) -> TraceError:
         if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):

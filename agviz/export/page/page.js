@@ -44,7 +44,12 @@
   for (const group of root.querySelectorAll("g.node")) {
     boxes.set(group.id, { group, at: bounds(group.querySelector("polygon")), frame: 0, lines: [] });
   }
-  for (const { group } of boxes.values()) root.append(group); // above the edges
+  // What is folded away is taken out: a browser works on what is there, be it hidden or not.
+  const below = make("g", { id: "links" }, root);
+  const above = make("g", { id: "boxes" }, root);
+  const keep = (group, within, isShown) => {
+    if (!isShown) group.remove(); else if (group.parentNode !== within) within.append(group);
+  };
   const frames = new Map();
   for (const [number, parent, path] of data.frames) {
     const group = byId(`frame-${number}`);
@@ -104,7 +109,7 @@
     };
   });
   root.querySelector("polygon").remove(); // the paper
-  const heading = [...root.children].filter((child) => !child.matches("g.node, g.edge, g.cluster, title"));
+  const heading = [...root.children].filter((child) => !child.matches("g.node, g.edge, g.cluster, title, #links, #boxes"));
   const headingAt = heading.flatMap((part) => [...part.querySelectorAll("text")].map((text) => {
     const size = Number(text.getAttribute("font-size"));
     const [x, y] = ["x", "y"].map((name) => Number(text.getAttribute(name)));
@@ -195,7 +200,7 @@
     }
     for (const box of boxes.values()) {
       box.proxy = outermostFolded(box.frame);
-      box.group.classList.toggle("gone", Boolean(box.proxy));
+      keep(box.group, above, !box.proxy);
       if (box.proxy) continue;
       across.push([box.at.x, box.at.x + box.at.w]);
       down.push([box.at.y, box.at.y + box.at.h]);
@@ -233,16 +238,12 @@
     const place = (box) => (box.proxy ? box.proxy.now : box.now);
     for (const link of links) {
       const gone = link.tail.proxy && link.tail.proxy === link.head.proxy;
-      link.group.classList.toggle("gone", Boolean(gone));
+      keep(link.group, below, !gone);
       if (gone) continue;
       const bent = Boolean(link.tail.proxy || link.head.proxy);
       if (link.label) link.label.classList.toggle("gone", bent);
       if (!bent) {
-        let even = false;
-        link.path.setAttribute("d", link.d.replace(/-?\d+(?:\.\d+)?/g, (number) => {
-          even = !even;
-          return (even ? mapX : mapY)(Number(number)).toFixed(2);
-        }));
+        link.path.setAttribute("d", pathAt(link.d, mapX, mapY));
         link.arrow.setAttribute("points", arrowAt(link.points, mapX, mapY));
         if (link.label) {
           const { x, y } = moved({ ...link.labelAt, w: 0, h: 0 });
@@ -262,6 +263,50 @@
     }
     for (const at of headingAt) reach(at);
     extent = { x: left - 16, y: top - 16, w: right - left + 32, h: bottom - top + 32 };
+  };
+
+  /** A curve, moved. Where parts of it move unlike others, because something beside it was folded, its
+   * old bends would become kinks: then it is drawn anew through the ends of its old parts, and
+   * leaves and arrives in its old directions. */
+  const pathAt = (d, mapX, mapY) => {
+    const old = numbersOf(d);
+    const points = [];
+    for (let i = 0; i < old.length; i += 2) {
+      points.push({ x: mapX(old[i]), y: mapY(old[i + 1]), dx: mapX(old[i]) - old[i], dy: mapY(old[i + 1]) - old[i + 1] });
+    }
+    const write = ({ x, y }) => `${x.toFixed(2)},${y.toFixed(2)}`;
+    const first = points[0];
+    const last = points[points.length - 1];
+    const isRigid = points.every(({ dx, dy }) => Math.abs(dx - first.dx) + Math.abs(dy - first.dy) < 1);
+    if (isRigid || last.y <= first.y) {
+      return `M${write(first)}C${points.slice(1).map(write).join(" ")}`;
+    }
+    const through = [first];
+    for (let i = 3; i < points.length - 1; i += 3) {
+      const before = through[through.length - 1];
+      if (points[i].y > before.y + LEAST && points[i].y < last.y - LEAST) through.push(points[i]);
+    }
+    through.push(last);
+    const direction = (from, to) => {
+      const [x, y] = [old[to] - old[from], old[to + 1] - old[from + 1]];
+      const length = Math.hypot(x, y) || 1;
+      return [x / length, y / length];
+    };
+    const leaves = direction(0, 2);
+    const arrives = direction(old.length - 4, old.length - 2);
+    let path = `M${write(first)}`;
+    for (let i = 1; i < through.length; i++) {
+      const [a, b] = [through[i - 1], through[i]];
+      const reach = (b.y - a.y) / 2;
+      const out = i === 1 ? leaves : [0, 1];
+      const into = i === through.length - 1 ? arrives : [0, 1];
+      const control = [
+        { x: a.x + out[0] * reach, y: a.y + out[1] * reach },
+        { x: b.x - into[0] * reach, y: b.y - into[1] * reach },
+      ];
+      path += `C${control.map(write).join(" ")} ${write(b)}`;
+    }
+    return path;
   };
 
   /** An arrow keeps its shape: it moves with its tip. */
@@ -437,7 +482,10 @@
     const [right, bottom] = [picture.clientWidth, picture.clientHeight].map((size) => size / view.scale);
     return x >= view.x && y >= view.y && x + w <= view.x + right && y + h <= view.y + bottom;
   };
-  const show = (line) => { if (!isSeen(whereIs(line))) centre(whereIs(line)); };
+  const show = (at) => { if (!isSeen(at)) centre(at); };
+  for (const frame of frames.values()) {
+    frame.title.addEventListener("focus", () => show({ ...frame.now, w: Math.min(frame.now.w, 160), h: TITLE }));
+  }
 
   // One line can be reached with the tab key, the others from there.
   let focused = lines[0];
@@ -463,7 +511,7 @@
     line.group.setAttribute("role", "group");
     line.group.setAttribute("aria-label", line.about.split("\n").slice(0, 2).join(", ") || line.group.textContent.trim());
     line.group.addEventListener("click", () => { focus(line); tell(line); });
-    line.group.addEventListener("focus", () => { focus(line); show(line); tell(line); });
+    line.group.addEventListener("focus", () => { focus(line); show(whereIs(line)); tell(line); });
   }
   svg.addEventListener("click", (event) => { if (!event.target.closest("g.node")) tell(null); });
 
@@ -551,7 +599,7 @@
   const replay = () => {
     const position = Number(slider.value);
     const now = moment(position);
-    for (const frame of frames.values()) frame.done = 0;
+    for (const frame of frames.values()) { frame.done = 0; frame.runs = false; }
     let ready = 0;
     for (const line of lines) line.status = statusAt(line, now);
     for (const line of lines) {
@@ -560,12 +608,14 @@
       const status = isReady ? "ready" : line.status;
       line.cover.dataset.status = status;
       if (isReady) ready += 1;
-      if (status === "done") {
-        for (let f = frames.get(line.frame); f; f = frames.get(f.parent)) f.done += line.nodes;
+      for (let f = frames.get(line.frame); f; f = frames.get(f.parent)) {
+        if (status === "done") f.done += line.nodes;
+        f.runs ||= status === "running";
       }
     }
     for (const frame of frames.values()) {
       name(frame, frame.done);
+      frame.group.classList.toggle("runs", frame.runs);
     }
     const done = upTo(sortedEnds, now);
     const running = (now === Infinity ? ran : upTo(nodes.start, now)) - done;
@@ -580,7 +630,7 @@
       playhead.style.display = now < 0 || now === Infinity ? "none" : "";
     }
     const line = position > 0 && position <= ran ? lineOf[position - 1] : null;
-    if (line && byId("follow").checked && moved) show(line);
+    if (line && byId("follow").checked && moved) show(whereIs(line));
   };
   let moved = false; // whether the reader has moved in time
   const seek = (place) => {
