@@ -99,15 +99,16 @@ def _section(group: Group) -> str:
         if first["source"]:
             lines.append(f"<pre>{escaped(first['source'])}</pre>")
         if first["paragraph"]:
-            lines.append(f"<p>{escaped(_of_first(group))}</p>")
+            lines.append(f"<p>{escaped(first['paragraph'])}{_whose(group)}</p>")
     lines += [*_tests(group), "</section>"]
     return "\n".join(lines)
 
 
-def _of_first(group: Group) -> str:
-    first = group.first
-    is_one = len(group.failures) == 1
-    return first["paragraph"] if is_one else f"In {named(first)}: {first['paragraph']}"
+def _whose(group: Group) -> str:
+    """Of which test an answer is that stands for several."""
+    if len(group.failures) == 1:
+        return ""
+    return f' <span class="faint">(so in {escaped(named(group.first))})</span>'
 
 
 def _tests(group: Group) -> Iterator[str]:
