@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.after_import import after_import
 from agviz.errors import AgvizError
@@ -35,6 +35,14 @@ MOST_BYTES: Final = 200_000_000
 """Of a trace without whole gradients: a suite's are to fit into what a run uploads."""
 PATIENCE: Final = 0.5
 """Seconds of a test, from its first backward on, that are recorded in memory."""
+
+
+class FailedSubtest(NamedTuple):
+    """A part of a test that goes on."""
+
+    error: BaseException | None
+    said: str
+    """What pytest prints of it."""
 
 
 class Attempt:
@@ -72,6 +80,8 @@ class Attempt:
         """Whether the test then ran once more, without this."""
         self.is_reported = False
         """Whether a failure was reported already."""
+        self.subtests: list[FailedSubtest] = []
+        """Those that failed: then the test fails, too, but pytest says so late."""
         self.told = 0
         """Of how many of its passes subtests have told already."""
         self.live = RunningTrace(self)

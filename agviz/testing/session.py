@@ -14,7 +14,7 @@ from agviz.record.options import read_limit
 from agviz.record.provenance import Provenance
 from agviz.testing import cause, checks
 from agviz.testing.artefacts import leave, referring
-from agviz.testing.attempt import MOST_BYTES, PATIENCE, TRACE, Attempt
+from agviz.testing.attempt import MOST_BYTES, PATIENCE, TRACE, Attempt, FailedSubtest
 from agviz.testing.baselines import Baselines
 from agviz.testing.deadlines import Deadline
 from agviz.testing.failing import Failing
@@ -223,11 +223,12 @@ class PluginSession:
         if call.excinfo is not None and not self._config.getoption("fulltrace"):
             leave_out_our_frames(call.excinfo)
         report = yield
+        error = None if call.excinfo is None else call.excinfo.value
         if self._is_called:
-            self._explain_subtest(report)
+            self._explain_subtest(report, error)
             return report
         if self._attempts and report.when == "call":
-            self._attempts[-1].has_passed = report.passed
+            self._attempts[-1].has_passed = report.passed and not self._attempts[-1].subtests
         is_last = report.when == "teardown"
         verified = [each for each in self._verified if not each.is_reported]
         if verified and (report.failed or is_last):
@@ -238,8 +239,8 @@ class PluginSession:
         if is_last:
             self._verified = []
         attempts = [attempt for attempt in self._attempts if not attempt.is_reported]
-        if attempts and report.failed:
-            error = None if call.excinfo is None else call.excinfo.value
+        has_failed = report.failed or any(attempt.subtests for attempt in attempts)
+        if attempts and has_failed:
             self._attach(item, report, self._explain_failure(item, report, error, attempts))
         elif attempts and is_last:
             self._attach(item, report, [self._part(attempt) for attempt in attempts])
@@ -370,13 +371,12 @@ class PluginSession:
         is_recorded = any(attempt.has_recorded for attempt in attempts)
         if is_recorded:
             self._cancel_timer(item)
-        failing = Failing(
-            error,
-            item.path,
-            attempts[-1].wrong,
-            said=report.longreprtext if is_recorded else "",
-            has_missed_deadline=attempts[-1].has_missed_deadline,
-        )
+        last, said = attempts[-1], report.longreprtext if is_recorded else ""
+        if error is None and last.subtests:
+            error = last.subtests[0].error
+            said = "\n\n".join(each.said for each in last.subtests)
+        late = last.has_missed_deadline
+        failing = Failing(error, item.path, last.wrong, said=said, has_missed_deadline=late)
         data = self._explain(attempts, failing)
         self._offer(item, attempts, data[0])
         return data
@@ -411,21 +411,23 @@ class PluginSession:
             if told["trace"]:
                 offer(data, told, name)
 
-    def _explain_subtest(self, report: pytest.TestReport) -> None:
+    def _explain_subtest(self, report: pytest.TestReport, error: BaseException | None) -> None:
         """Say what went wrong in the passes since the subtest before; the test goes on."""
         attempt = self._attempts[-1] if self._attempts else None
         if attempt is None:
             return
         first, attempt.told = attempt.told, attempt.passes
-        if not report.failed or attempt.passes == first:
+        if not report.failed:
+            return
+        attempt.subtests.append(FailedSubtest(error, report.longreprtext))
+        if attempt.passes == first:
             return
         try:
             with attempt.open() as trace:
-                found = judge_passes(trace, first)
-        except AgvizError as error:
-            self._problems.append(str(error))
-        else:
-            add_section(report, "\n".join(map(clean, lines(found))))
+                said = "\n".join(map(clean, lines(judge_passes(trace, first))))
+        except Exception as wrong:  # noqa: BLE001 - whatever it is, the test has no part in it
+            said = f"! {_problem(wrong)}"
+        add_section(report, said)
 
     def _part(self, attempt: Attempt, failing: Failing | None = None) -> ReportData:
         """What becomes of a recording that has ended."""

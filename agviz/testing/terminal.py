@@ -87,12 +87,11 @@ def _recorded(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[
     failed = groups(each for each in kept if each["heading"] and not each["is_brief"])
     for group in failed[:_MOST]:
         first, others = group.first, len(group.failures) - 1
-        glyph = first["glyph"] or "·"
+        said = first["heading"]
         if others:
             where = f", at {first['place']}" if first["place"] and not group.is_plain else ""
-            yield f"{glyph} {named(first)} and {others:,} more: {group.title}{where}"
-        else:
-            yield f"{glyph} {named(first)}: {first['heading']}"
+            said = f"{group.title}{where} (and {plural(others, 'other test')})"
+        yield f"{first['glyph'] or '·'} {named(first)}: {said}"
         yield f"    {first['command']}"
     if len(failed) > _MOST:
         yield f"and {plural(len(failed) - _MOST, 'more cause')}"
