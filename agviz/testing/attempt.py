@@ -201,6 +201,8 @@ class Attempt:
 
     def _replaced(self) -> Iterator[Path]:
         """Folders of earlier runs of the test, in which it may have been run again and again."""
+        if not self.folder.parent.is_dir():
+            return
         if self.folder.is_dir():
             yield self.folder
         if self.run.rerun or self.run.part:

@@ -13,7 +13,7 @@ from agviz.testing.paths import shown
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.testing.grouping import Group
     from agviz.testing.report_data import ReportData
@@ -27,7 +27,7 @@ _IN_DATA: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _IN_PROPERTY: Final = _IN_DATA | {":": "%3A", ",": "%2C"}
 
 
-def annotations(data: Sequence[ReportData]) -> list[str]:
+def commands(data: Sequence[ReportData]) -> list[str]:
     """A workflow command for each cause, where GitHub Actions runs the tests.
 
     Those of tests that were run again and passed are left out.
@@ -57,8 +57,8 @@ def _annotation(group: Group) -> str:
     return f"::error {written}::{_escaped(said, _IN_DATA)}"
 
 
-def _escaped(text: str, replaced: dict[str, str]) -> str:
-    return text.translate(str.maketrans(replaced))
+def _escaped(text: str, replaced: Mapping[str, str]) -> str:
+    return "".join(replaced.get(each, each) for each in text)
 
 
 def _place(file: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.testing.github import annotations
+from agviz.testing.github import commands
 from agviz.testing.grouping import groups, named
 from agviz.testing.paths import shown
 from agviz.words.units import backward_passes, plural
@@ -44,7 +44,7 @@ def show(
         reporter.line(f"index: {shown(index)}")
     for problem in problems:
         reporter.line(f"! {problem}")
-    for command in annotations(data):
+    for command in commands(data):
         reporter.line(command)
 
 
