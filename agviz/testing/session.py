@@ -402,14 +402,14 @@ class PluginSession:
 
     def _offer(self, item: pytest.Item, attempts: Sequence[Attempt], data: ReportData) -> None:
         """Add what shared fixtures show that a failing test used."""
-        for name, attempt in self._shared.used_by(item):
+        for fixtures, attempt in self._shared.used_by(item):
             if attempt in attempts:
                 continue
             told = self._shared.said.get(attempt)
             if told is None:
                 told = self._shared.said[attempt] = self._part(attempt, Failing())
             if told["trace"]:
-                offer(data, told, name)
+                offer(data, told, fixtures)
 
     def _explain_subtest(self, report: pytest.TestReport, error: BaseException | None) -> None:
         """Say what went wrong in the passes since the subtest before; the test goes on."""

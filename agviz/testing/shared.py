@@ -45,11 +45,15 @@ class SharedFixtures:
         return any(each.attempt is attempt for each in (*self._held, *self._finished))
 
     def used_by(self, item: pytest.Item) -> Iterator[tuple[str, Attempt]]:
-        """Names and recordings of those that a test used, the first one first."""
+        """Recordings of those that a test used, each with the fixtures' names, as a phrase."""
         used = getattr(getattr(item, "_request", None), "_fixture_defs", {}).values()
+        found: dict[Attempt, list[str]] = {}
         for each in (*self._finished, *self._held):
             if any(each.fixture is fixture for fixture in used):
-                yield each.fixture.argname, each.attempt
+                found.setdefault(each.attempt, []).append(each.fixture.argname)
+        for attempt, names in found.items():
+            noun = "fixture" if len(names) == 1 else "fixtures"
+            yield f"{noun} {', '.join(names)}", attempt
 
     def finish(self, fixture: pytest.FixtureDef[Any]) -> None:
         """Note that a fixture is torn down; the last test that used it may still be explained."""
@@ -65,21 +69,22 @@ class SharedFixtures:
         """
         if every:
             self._finished, self._held = [*self._finished, *self._held], []
-        finished, self._finished = self._finished, []
-        for each in finished:
-            if not self.holds(each.attempt) and self.said.pop(each.attempt, None) is None:
-                yield each.attempt
+        attempts = dict.fromkeys(each.attempt for each in self._finished)
+        self._finished = []
+        for attempt in attempts:
+            if not self.holds(attempt) and self.said.pop(attempt, None) is None:
+                yield attempt
 
 
-def offer(own: ReportData, told: ReportData, fixture: str) -> None:
+def offer(own: ReportData, told: ReportData, fixtures: str) -> None:
     """Have a failing test's answer name a shared fixture's, or be that where it has none itself.
 
     Args:
         own: what is known of the test that failed.
-        told: what is known of the recording in which the fixture was set up.
-        fixture: its name.
+        told: what is known of the recording in which fixtures were set up.
+        fixtures: which ran backward in it, as a phrase.
     """
-    line = f"fixture {fixture} ran backward when {told['test']} was set up"
+    line = f"{fixtures} ran backward when {told['test']} was set up"
     if own["shows_something"] or (own["has_recorded"] and not told["shows_something"]):
         more = f"{line}: {told['heading']}: {told['command']}"
         own["section"] = "\n".join(filter(None, (own["section"], more)))

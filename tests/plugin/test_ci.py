@@ -62,11 +62,16 @@ def trained():
     return x
 
 
-def test_sets_up(trained):
+@pytest.fixture(scope="module")
+def other():
+    torch.ones(1, requires_grad=True).sum().backward()
+
+
+def test_sets_up(trained, other):
     assert trained.shape == (3,)
 
 
-def test_uses(trained):
+def test_uses(trained, other):
     assert trained.grad.isfinite().all()
 
 
@@ -126,8 +131,9 @@ def test_a_run_leaves_pages_annotations_and_a_summary(
     assert without.tests == ["test_few.py::test_without_backward"]
 
     assert section(output, "test_uses").startswith(
-        "fixture trained ran backward when test_few.py::test_sets_up was set up; this test ran no"
-        " backward pass itself\nlog of zero, in MulBackward0, in backward pass 0 (the only one)\n"
+        "fixtures trained, other ran backward when test_few.py::test_sets_up was set up; this test"
+        " ran no backward pass itself\n"
+        "log of zero, in MulBackward0, in backward pass 0 (the 1st of 2)\n"
     )
     second = section(output, "test_uses_and_runs").splitlines()
     assert second[0].startswith("log of zero, in MulBackward0")
@@ -157,7 +163,7 @@ def test_a_run_leaves_pages_annotations_and_a_summary(
     report = results / "test_few.py--test_sets_up" / "report.html"
     page = read_page(report)
     assert [each.text for each in page.find("h1")] == [
-        "✗ log of zero, in MulBackward0, in backward pass 0 (the only one)"
+        "✗ log of zero, in MulBackward0, in backward pass 0 (the 1st of 2)"
     ]
     (marked,) = page.find("pre")[0].find("b")
     assert marked.text.split(maxsplit=2) == [">", line, "return -(p * p.log()).sum()"]
@@ -335,6 +341,7 @@ def test_new():
 """
 
 
+@pytest.mark.slow
 def test_baselines_are_updated_where_tests_pass(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
