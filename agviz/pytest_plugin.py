@@ -49,6 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " (native), or the exact one where it fits this torch (auto, default)",
     )
     group.addoption(
+        "--agviz-keep",
+        metavar="SIZE",
+        help="bound of each trace: a longer test keeps its first backward passes, its last ones and"
+        " each that failed or was not finite (default: 200MB, with --agviz-values=full 2GB; none:"
+        " no bound)",
+    )
+    group.addoption(
         "--hide-agviz-summary",
         action="store_true",
         default=None,
@@ -67,6 +74,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " earlier run's --agviz-output with --agviz=on",
     )
     group.addoption(
+        "--agviz-update",
+        action="store_true",
+        help="for --agviz-compare: let no test fail for other gradients, and put its trace in the"
+        " place of the one in DIR",
+    )
+    group.addoption(
         "--agviz-rtol",
         metavar="X",
         type=float,
@@ -78,6 +91,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("agviz_output", "as --agviz-output")
     parser.addini("agviz_values", "as --agviz-values")
     parser.addini("agviz_engine", "as --agviz-engine")
+    parser.addini("agviz_keep", "as --agviz-keep")
     parser.addini("agviz_check_forward", "as --agviz-check-forward", type="bool", default=False)
     parser.addini("hide_agviz_summary", "as --hide-agviz-summary", type="bool", default=False)
 

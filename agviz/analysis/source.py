@@ -30,6 +30,37 @@ def source_line(frame: Frame, beside: str | os.PathLike[str] | None = None) -> s
     """
     if frame.source:
         return frame.source
+    line = _found(frame, beside)[frame.line - 1 : frame.line]
+    return clean(line[0].strip())[:SOURCE_LIMIT] if line else ""
+
+
+def source_around(
+    frame: Frame, beside: str | os.PathLike[str] | None = None, around: int = 4
+) -> list[tuple[int, str]]:
+    """Lines around that of a frame, each with its number and indentation.
+
+    Only the line itself where its file is not there, or says something else there by now; empty
+    where not even this can be had.
+
+    Args:
+        frame: as in :func:`source_line`.
+        beside: the trace, as there.
+        around: how many before and after it.
+    """
+    own = source_line(frame, beside)
+    lines = _found(frame, beside)
+    if not lines or clean(lines[frame.line - 1].strip())[:SOURCE_LIMIT] != own:
+        return [(frame.line, own)] if own else []
+    first = max(1, frame.line - around)
+    shown = lines[first - 1 : frame.line + around]
+    return [
+        (number, clean(line.expandtabs().rstrip())[:SOURCE_LIMIT])
+        for number, line in enumerate(shown, first)
+    ]
+
+
+def _found(frame: Frame, beside: str | os.PathLike[str] | None) -> list[str]:
+    """The first file that has a line of that number; empty where there is none."""
     for path in _places(frame.file, beside):
         try:
             if not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -39,8 +70,8 @@ def source_line(frame: Frame, beside: str | os.PathLike[str] | None = None) -> s
         except (OSError, SyntaxError, UnicodeError, ValueError):
             continue
         if 0 < frame.line <= len(lines):
-            return clean(lines[frame.line - 1].strip())[:SOURCE_LIMIT]
-    return ""
+            return lines
+    return []
 
 
 def find_file(file: str, beside: str | os.PathLike[str] | None = None) -> Path | None:

@@ -45,6 +45,8 @@ class LateStore(Store):
         self._is_new_folder = False
         self._under_way: set[int] = set()
         self._since_ns = 0
+        self.begun = 0
+        """How many graph tasks have begun: the id of the next one."""
         self.passed_ns = 0
         """How long backward passes took that have ended; those beside each other count once."""
         self.problem = ""
@@ -103,6 +105,7 @@ class LateStore(Store):
         if not self._under_way:
             self._since_ns = event.time_ns
         self._under_way.add(event.graph_task)
+        self.begun = event.graph_task + 1
 
     def end(self, graph_task: int, *, has_failed: bool) -> None:  # noqa: ARG002
         """Add up how long passes took."""

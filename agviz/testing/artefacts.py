@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.source import source_around
 from agviz.cli.summary import gather, show
 from agviz.errors import AgvizError, DrawingError
-from agviz.testing.attempt import DOT, GRAPH, SUMMARY, TRACE
+from agviz.testing.attempt import DOT, GRAPH, REPORT, SUMMARY, TRACE
 from agviz.testing.failing import Failing
+from agviz.testing.grouping import named
+from agviz.testing.pages.report import Pictures, Said, report_page
 from agviz.testing.paths import shown
 from agviz.testing.verdict import judge, last_nodes, lines
 from agviz.traces.reader import Trace
@@ -20,74 +23,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agviz.analysis.verdict import Verdict
-    from agviz.testing.slug import TestPart
+    from agviz.testing.report_data import ReportData
 
 _SECONDS_TO_DRAW: Final = 10.0
 _WIDTH: Final = 120
 
 
-class ReportData(TypedDict):
-    """What one report says of a recorded test: plain data, which workers can send."""
-
-    test: str
-    rerun: int
-    part: str
-    """All three as in :class:`~agviz.testing.slug.TestPart`."""
-    has_recorded: bool
-    problem: str
-    """Why nothing could be recorded, or what is wrong with what was."""
-    remark: str
-    """Which engine served, where it is not the one to expect; empty: it is."""
-    heading: str
-    """The verdict; empty where the test did not fail."""
-    glyph: str
-    """What precedes it; empty where nothing unusual was found in a test that failed."""
-    is_brief: bool
-    """Whether gradients have no part in the failure, so that nothing more is to be said."""
-    trace: str
-    """The file that was kept; empty: none."""
-    graph: str
-    summary: str
-    command: str
-    """Opens the trace, or says more of the verdict."""
-    section: str
-    shows_something: bool
-    """Whether the trace itself shows something that is wrong."""
-    without_baseline: bool
-    """Whether it should have been compared and there was nothing to compare it with."""
-    verified: int
-    """Backward passes that ran on both engines."""
-    not_comparable: int
-
-
-def nothing(run: TestPart) -> ReportData:
-    """Of a test that left nothing."""
-    return ReportData(
-        test=run.test,
-        rerun=run.rerun,
-        part=run.part,
-        has_recorded=False,
-        problem="",
-        remark="",
-        heading="",
-        glyph="",
-        is_brief=False,
-        trace="",
-        graph="",
-        summary="",
-        command="",
-        section="",
-        shows_something=False,
-        without_baseline=False,
-        verified=0,
-        not_comparable=0,
-    )
-
-
 def leave(
     folder: Path, data: ReportData, failing: Failing | None, *, is_asked: bool = False
-) -> ReportData:
-    """Write picture and summary beside a trace, and say what the trace shows.
+) -> None:
+    """Write report, picture and summary beside a trace, and say what the trace shows.
 
     Args:
         folder: where the trace is.
@@ -102,22 +47,56 @@ def leave(
     data["has_recorded"] = True
     data["trace"] = shown(path)
     with Trace.open(path) as trace:
-        found, is_brief = judge(trace, failing or Failing())
-        data["is_brief"] = is_brief
-        threads = [] if is_brief else list(last_nodes(trace))
-        if is_asked or not is_brief:
+        judged = judge(trace, failing or Failing())
+        found = judged.verdict
+        data["is_brief"] = judged.is_brief
+        threads = [] if judged.is_brief else list(last_nodes(trace))
+        if is_asked or not judged.is_brief:
             graph, data["problem"] = _draw(trace, folder)
             _summarize(trace, folder / SUMMARY, list(lines(found)))
             data["graph"], data["summary"] = shown(graph), shown(folder / SUMMARY)
-    data["shows_something"] = found.is_found
-    data["command"] = f"agviz {found.verb} {shlex.quote(shown(path))}"
-    if failing is not None:
-        data["heading"] = clean(found.heading)
-        is_plain = found.outcome is Outcome.NOTHING_UNUSUAL
-        data["glyph"] = "" if is_plain else found.outcome.glyph
-        said = _brief(data, failing) if is_brief else _in_full(data, found, threads)
-        data["section"] = "\n".join(map(clean, said))
-    return data
+        data["shows_something"] = found.is_found
+        data["command"] = f"agviz {found.verb} {shlex.quote(shown(path))}"
+        if failing is not None:
+            _tell(data, found, failing)
+            data["cause"], data["title"] = judged.cause.key, clean(judged.cause.title)
+            data["report"] = shown(folder / REPORT)
+            told = _brief(data, failing) if judged.is_brief else _in_full(data, found, threads)
+            data["section"] = "\n".join(map(clean, told))
+            said = Said(
+                source=[] if found.frame is None else source_around(found.frame, path),
+                threads=threads,
+                pytest=failing.said,
+            )
+            _write(folder / REPORT, report_page(data, said, Pictures(trace, folder)))
+
+
+def _tell(data: ReportData, found: Verdict, failing: Failing) -> None:
+    """Note what the verdict says, for those who have no trace at hand."""
+    data["has_failed"] = True
+    data["heading"] = clean(found.heading)
+    is_plain = found.outcome is Outcome.NOTHING_UNUSUAL
+    data["glyph"] = "" if is_plain else found.outcome.glyph
+    data["error"] = failing.first_line
+    data["place"], data["source"] = clean(found.line), clean(found.source)
+    if found.frame is not None:
+        data["file"], data["line"] = found.frame.file, found.frame.line
+    data["paragraph"] = clean(found.paragraph)
+
+
+def referring(data: ReportData, first: ReportData) -> str:
+    """A short section for a failure of the same cause as one that was explained in full.
+
+    Args:
+        data: what is known of it.
+        first: what is known of the other.
+    """
+    place = f"  {data['place']}\n" if data["place"] else ""
+    return (
+        f"{data['heading']}\n{place}"
+        f"the same cause as in {named(first)}, where the whole answer is\n"
+        f"look: agviz view {shlex.quote(data['trace'])}\nreport: {data['report']}"
+    )
 
 
 def _brief(data: ReportData, failing: Failing) -> Iterator[str]:
@@ -131,6 +110,7 @@ def _in_full(data: ReportData, found: Verdict, threads: Sequence[str]) -> Iterat
     yield f"look: agviz view {shlex.quote(data['trace'])}"
     if found.verb != "view":
         yield f"more: {data['command']}"
+    yield f"report: {data['report']}"
     yield f"graph: {data['graph']}, summary: {data['summary']}"
 
 
@@ -152,5 +132,12 @@ def _summarize(trace: Trace, path: Path, heading: Sequence[str]) -> None:
             file.writelines(f"{clean(line)}\n" for line in heading)
             file.write("\n")
             show(gather(trace, None, 10), Console(file=file, width=_WIDTH, highlight=False))
+    except OSError as error:
+        raise AgvizError(f"{path} can't be written: {error.strerror}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise AgvizError(f"{path} can't be written: {error.strerror}") from error

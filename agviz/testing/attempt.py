@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+import itertools
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.after_import import after_import
 from agviz.errors import AgvizError
@@ -11,6 +12,7 @@ from agviz.record.late_store import LateStore
 from agviz.record.options import Options
 from agviz.recorded import Recorded
 from agviz.recording import Recording, in_the_way
+from agviz.testing.slug import TEARDOWN, TestPart
 from agviz.traces.dumps import TIMEOUT
 from agviz.traces.reader import Trace
 
@@ -22,15 +24,25 @@ if TYPE_CHECKING:
     from agviz.record.recorder import Recorder
     from agviz.record.stores import Store
     from agviz.testing.settings import Choice
-    from agviz.testing.slug import TestPart
 
 TRACE: Final = "trace.agviz"
 GRAPH: Final = "graph.svg"
 DOT: Final = "graph.dot"
 SUMMARY: Final = "summary.txt"
-_OURS: Final = (TRACE, f"{TRACE}-wal", f"{TRACE}-shm", GRAPH, DOT, SUMMARY)
+REPORT: Final = "report.html"
+_OURS: Final = (TRACE, f"{TRACE}-wal", f"{TRACE}-shm", GRAPH, DOT, SUMMARY, REPORT)
+MOST_BYTES: Final = 200_000_000
+"""Of a trace without whole gradients: a suite's are to fit into what a run uploads."""
 PATIENCE: Final = 0.5
 """Seconds of a test, from its first backward on, that are recorded in memory."""
+
+
+class FailedSubtest(NamedTuple):
+    """A part of a test that goes on."""
+
+    error: BaseException | None
+    said: str
+    """What pytest prints of it."""
 
 
 class Attempt:
@@ -44,6 +56,7 @@ class Attempt:
         choice: what holds for the test.
         provenance: where nodes come from, in all tests.
         before: what was recorded of the same test until now, whose names go on to hold.
+        max_bytes: as of :class:`~agviz.record.options.Options`.
     """
 
     def __init__(
@@ -53,16 +66,24 @@ class Attempt:
         choice: Choice,
         provenance: Provenance,
         before: Attempt | None = None,
+        *,
+        max_bytes: int | None = None,
     ) -> None:
         self.run = run
         folder = self.folder = output / run.folder
         self.choice = choice
         self.wrong = ""
         """What the plugin itself failed the test for."""
+        self.has_passed = False
+        """Whether the test did, as far as its call goes."""
         self.has_missed_deadline = False
         """Whether the test then ran once more, without this."""
         self.is_reported = False
         """Whether a failure was reported already."""
+        self.subtests: list[FailedSubtest] = []
+        """Those that failed: then the test fails, too, but pytest says so late."""
+        self.told = 0
+        """Of how many of its passes subtests have told already."""
         self.live = RunningTrace(self)
         self._recording = _Recording(
             folder / TRACE,
@@ -71,6 +92,7 @@ class Attempt:
                 check_forward=choice.check_forward,
                 provenance=False,
                 engine=choice.engine,
+                max_bytes=max_bytes,
             ),
             patience=0.0 if choice.mode == "on" else PATIENCE,
             script=run.test,
@@ -85,8 +107,8 @@ class Attempt:
 
     def start(self) -> None:
         """Record from now on, or from the import of torch on. An older run's files go."""
-        if self.folder.is_dir():
-            self._remove()
+        for folder in self._replaced():
+            _remove(folder)
         self._forget = after_import("torch", self._start)
 
     def _start(self) -> None:
@@ -134,6 +156,11 @@ class Attempt:
         return self._recording.remark
 
     @property
+    def passes(self) -> int:
+        """How many have begun, those inside of others among them."""
+        return self._recording.late.begun
+
+    @property
     def seconds(self) -> float:
         """How long backward passes took that have ended."""
         return self._recording.late.passed_ns / 1e9
@@ -172,11 +199,20 @@ class Attempt:
     def _recorder(self) -> Recorder | None:
         return self._recording.recorder
 
-    def _remove(self) -> None:
-        for name in _OURS:
-            (self.folder / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # someone else's files are in it
-            self.folder.rmdir()
+    def _replaced(self) -> Iterator[Path]:
+        """Folders of earlier runs of the test, in which it may have been run again and again."""
+        if not self.folder.parent.is_dir():
+            return
+        if self.folder.is_dir():
+            yield self.folder
+        if self.run.rerun or self.run.part:
+            return
+        for rerun in itertools.count():
+            parts = [TestPart(self.run.test, rerun, part) for part in ("", TEARDOWN)]
+            found = [path for part in parts if (path := self.folder.parent / part.folder).is_dir()]
+            yield from (path for path in found if path != self.folder)
+            if rerun and not found:
+                return
 
 
 class RunningTrace(Recorded):
@@ -212,3 +248,12 @@ class _Recording(Recording):
 
     def _close(self, error: BaseException | None) -> None:  # noqa: ARG002
         self._is_over = True
+
+
+def _remove(folder: Path) -> None:
+    """Remove what is ours; what can't be is replaced, or in the way when that is to be written."""
+    for name in _OURS:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # someone else's files are in it
+        folder.rmdir()

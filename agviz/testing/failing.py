@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.testing.deadlines import is_only_late
 from agviz.testing.gradcheck import Checked, checked
+from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,8 @@ _PROGRAM: Final = (
 )
 """What Python raises where a program is wrong, whatever its numbers are."""
 _NAME: Final = re.compile(r"[^\W\d]\w*")
+_LONGEST: Final = 200
+"""Characters of a line."""
 _MOST: Final = 100
 """Values that are looked at within another."""
 
@@ -35,6 +38,7 @@ class Failing:
         error: what it raised; None: that is not known, as where its process died.
         path: the file of the test.
         wrong: what the plugin itself failed it for.
+        said: what pytest prints of it.
         has_missed_deadline: whether it has, run once more without agviz.
     """
 
@@ -44,12 +48,22 @@ class Failing:
         path: Path | None = None,
         wrong: str = "",
         *,
+        said: str = "",
         has_missed_deadline: bool = False,
     ) -> None:
         self.wrong = wrong
+        self.said = said
         self.has_missed_deadline = has_missed_deadline
         self._error = error
         self._path = path
+
+    @property
+    def first_line(self) -> str:
+        """Type and message of what it raised, on one line; empty where that is not known."""
+        if self.wrong or self._error is None:
+            return clean(self.wrong)
+        said = "".join(traceback.format_exception_only(self._error)).strip()
+        return clean(said.partition("\n")[0])[:_LONGEST]
 
     @cached_property
     def gradcheck(self) -> Checked | None:

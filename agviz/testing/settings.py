@@ -36,7 +36,11 @@ class PluginSettings:
     verify: bool
     baseline: Path | None
     """The results of an earlier run that gradients are compared with."""
+    update: bool
+    """Whether these are replaced where they differ, and no test fails for it."""
     rtol: float
+    keep: str
+    """Bytes that a trace may have, as written; empty: as everywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +72,12 @@ def read_settings(config: pytest.Config) -> PluginSettings:
     baseline = None if compare is None else here / compare
     if verify and (mode != "off" or baseline is not None):
         raise pytest.UsageError("--agviz-verify records nothing; use it without --agviz")
+    update: bool = config.getoption("agviz_update")
+    if update and baseline is None:
+        raise pytest.UsageError("--agviz-update: name the baselines with --agviz-compare=DIR")
     if baseline is not None:
+        if update and not worker:
+            _make(baseline)
         if not baseline.is_dir():
             raise pytest.UsageError(f"--agviz-compare: there is no folder {baseline}")
         if baseline.resolve() == output.resolve():
@@ -88,6 +97,8 @@ def read_settings(config: pytest.Config) -> PluginSettings:
         hide_summary=bool(config.getini("hide_agviz_summary") if hide is None else hide),
         verify=verify,
         baseline=baseline,
+        update=update,
+        keep=_value(config, "agviz_keep"),
         rtol=config.getoption("agviz_rtol"),
     )
 
@@ -134,6 +145,15 @@ def read_choice(item: pytest.Item, settings: PluginSettings) -> Choice:
         fail_on=fail_on,
         max_norm=max_norm,
     )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(
+            f"--agviz-update: {folder} can't be made: {error.strerror}"
+        ) from error
 
 
 def _value(config: pytest.Config, name: str) -> str:

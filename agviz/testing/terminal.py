@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from agviz.testing.github import commands
+from agviz.testing.grouping import groups, named
 from agviz.testing.paths import shown
 from agviz.words.units import backward_passes, plural
 
@@ -13,19 +15,37 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from agviz.testing.artefacts import ReportData
+    from agviz.testing.report_data import ReportData
     from agviz.testing.settings import PluginSettings
 
 _MOST: Final = 20
 
 
 def show(
-    reporter: pytest.TerminalReporter, settings: PluginSettings, data: Sequence[ReportData]
+    reporter: pytest.TerminalReporter,
+    settings: PluginSettings,
+    data: Sequence[ReportData],
+    index: str,
+    problems: Sequence[str],
 ) -> None:
-    """Print what was recorded, compared or verified, and what could not be."""
+    """Print what was recorded, compared or verified, and what could not be.
+
+    Args:
+        reporter: pytest's.
+        settings: what holds for all tests.
+        data: what is known of them.
+        index: the page about the run; empty: there is none.
+        problems: why something of the whole run could not be written.
+    """
     reporter.section("agviz")
     for line in _lines(settings, data):
         reporter.line(line)
+    if index:
+        reporter.line(f"index: {shown(index)}")
+    for problem in problems:
+        reporter.line(f"! {problem}")
+    for command in commands(data):
+        reporter.line(command)
 
 
 def _lines(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[str]:
@@ -59,26 +79,37 @@ def _recorded(settings: PluginSettings, data: Sequence[ReportData]) -> Iterator[
         )
         return
     kept = [each for each in data if each["trace"]]
+    traces = len({each["trace"] for each in kept})
     yield (
-        f"{plural(recorded, 'test')} ran backward; {plural(len(kept), 'trace')} in"
+        f"{plural(recorded, 'test')} ran backward; {plural(traces, 'trace')} in"
         f" {shown(settings.output)}"
     )
-    failed = [each for each in kept if each["heading"] and not each["is_brief"]]
-    for each in failed[:_MOST]:
-        rerun = f"rerun {each['rerun']}" if each["rerun"] else ""
-        run = ", ".join(filter(None, (rerun, each["part"])))
-        glyph = each["glyph"] or "·"
-        yield f"{glyph} {each['test']}{f' ({run})' if run else ''}: {each['heading']}"
-        yield f"    {each['command']}"
+    failed = groups(each for each in kept if each["heading"] and not each["is_brief"])
+    for group in failed[:_MOST]:
+        first, others = group.first, len(group.failures) - 1
+        said = first["heading"]
+        if others:
+            where = f", at {first['place']}" if first["place"] and not group.is_plain else ""
+            said = f"{group.title}{where} (and {plural(others, 'other test')})"
+        yield f"{first['glyph'] or '·'} {named(first)}: {said}"
+        yield f"    {first['command']}"
     if len(failed) > _MOST:
-        yield f"and {len(failed) - _MOST} more"
+        yield f"and {plural(len(failed) - _MOST, 'more cause')}"
     brief = sum(each["is_brief"] for each in kept)
     if brief:
         yield f"no anomaly found in {plural(brief, 'test')} that failed for something else"
-    without = sum(each["without_baseline"] for each in data)
     if settings.baseline is not None:
-        compared = sum(each["has_recorded"] and not each["part"] for each in data) - without
-        yield f"{compared} compared with {shown(settings.baseline)}; {without} not in it"
+        yield _compared(settings, data, shown(settings.baseline))
+
+
+def _compared(settings: PluginSettings, data: Sequence[ReportData], folder: str) -> str:
+    if settings.update:
+        changed = Counter(each["baseline"] for each in data if each["baseline"])
+        said = ", ".join(f"{count:,} {what}" for what, count in sorted(changed.items()))
+        return f"baselines in {folder}: {said or 'nothing changed'}"
+    without = sum(each["without_baseline"] for each in data)
+    compared = sum(each["has_recorded"] and not each["part"] for each in data) - without
+    return f"{compared} compared with {folder}; {without} not in it"
 
 
 def _verified(data: Sequence[ReportData]) -> Iterator[str]:

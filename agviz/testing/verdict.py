@@ -19,6 +19,7 @@ from agviz.analysis.place import place
 from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict, verdicts
 from agviz.analysis.why import why
+from agviz.testing import cause
 from agviz.testing.functions import Functions
 from agviz.traces.rows import NodeStatus
 from agviz.words.units import backward_passes
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agviz.analysis.gradients import Gradients
+    from agviz.testing.cause import Cause
     from agviz.testing.failing import Failing
     from agviz.traces.reader import Trace
 
@@ -45,6 +47,8 @@ class Judged(NamedTuple):
     verdict: Verdict
     is_brief: bool
     """Whether a line will do: nothing was found, and gradients have no part in the failure."""
+    cause: Cause
+    """What other tests may have failed for, too."""
 
 
 def judge(trace: Trace, failing: Failing) -> Judged:
@@ -58,36 +62,63 @@ def judge(trace: Trace, failing: Failing) -> Judged:
     """
     first, *others = verdicts(trace)
     functions = Functions(trace)
-    found = _found(trace, first, functions, failing)
+    known = _found(trace, first, functions, failing)
     is_brief = False
-    if found is None:
+    if known is not None:
+        found, why_so = known
+    else:
         checks = _gradchecks(trace)
         is_brief = not (checks or failing.may_be_numbers)
         found = _nothing(trace, first, functions, checks)
+        is_plain = found.outcome is Outcome.NOTHING_UNUSUAL
+        named = "" if is_brief else functions.names
+        why_so = cause.of_functions(named) if is_plain else cause.of_words(found)
     also = [f"Also: {other.heading}." for other in others]
     said = replace(
         found,
         heading=_in_words_of_pytest(found.heading),
         paragraph=_in_words_of_pytest(" ".join([found.paragraph, *also])).strip(),
     )
-    return Judged(said, is_brief and said.outcome is Outcome.NOTHING_UNUSUAL)
+    is_brief = is_brief and said.outcome is Outcome.NOTHING_UNUSUAL
+    return Judged(said, is_brief, why_so._replace(title=_in_words_of_pytest(why_so.title)))
 
 
-def _found(trace: Trace, judged: Verdict, functions: Functions, failing: Failing) -> Verdict | None:
+def judge_passes(trace: Trace, first: int) -> Verdict:
+    """What went wrong in the backward passes from ``first`` on, one by one, or that nothing did.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    passes = [task.id for task in trace.graph_tasks if task.parent < 0 and task.id >= first]
+    for number in passes[:_MOST_PASSES]:
+        found = verdicts(trace, number)[0]
+        if found.is_found:
+            return replace(found, paragraph=_in_words_of_pytest(found.paragraph))
+    heading = f"no anomaly found in {backward_passes(len(passes), 0)}"
+    if len(passes) > _MOST_PASSES:
+        heading = f"no anomaly found in the first {_MOST_PASSES} of {len(passes):,} backward passes"
+    return Verdict(outcome=Outcome.NOTHING_UNUSUAL, heading=heading, verb="view")
+
+
+def _found(
+    trace: Trace, judged: Verdict, functions: Functions, failing: Failing
+) -> tuple[Verdict, Cause] | None:
     if judged.is_found:
-        return judged
+        return judged, cause.of_verdict(judged)
     if failing.wrong:
-        return Verdict(outcome=Outcome.FOUND, heading=failing.wrong, verb="view")
+        said = Verdict(outcome=Outcome.FOUND, heading=failing.wrong, verb="view")
+        return said, cause.of_words(said)
     checked = failing.gradcheck
     if checked is not None:
-        said = " ".join(filter(None, (checked.paragraph, functions.sentence)))
-        return functions.at_only(
-            Verdict(outcome=Outcome.FOUND, heading=checked.heading, paragraph=said, verb="view")
+        words = " ".join(filter(None, (checked.paragraph, functions.sentence)))
+        said = functions.at_only(
+            Verdict(outcome=Outcome.FOUND, heading=checked.heading, paragraph=words, verb="view")
         )
+        return said, cause.of_words(said)
     return _missing(trace)
 
 
-def _missing(trace: Trace) -> Verdict | None:
+def _missing(trace: Trace) -> tuple[Verdict, Cause] | None:
     """The first parameter without a gradient, or else another leaf."""
     answers: tuple[tuple[str, Callable[[Trace], Gradients]], ...]
     answers = ("why", why), ("summary", leaves)
@@ -95,7 +126,7 @@ def _missing(trace: Trace) -> Verdict | None:
         missing = next((group for group in ask(trace).groups() if not group.rows[0].is_fine), None)
         if missing is not None:
             row = missing.rows[0]
-            return Verdict(
+            found = Verdict(
                 outcome=Outcome.FOUND,
                 heading=missing.heading,
                 frame=row.frame,
@@ -103,6 +134,7 @@ def _missing(trace: Trace) -> Verdict | None:
                 paragraph=row.remedy or _hint(trace),
                 verb=verb,
             )
+            return found, cause.of_missing(found, row)
     return None
 
 

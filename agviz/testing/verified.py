@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import agviz_engine
 from agviz.after_import import after_import
-from agviz.testing.artefacts import ReportData, nothing
+from agviz.testing.report_data import ReportData, nothing
 from agviz_engine.support import remark
 
 if TYPE_CHECKING:

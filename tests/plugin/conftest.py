@@ -11,6 +11,7 @@ _SHORTENING = {"CI", "BUILD_NUMBER", "COLUMNS"}
 @pytest.fixture(autouse=True)
 def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the one who runs this reaches the runs within."""
-    for name in [name for name in os.environ if "AGVIZ" in name or name in _SHORTENING]:
+    ours = ("AGVIZ", "GITHUB_")
+    for name in [n for n in os.environ if any(each in n for each in ours) or n in _SHORTENING]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider")

@@ -7,7 +7,7 @@ import pytest
 
 from agviz.traces.reader import Trace
 from tests.plugin.suite import FAILED, OUTCOMES, RECORDED, SUITE
-from tests.plugin.support import folders, run, section
+from tests.plugin.support import files, folders, run, section
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def test_workers_leave_the_same_and_one_that_dies_spoils_nothing(pytester: pytes
     results = pytester.path / "agviz-results"
     assert folders(results) == FAILED | {"test_dies.py--test_dies"}
     for name in folders(results):
-        assert folders(results / name) >= {"trace.agviz", "graph.svg", "summary.txt"}
+        assert files(results / name) >= {"trace.agviz", "graph.svg", "summary.txt", "report.html"}
         with Trace.open(results / name / "trace.agviz") as trace:
             assert trace.graph_tasks
     output = result.stdout.str()

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.plugin.support import folders, run, section
+from tests.plugin.support import files, run, section
 
 pytest_plugins = ["pytester"]
 
@@ -188,7 +188,7 @@ def test_a_failure_that_has_nothing_to_do_with_gradients_gets_a_line(
             f"no anomaly found in 1 backward pass{custom if name == 'test_custom' else ''}:"
             f" agviz view agviz-results/test_suite.py--{name}/trace.agviz"
         )
-        assert folders(results / f"test_suite.py--{name}") == {"trace.agviz"}
+        assert files(results / f"test_suite.py--{name}") == {"trace.agviz", "report.html"}
     for glyph in "✗✓?":
         assert glyph not in output.partition("= agviz =")[2]
     result.stdout.fnmatch_lines(

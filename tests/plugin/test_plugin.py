@@ -8,7 +8,7 @@ import pytest
 from agviz.testing.slug import slug
 from agviz.traces.reader import Trace
 from tests.plugin.suite import FAILED, OUTCOMES, RECORDED, SUITE
-from tests.plugin.support import folders, run, section
+from tests.plugin.support import files, folders, run, section
 
 pytest_plugins = ["pytester"]
 
@@ -20,8 +20,9 @@ def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
     output = result.stdout.str()
     results = pytester.path / "agviz-results"
     assert folders(results) == FAILED
+    assert files(results) == FAILED | {"index.html"}
     for name in FAILED:
-        assert folders(results / name) == {"trace.agviz", "graph.svg", "summary.txt"}
+        assert files(results / name) == {"trace.agviz", "graph.svg", "summary.txt", "report.html"}
         with Trace.open(results / name / "trace.agviz") as trace:
             assert trace.meta.end_ns is not None
 
@@ -75,6 +76,7 @@ def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
         "agviz_trace",
         "agviz_graph",
         "agviz_summary",
+        "agviz_report",
     }
     assert (
         properties["test_nan"]["agviz_trace"] == "agviz-results/test_suite.py--test_nan/trace.agviz"

@@ -15,15 +15,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agviz.export import facts, text
+from agviz.export.css import following, variables
 from agviz.export.legend import summary, title
 from agviz.export.look import Look
-from agviz.export.palette import DARK, LIGHT, in_the_dark
+from agviz.export.palette import LIGHT
 from agviz.graph.items import ItemKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.export.palette import Theme
     from agviz.export.pass_timeline import PassTimeline
     from agviz.graph.items import Item
     from agviz.graph.model import Leaf
@@ -50,7 +50,7 @@ def page(
     values = {
         "title": html.escape(text.plain(about)),
         "scheme": "light dark" if follows else look.theme.name,
-        "colours": f":root {{ {_variables(look.theme)} }}" + (_dark_rules() if follows else ""),
+        "colours": following() if follows else f":root {{ {variables(look.theme)} }}",
         "style": files.joinpath("page.css").read_text(encoding="utf-8"),
         "script": files.joinpath("page.js").read_text(encoding="utf-8"),
         # The only way out of a script element is its end tag.
@@ -61,21 +61,6 @@ def page(
     return string.Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         values
     )
-
-
-def _variables(theme: Theme) -> str:
-    names = ("ink", "faint", "frame", "paper", "shade", "alarm")
-    return " ".join(f"--{name}: {getattr(theme, name)};" for name in names)
-
-
-def _dark_rules() -> str:
-    """Styles in the dark: those of the page, and of the colours that are written in pictures."""
-    rules = "".join(
-        f'[{what}="{light}" i]{{{what}:{dark}}}'
-        for light, dark in in_the_dark().items()
-        for what in ("fill", "stroke")
-    )
-    return f"\n@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} {rules} }}"
 
 
 class _Line(NamedTuple):
